@@ -1,0 +1,46 @@
+# make demo: from a fresh clone to answers.   make test: everything that must hold.   make help: the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The stamp carries a checksum of what was installed from, so that a changed pin installs again and nothing else does.
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+STAMP := .venv/.installed-$(KEY)
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | \
+		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP)  ## make .venv, install with constraints.txt, fetch the embedded model (idempotent)
+	@$(BIN)/augury models pull default
+
+$(STAMP):
+	@echo "setting up .venv (first time: two or three minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@# torch first and by itself, so that the CPU build is taken where the site provides it
+	$(PIP) -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(PIP) -c constraints.txt -e '.[dev]'
+	@rm -f .venv/.installed-*
+	@touch $@
+
+demo: setup  ## three prompts answered, plain against n-gram
+	@$(BIN)/augury demo
+
+lint: $(STAMP)  ## ruff and mypy alone
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+test: setup lint  ## lint, types, all tests
+	$(BIN)/pytest
+
+bench: setup  ## this engine and its peers, side by side
+	$(BIN)/augury bench
+
+clean:  ## remove .venv and caches (the models stay: augury models remove)
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist bench/out
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,32 @@
+"""Augury: speculative decoding that speaks vLLM's language.
+
+    from augury import LLM, SamplingParams
+
+Names are loaded on first use, so that `import augury` and the operator's commands never pay for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from augury.config.sampling import SamplingParams
+    from augury.engine.llm import LLM
+    from augury.engine.outputs import CompletionOutput, RequestOutput
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+
+_HOMES = {
+    "LLM": "augury.engine.llm",
+    "SamplingParams": "augury.config.sampling",
+    "RequestOutput": "augury.engine.outputs",
+    "CompletionOutput": "augury.engine.outputs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'augury' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

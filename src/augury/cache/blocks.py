@@ -1,0 +1,83 @@
+"""KV blocks: who owns which, which still hold something worth finding again.
+
+A block is in use (reference count above zero) or free. A free block may still hold a published prefix; it is given away
+only when no emptier one is left, oldest first. Block 0 is the null block: padding rows write there and nobody owns it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+
+class BlockPool:
+    """Hands out physical blocks and finds those that already hold a given prefix."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks - 1  # the null block is not ours to give
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))  # in the order they are given
+        self._references = [0] * num_blocks
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that could be handed out now."""
+        return len(self._free)
+
+    @property
+    def usage(self) -> float:
+        """Share of blocks in use, 0 to 1."""
+        return 1 - self.num_free / self.num_blocks
+
+    def take(self, count: int) -> list[int]:
+        """Hand out `count` blocks; what they held is forgotten. The caller has checked num_free."""
+        blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
+        for block in blocks:
+            self._forget(block)
+            self._references[block] = 1
+        return blocks
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Give blocks back, the end of a sequence first, so that prefixes outlive what hangs from them."""
+        for block in reversed(list(blocks)):
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                self._free[block] = None
+                if block not in self._key_of:
+                    self._free.move_to_end(block, last=False)  # holds nothing: the first to be given again
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Say that a block holds the prefix named by `key`; the first to say so keeps the name."""
+        if key not in self._block_of and block not in self._key_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def share(self, keys: Iterable[bytes]) -> list[int]:
+        """Take the blocks of the longest run of known keys, each with one more owner."""
+        blocks = []
+        for key in keys:
+            block = self._block_of.get(key)
+            if block is None:
+                break
+            if self._references[block] == 0:
+                del self._free[block]
+            self._references[block] += 1
+            blocks.append(block)
+        return blocks
+
+    def forget_all(self) -> None:
+        """Drop every published prefix."""
+        self._key_of.clear()
+        self._block_of.clear()
+
+    def check(self) -> None:
+        """Assert that free and used blocks add up; cheap enough to run whenever the engine is idle."""
+        used = {b for b in range(1, self.num_blocks + 1) if self._references[b] > 0}
+        assert used.isdisjoint(self._free) and len(used) + len(self._free) == self.num_blocks, "blocks leaked"
+        assert all(self._block_of[key] == block for block, key in self._key_of.items()), "prefix index is torn"
+
+    def _forget(self, block: int) -> None:
+        key = self._key_of.pop(block, None)
+        if key is not None:
+            del self._block_of[key]

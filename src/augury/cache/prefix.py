@@ -1,0 +1,15 @@
+"""Names for prefixes: each full block is named by its tokens and by the name of the block before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+
+def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int) -> None:
+    """Append the names of the full blocks of `tokens` that `keys` does not have yet."""
+    for block in range(len(keys), len(tokens) // block_size):
+        content = np.asarray(tokens[block * block_size : (block + 1) * block_size], dtype=np.int64).tobytes()
+        keys.append(blake2b((keys[-1] if keys else b"") + content, digest_size=16).digest())

@@ -1,0 +1,86 @@
+"""EngineConfig: the arguments of `LLM(...)` and of the command line, by vLLM's names."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from augury.config.errors import ConfigError, unknown_keyword
+from augury.config.speculative import SpeculativeConfig
+
+
+class EngineConfig(BaseModel):
+    """What an engine is built from; None means chosen at start, and the choice is written back."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    model: str
+    tokenizer: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "half", "float"] = "auto"
+    device: str = "auto"
+    max_model_len: int | None = Field(default=None, ge=1)
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    long_prefill_token_threshold: int = Field(default=0, ge=0)
+    block_size: int = Field(default=16, ge=1, le=256)
+    num_gpu_blocks_override: int | None = Field(default=None, ge=2)
+    kv_cache_memory_bytes: int | None = Field(default=None, ge=1)
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    enforce_eager: bool = False
+    seed: int = 0
+    disable_log_stats: bool = True
+    model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
+    speculative_config: SpeculativeConfig | None = None
+
+    @classmethod
+    def parse(cls, **given: Any) -> EngineConfig:
+        """Check the arguments, or say in one line which is wrong and what to write."""
+        for name in list(given):
+            if name in NOT_YET:
+                _check_neutral(name, given.pop(name))
+            elif name not in cls.model_fields:
+                raise unknown_keyword(name, [*cls.model_fields, *NOT_YET], "LLM")
+        given["speculative_config"] = SpeculativeConfig.parse(given.get("speculative_config"))
+        try:
+            config = cls(**given)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            name = problem["loc"][0]
+            raise ConfigError(f"{name}={problem['input']!r}: {problem['msg'].lower()}.") from None
+        return config
+
+
+# vLLM's arguments whose other values come later; the neutral ones are taken, so that scripts run unchanged.
+NOT_YET: dict[str, tuple[Any, ...]] = {
+    "tensor_parallel_size": (1,),
+    "pipeline_parallel_size": (1,),
+    "data_parallel_size": (1,),
+    "quantization": (None,),
+    "kv_cache_dtype": ("auto",),
+    "trust_remote_code": (False,),
+    "load_format": ("auto", "safetensors"),
+    "hf_overrides": (None, {}),
+    "async_scheduling": (None, False, True),
+    "logprobs_mode": ("raw_logprobs",),
+    "max_logprobs": (20,),
+    "enable_lora": (False,),
+    "kv_transfer_config": (None,),
+    "additional_config": (None, {}),
+    "swap_space": (0, 4),
+    "revision": (None,),
+    "skip_tokenizer_init": (False,),
+    "tokenizer_mode": ("auto",),
+    "distributed_executor_backend": (None, "mp", "uni"),
+    "compilation_config": (None, {}),
+}
+
+
+def _check_neutral(name: str, value: Any) -> None:
+    if value not in NOT_YET[name]:
+        allowed = " or ".join(repr(v) for v in NOT_YET[name])
+        raise ConfigError(f"{name}={value!r} is not supported yet; leave it out or set it to {allowed}.")
+
+

@@ -1,0 +1,17 @@
+"""Errors that teach: what is wrong, the value seen, what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message is one line that names the setting and the fix."""
+
+
+def unknown_keyword(name: str, known: Iterable[str], where: str) -> TypeError:
+    """The error for a keyword nobody knows, with the nearest known one; a TypeError, as Python's own."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]!r}?" if close else "remove it."
+    return TypeError(f"{where}: unexpected keyword argument {name!r}; {hint}")

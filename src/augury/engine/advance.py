@@ -1,0 +1,51 @@
+"""One pass and its verdict, as a function of device tensors alone: eager on a CPU, captured on a GPU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.engine.rows import Layout, Segments, Shape, lay_out
+from augury.engine.state import SlotState
+from augury.kernels.verify import VerifyOps
+from augury.model.target import Scores, Target
+from augury.verify.rules import coupled
+from augury.verify.sampling import Outcome
+
+
+class Passed(NamedTuple):
+    """What a pass leaves behind."""
+
+    layout: Layout
+    scores: Scores
+    outcome: Outcome
+
+
+def advance(
+    target: Target, state: SlotState, ops: VerifyOps, seg: Segments, shape: Shape, count: int, block_size: int
+) -> Passed:
+    """Gather inputs from the state, run the target, draw and walk, write what was emitted back to the state."""
+    layout = lay_out(state, seg, shape, count, block_size)
+    scores = target.forward(layout.rows)
+    outcome = coupled(scores.logits, layout.draws, state.sampling, layout.first, layout.draft, ops)
+    state.append(seg.slots, layout.ends, outcome)
+    if shape.branching:
+        _move_path(target, state, seg, layout, outcome, block_size)
+    return Passed(layout, scores, outcome)
+
+
+def _move_path(
+    target: Target, state: SlotState, seg: Segments, layout: Layout, outcome: Outcome, block_size: int
+) -> None:
+    """Bring the accepted path's cache rows into line behind the known ones; other branches are overwritten later."""
+    step = torch.arange(outcome.path.shape[1], device=seg.slots.device)
+    taken = outcome.path >= 0
+
+    def physical(logical: Tensor) -> Tensor:
+        block = state.block_tables[seg.slots[:, None], logical // block_size]
+        return torch.where(taken, block * block_size + logical % block_size, 0).flatten()
+
+    ends = layout.ends[:, None]
+    target.cache.move(physical(ends + outcome.path.clamp(min=0)), physical((ends + step).expand_as(outcome.path)))

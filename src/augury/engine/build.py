@@ -1,0 +1,128 @@
+"""From a configuration to a running engine: device, weights, cache size, slots."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from augury.cache.blocks import BlockPool
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.control.budget import FixedBudget
+from augury.engine.engine import Engine
+from augury.engine.scheduler import Scheduler
+from augury.engine.state import SlotState
+from augury.kernels import verify as verify_kernels
+from augury.methods.registry import drafter_class
+from augury.model.load import load_target
+from augury.model.target import KVCache, Target, bytes_per_token
+from augury.observe.stats import EngineStats
+from augury.propose.base import Drafter
+
+CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
+GPU_RESERVE_BYTES = 2 << 30  # for activations and graphs
+IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words for model_impl
+DTYPES = {"half": "float16", "float": "float32"}
+
+
+def build_engine(config: EngineConfig, directory: Path) -> Engine:
+    """Load the target and lay out everything around it; choices left open in `config` are written back to it."""
+    device = _device(config.device)
+    config.device = str(device)
+    target = load_target(
+        directory,
+        dtype=DTYPES.get(config.dtype, config.dtype),
+        device=device,
+        max_model_len=config.max_model_len,
+        implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
+    )
+    _choose_sizes(config, target)
+    blocks = _num_blocks(config, target)
+    target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
+    nodes = config.speculative_config.num_speculative_tokens if config.speculative_config else 1
+    assert config.max_num_seqs and config.max_model_len and config.max_num_batched_tokens
+    state = SlotState.allocate(
+        config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
+    )
+    stats = EngineStats()
+    scheduler = Scheduler(
+        BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
+        _chunk(config), config.enable_prefix_caching, stats,
+    )  # fmt: skip
+    return Engine(
+        target, state, scheduler, verify_kernels.choose(device), _drafter(config), FixedBudget(nodes), stats,
+        capture=device.type == "cuda" and not config.enforce_eager,
+    )  # fmt: skip
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device='cuda' was asked for, but torch sees no GPU; use 'auto' or 'cpu'.")
+    return device
+
+
+def _choose_sizes(config: EngineConfig, target: Target) -> None:
+    on_cpu = target.device.type == "cpu"
+    if config.max_model_len is not None and config.max_model_len > target.max_position:
+        raise ConfigError(
+            f"max_model_len={config.max_model_len} is more than the model's context of {target.max_position}; lower it."
+        )
+    config.max_num_seqs = config.max_num_seqs or (64 if on_cpu else 256)
+    budget = config.max_num_batched_tokens
+    if budget is not None and budget < config.max_num_seqs:
+        raise ConfigError(
+            f"max_num_batched_tokens={budget} must be at least max_num_seqs={config.max_num_seqs}: "
+            "every running request needs a row; raise it or lower max_num_seqs."
+        )
+    # On a CPU a large chunk stalls running requests for long and reads no faster.
+    config.max_num_batched_tokens = budget or max(256 if on_cpu else 2048, config.max_num_seqs)
+
+
+def _chunk(config: EngineConfig) -> int:
+    return config.long_prefill_token_threshold if config.enable_chunked_prefill else 0
+
+
+def _num_blocks(config: EngineConfig, target: Target) -> int:
+    """Blocks that fit, the null block included; a context length left open shrinks to what they hold."""
+    size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
+    assert config.max_num_seqs
+    longest = config.max_model_len or target.max_position
+    extra = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
+    useful = config.max_num_seqs * -(-(longest + extra) // size) + 1
+    blocks = config.num_gpu_blocks_override or min(useful, _cache_bytes(config, target) // (per_token * size) + 1)
+    room = (blocks - 1) * size
+    if config.max_model_len is None:
+        config.max_model_len = min(longest, room)
+    elif config.max_model_len > room:
+        raise ConfigError(
+            f"max_model_len={config.max_model_len} needs more KV cache than there is (room for {room} tokens); "
+            "lower it, or raise kv_cache_memory_bytes, gpu_memory_utilization or num_gpu_blocks_override."
+        )
+    return blocks
+
+
+def _cache_bytes(config: EngineConfig, target: Target) -> int:
+    if config.kv_cache_memory_bytes:
+        return config.kv_cache_memory_bytes
+    if target.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(target.device)
+        return max(0, int(total * config.gpu_memory_utilization) - (total - free) - GPU_RESERVE_BYTES)
+    return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def _drafter(config: EngineConfig) -> Drafter | None:
+    spec = config.speculative_config
+    if spec is None:
+        return None
+    build: Any = drafter_class(spec.card)
+    drafter: Drafter = build(spec, config.max_model_len)
+    return drafter

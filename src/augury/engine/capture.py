@@ -1,0 +1,60 @@
+"""CUDA graphs of decode passes: captured once for each shape, replayed ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from augury.engine.advance import Passed
+from augury.engine.rows import Shape
+
+
+class _Recording(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    segments: torch.Tensor  # where the graph reads its segments from
+    passed: Passed  # where it leaves its results
+
+
+class Captured:
+    """Replays `run(work)`; all it reads besides the segments is slot state and weights that stay where they are."""
+
+    def __init__(self, run: Callable[[Any], Passed]) -> None:
+        self._run = run
+        self._recordings: dict[Shape, _Recording] = {}
+        self._version = 0
+        self.replays = 0
+
+    def __call__(self, work: Any, version: int) -> Passed:
+        """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
+        if version != self._version:
+            self._recordings.clear()
+            self._version = version
+        recording = self._recordings.get(work.shape)
+        if recording is None:
+            recording = self._recordings[work.shape] = self._capture(work)
+        recording.segments.copy_(work.segments)
+        recording.graph.replay()
+        self.replays += 1
+        return recording.passed
+
+    def _capture(self, work: Any) -> _Recording:
+        # Lines past those in use are padding on the device too, so the graph serves every count up to the bucket's.
+        static = work._replace(segments=work.segments.cuda(), lines=work.shape.lines)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._run(self._harmless(static))  # warm up: kernels load and workspaces are made outside the graph
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            passed = self._run(static)
+        return _Recording(graph, static.segments, passed)
+
+    @staticmethod
+    def _harmless(work: Any) -> Any:
+        """The same shape with only padding in it, so that warming up changes no request."""
+        blank = torch.zeros_like(work.segments)
+        blank[0] = work.segments[0].max()
+        return work._replace(segments=blank)

@@ -1,0 +1,172 @@
+"""The loop: plan, one pass of the target, verdict, new drafts, commit."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from augury.control.budget import Budget
+from augury.engine.advance import Passed, advance
+from augury.engine.capture import Captured
+from augury.engine.request import Request
+from augury.engine.rows import Segments, Shape, round_up
+from augury.engine.scheduler import Scheduler, Share
+from augury.engine.scoring import record_logprobs
+from augury.engine.state import SlotState
+from augury.kernels.verify import VerifyOps
+from augury.model.target import Target
+from augury.observe.stats import EngineStats
+from augury.propose.base import Drafter
+from augury.verify.tree import Draft
+
+
+class Update(NamedTuple):
+    """What a step added to one request."""
+
+    request: Request
+    tokens: list[int]
+    accepted: int  # how many of them were drafts
+
+
+class Work(NamedTuple):
+    """A planned pass as the device wants it."""
+
+    segments: torch.Tensor  # int64 [6, G], see Segments.pack
+    shape: Shape
+    lines: int  # lines in use
+
+
+class Engine:
+    """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts."""
+
+    def __init__(
+        self, target: Target, state: SlotState, scheduler: Scheduler, ops: VerifyOps, drafter: Drafter | None,
+        budget: Budget, stats: EngineStats, capture: bool,
+    ) -> None:  # fmt: skip
+        self.target = target
+        self.state = state
+        self.scheduler = scheduler
+        self.ops = ops
+        self.drafter = drafter
+        self.budget = budget
+        self.stats = stats
+        self.captured = Captured(self._advance) if capture else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is unfinished."""
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    @torch.inference_mode()
+    def step(self) -> list[Update]:
+        """Run one pass for everyone who can run, and say what it added."""
+        shares = self.scheduler.plan()  # who runs: prompt chunks, draft trees
+        if not shares:
+            return []
+        work = self.prepare(shares)
+        passed = self.run(work)  # one pass of the target, and the verdict on every draft
+        drafts = self.propose(work, passed)  # what to try next
+        return self.commit(shares, passed, drafts)  # text, stops, cache, metrics
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self.stats.prompt_tokens += request.prompt_len
+        self.scheduler.add(request)
+
+    def abort(self, request: Request) -> None:
+        """Drop a request; its slot and blocks are free at once."""
+        if request.finish_reason is None:
+            request.finish_reason = "abort"
+            self._finish(request)
+
+    def prepare(self, shares: list[Share]) -> Work:
+        """Write newcomers to their slots and new blocks to their tables; size the pass."""
+        for request in self.scheduler.seated:
+            self.state.seat(request)
+            if self.drafter is not None:
+                self.drafter.reset(request.slot)
+        for request in (share.request for share in shares):
+            if request.tabled < len(request.blocks):
+                fresh = torch.tensor(request.blocks[request.tabled :])
+                self.state.block_tables[request.slot, request.tabled : len(request.blocks)] = fresh
+                request.tabled = len(request.blocks)
+        table = torch.zeros(6, round_up(len(shares)), dtype=torch.int64)
+        table[0] = self.state.padding_slot
+        columns = [(s.request.slot, s.start, s.known, s.nodes, s.scored, s.active) for s in shares]
+        table[:, : len(shares)] = torch.tensor(columns).T
+        lines = sum(s.scored + s.nodes for s in shares)
+        return Work(table, self._shape(shares, lines), lines)
+
+    def _shape(self, shares: list[Share], lines: int) -> Shape:
+        drawing = [s.request.params for s in shares if s.active]
+        reach = max(s.start + s.known + s.nodes for s in shares)
+        whole = self.state.block_tables.shape[1] * self.scheduler.block_size
+        return Shape(
+            groups=round_up(len(shares)),
+            rows=round_up(sum(s.known + s.nodes for s in shares)),
+            lines=round_up(max(1, lines)),
+            span=min(max(128, 1 << (reach - 1).bit_length()), whole),
+            plain=not any(p.edits_logits for p in drawing),
+            greedy=all(p.greedy for p in drawing),
+            drafted=any(s.nodes for s in shares),
+            branching=self.drafter is not None and self.drafter.branching,
+        )
+
+    def run(self, work: Work) -> Passed:
+        """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
+        if self.captured and work.shape.rows == work.shape.lines:
+            return self.captured(work, self.state.version)
+        return self._advance(work)
+
+    def _advance(self, work: Work) -> Passed:
+        segments = Segments.pack(work.segments.to(self.target.device))
+        size = self.scheduler.block_size
+        return advance(self.target, self.state, self.ops, segments, work.shape, work.lines, size)
+
+    def propose(self, work: Work, passed: Passed) -> Draft | None:
+        """Draft for every group that drew a token, and leave the drafts in the slots."""
+        if self.drafter is None:
+            return None
+        slots = work.segments[0].to(self.target.device)
+        drew = passed.outcome.emitted_count > 0
+        lengths = torch.where(drew, passed.layout.ends + passed.outcome.emitted_count, 0)
+        remaining = torch.where(drew, self.state.limit[slots] - lengths, 0)
+        self.drafter.observe(passed.outcome)
+        draft = self.drafter.propose(slots, lengths, self.state.history, self.budget.nodes(remaining))
+        pending = self.state.draft
+        pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
+        return draft
+
+    def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
+        """Take the outcome to the host: text, stops, cache, counters."""
+        self.stats.steps += 1
+        outcome = passed.outcome
+        emitted, counts, accepted = outcome.emitted.tolist(), outcome.emitted_count.tolist(), outcome.accepted.tolist()
+        nodes = drafts.count.tolist() if drafts is not None else [0] * len(shares)
+        updates = []
+        for g, share in enumerate(shares):
+            request = share.request
+            kept = request.accept(emitted[g][: counts[g]], accepted[g])
+            record_logprobs(request, share, g, kept, passed)
+            self.scheduler.commit(share, accepted[g], kept)
+            request.draft_nodes = nodes[g]
+            if kept:
+                updates.append(self._count(share, emitted[g][:kept], min(accepted[g], kept)))
+            if request.finish_reason:
+                self._finish(request)
+        return updates
+
+    def _count(self, share: Share, tokens: list[int], accepted: int) -> Update:
+        self.stats.generation_tokens += len(tokens)
+        depth = share.nodes  # a chain is as deep as it has nodes
+        for spec in (self.stats.spec, share.request.spec):
+            spec.observe(share.nodes, accepted, depth)
+        return Update(share.request, tokens, accepted)
+
+    def _finish(self, request: Request) -> None:
+        self.scheduler.finish(request)
+        reason = request.finish_reason or "abort"
+        self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
+        if not self.busy:
+            self.scheduler.pool.check()

@@ -1,0 +1,244 @@
+"""LLM: vLLM's offline interface. A script written for vLLM runs with only its import changed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.engine.build import build_engine
+from augury.engine.engine import Update
+from augury.engine.outputs import RequestOutput, completion, refused
+from augury.engine.request import Request
+from augury.engine.text import TextStream
+from augury.model.store import resolve
+from augury.model.tokenizer import Tokenizer
+from augury.observe.stats import Metric, as_metrics
+
+Prompt = str | list[int] | dict[str, Any]
+Messages = list[dict[str, Any]]
+
+
+class LLM:
+    """A model, ready to generate: `LLM("default").generate("Hello")`."""
+
+    def __init__(self, model: str = "default", **arguments: Any) -> None:
+        self.config = EngineConfig.parse(model=model, **arguments)
+        self.model_path: Path = resolve(self.config.model)
+        self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
+        self.engine = build_engine(self.config, self.model_path)
+        self._arrivals = 0
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[RequestOutput]:
+        """Answer prompts (texts, token id lists, or vLLM's dictionaries); outputs come in the order of the prompts."""
+        single = isinstance(prompts, (str, dict)) or (bool(prompts) and isinstance(prompts[0], int))
+        batch: list[Any] = [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
+        if sampling_params is None or isinstance(sampling_params, SamplingParams):
+            every = [sampling_params or SamplingParams()] * len(batch)
+        else:
+            every = list(sampling_params)
+        if len(every) != len(batch):
+            raise ConfigError(f"{len(batch)} prompts came with {len(every)} sampling_params; give one, or one each.")
+        return self._answer([(p, self._tokens_of, s) for p, s in zip(batch, every, strict=True)], use_tqdm)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer conversations, each a list of {"role", "content"} messages, through the model's chat template."""
+        batch: Any = [messages] if messages and isinstance(messages[0], dict) else messages
+        options = {
+            "chat_template": chat_template,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "tools": tools,
+            **(chat_template_kwargs or {}),
+        }
+        prompts = [{"prompt_token_ids": self.tokenizer.chat(m, **options)} for m in batch]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Update]:
+        """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts."""
+        tokens, _ = self._tokens_of(prompt)
+        request = self._requests("stream", tokens, sampling_params or SamplingParams())[0]
+        self.engine.add(request)
+        try:
+            while request.finish_reason is None:
+                yield from (update for update in self.engine.step() if update.request is request)
+        finally:
+            self.engine.abort(request)
+
+    def get_tokenizer(self) -> Any:
+        """transformers' tokenizer."""
+        return self.tokenizer.inner
+
+    def get_metrics(self) -> list[Metric]:
+        """Counters and gauges since the start, by vLLM's names."""
+        scheduler = self.engine.scheduler
+        gauges = {
+            "num_requests_running": float(len(scheduler.running)),
+            "num_requests_waiting": float(len(scheduler.waiting)),
+            "kv_cache_usage_perc": scheduler.pool.usage,
+        }
+        return as_metrics(self.engine.stats, self.config.model, gauges, self.config.speculative_config is not None)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix."""
+        self.engine.scheduler.pool.forget_all()
+        return True
+
+    # --- one batch -------------------------------------------------------------------------------------------------
+
+    def _answer(self, batch: list[Any], use_tqdm: Any) -> list[RequestOutput]:
+        """Run a batch to its end; a request that is refused does not disturb the others."""
+        jobs: list[tuple[str | None, list[int], list[Request], Exception | None]] = []
+        for prompt, encode, params in batch:
+            text: str | None = prompt if isinstance(prompt, str) else None
+            tokens: list[int] = []
+            try:
+                tokens, text = encode(prompt)
+                jobs.append((text, tokens, self._requests(str(self._arrivals), tokens, params), None))
+            except (ValueError, TypeError) as error:
+                jobs.append((text, tokens, [], error))
+        errors = [error for *_, error in jobs if error is not None]
+        if errors and len(errors) == len(jobs):
+            raise errors[0]
+        for error in errors:
+            print(f"augury: a request was refused: {error}", file=sys.stderr)
+        self._run([request for _, _, requests, _ in jobs for request in requests], use_tqdm)
+        return [self._output(i, *job) for i, job in enumerate(jobs)]
+
+    def _run(self, requests: list[Request], use_tqdm: Any) -> None:
+        bar = _progress_bar(len(requests), use_tqdm)
+        for request in requests:
+            self.engine.add(request)
+        try:
+            while any(request.finish_reason is None for request in requests):
+                for update in self.engine.step():
+                    bar.count(update.request, len(update.tokens))
+        finally:  # also on Ctrl-C: nothing stays in slots or blocks
+            for request in requests:
+                self.engine.abort(request)
+            bar.close()
+
+    def _tokens_of(self, prompt: Prompt) -> tuple[list[int], str | None]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt), prompt
+        if isinstance(prompt, dict):
+            if "prompt_token_ids" in prompt:
+                return list(prompt["prompt_token_ids"]), prompt.get("prompt")
+            if isinstance(prompt.get("prompt"), str):
+                return self.tokenizer.encode(prompt["prompt"]), prompt["prompt"]
+            raise ConfigError(f"a prompt dictionary needs 'prompt' or 'prompt_token_ids', got {sorted(prompt)}.")
+        if isinstance(prompt, (list, tuple)) and all(isinstance(t, int) for t in prompt):
+            return list(prompt), None
+        raise ConfigError(f"a prompt must be a text, a list of token ids or a dictionary, got {type(prompt).__name__}.")
+
+    def _requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+        """The n requests of one prompt, checked."""
+        limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
+        if not tokens:
+            raise ConfigError("the prompt is empty; give it at least one token.")
+        if len(tokens) >= limit:
+            raise ConfigError(
+                f"the prompt has {len(tokens)} tokens but max_model_len is {limit}, which must also hold the answer; "
+                "shorten the prompt or raise max_model_len."
+            )
+        wrong = next((t for t in tokens if not 0 <= t < vocab), None)
+        if wrong is not None:
+            raise ConfigError(f"token id {wrong} is not in the vocabulary; ids go from 0 to {vocab - 1}.")
+        params.check_vocabulary(vocab)
+        return [self._request(f"{name}-{i}" if params.n > 1 else name, tokens, params, i) for i in range(params.n)]
+
+    def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int) -> Request:
+        self._arrivals += 1
+        stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
+        decode = self.tokenizer.decoder(params.skip_special_tokens)
+        stops = list(params.stop or ())
+        # Without a seed a request gets its own from the engine's; with one, answer i of n gets seed + i, as in vLLM.
+        seed = params.seed if params.seed is not None else hash((self.config.seed, self._arrivals)) & (2**62 - 1)
+        most = self.config.max_model_len or 0
+        return Request(
+            id=name,
+            arrival=self._arrivals,
+            prompt_len=len(tokens),
+            tokens=list(tokens),
+            params=params,
+            seed=seed + index,
+            stop_ids=frozenset(stop_ids),
+            bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
+            max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
+            text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
+            index=index,
+        )
+
+    def _output(
+        self, index: int, prompt: str | None, tokens: list[int], requests: list[Request], error: Exception | None
+    ) -> RequestOutput:
+        if error is not None:
+            return refused(str(index), prompt, tokens, str(error))
+        decode = self.tokenizer.decoder(skip_special=False)
+        for request in requests:
+            for entry in (*request.logprobs, *(e for e in request.prompt_logprobs if e)):
+                for token, value in entry.items():
+                    entry[token] = value._replace(decoded_token=decode([token]))
+        first = requests[0]
+        return RequestOutput(
+            request_id=str(index),
+            prompt=prompt,
+            prompt_token_ids=tokens,
+            outputs=[completion(request, self.config.speculative_config is not None) for request in requests],
+            finished=True,
+            prompt_logprobs=first.prompt_logprobs if first.params.prompt_logprobs is not None else None,
+            num_cached_tokens=first.cached_tokens,
+        )
+
+
+class _Bar:
+    """vLLM's progress bar: prompts done, and tokens a second in and out."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._begun = time.perf_counter()
+        self._read = self._written = 0
+
+    def count(self, request: Request, tokens: int) -> None:
+        self._written += tokens
+        if request.finish_reason and self._bar is not None:
+            self._read += request.prompt_len
+            seconds = time.perf_counter() - self._begun
+            speed = f"est. speed input: {self._read / seconds:.2f} toks/s, output: {self._written / seconds:.2f} toks/s"
+            self._bar.postfix = speed
+            self._bar.update(1)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _progress_bar(total: int, wanted: bool | Callable[..., Any]) -> _Bar:
+    if not wanted:
+        return _Bar(None)
+    from tqdm.auto import tqdm
+
+    make = wanted if callable(wanted) else tqdm
+    return _Bar(make(total=total, desc="Processed prompts", dynamic_ncols=True))

@@ -1,0 +1,77 @@
+"""What a finished request looks like to the caller, by vLLM's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from augury.engine.request import LogprobDict, Request
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One answer."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[LogprobDict] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    spec_decode_metrics: dict[str, Any] | None = None
+    from_draft: list[bool] = field(default_factory=list)  # ours: which tokens were accepted drafts
+
+    def finished(self) -> bool:
+        """Whether this answer is complete."""
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """Everything about one prompt: what was asked, and its n answers."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    prompt_logprobs: list[LogprobDict | None] | None = None
+    num_cached_tokens: int = 0
+    metrics: Any = None
+    lora_request: Any = None
+    kv_transfer_params: dict[str, Any] | None = None
+    error: str | None = None  # ours: why this request was refused, when others of its batch were answered
+
+
+def completion(request: Request, speculating: bool) -> CompletionOutput:
+    """The answer as it stands."""
+    wants_logprobs = request.params.logprobs is not None
+    return CompletionOutput(
+        index=request.index,
+        text=request.text.text if request.text else "",
+        token_ids=request.output,
+        cumulative_logprob=request.cumulative_logprob if wants_logprobs else None,
+        logprobs=list(request.logprobs) if wants_logprobs else None,
+        finish_reason=request.finish_reason,
+        stop_reason=request.stop_reason,
+        spec_decode_metrics=_spec_metrics(request) if speculating else None,
+        from_draft=list(request.from_draft),
+    )
+
+
+def _spec_metrics(request: Request) -> dict[str, Any]:
+    spec = request.spec
+    return {
+        "mean_acceptance_length": spec.acceptance_length,
+        "draft_acceptance_rate": spec.acceptance_rate,
+        "num_spec_steps": spec.num_drafts,
+        "num_draft_tokens": spec.num_draft_tokens,
+        "num_accepted_draft_tokens": spec.num_accepted_tokens,
+    }
+
+
+def refused(request_id: str, prompt: str | None, tokens: list[int], error: str) -> RequestOutput:
+    """The output of a request that could not be run."""
+    answer = CompletionOutput(0, "", [], finish_reason="error", stop_reason=error)
+    return RequestOutput(request_id, prompt, tokens, [answer], finished=True, error=error)

@@ -1,0 +1,100 @@
+"""The host's record of one running request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from augury.config.sampling import SamplingParams
+from augury.engine.text import TextStream
+from augury.observe.stats import SpecStats
+
+
+class Logprob(NamedTuple):
+    """A token's log-probability under the raw logits, by vLLM's names."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+LogprobDict = dict[int, Logprob]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Everything the host knows of a request; the device's side is a line of SlotState."""
+
+    id: str
+    arrival: int  # ordinal; who came first goes first
+    prompt_len: int
+    tokens: list[int]  # prompt and output
+    params: SamplingParams
+    seed: int
+    stop_ids: frozenset[int]  # tokens that end the output
+    bad_words: list[list[int]]  # token sequences that may not appear
+    max_len: int  # the request ends when it has this many tokens
+    text: TextStream | None  # None: no text asked for
+    index: int = 0  # which of the n answers to one prompt
+
+    # set by the scheduler
+    slot: int = -1
+    blocks: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)  # names of the full blocks whose KV is computed
+    tabled: int = 0  # blocks already written to the slot's block table
+    computed: int = 0  # tokens whose keys and values are in the cache
+    draft_nodes: int = 0  # nodes of the draft pending in the slot
+    cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
+    preemptions: int = 0
+
+    # set by the engine as tokens come
+    from_draft: list[bool] = field(default_factory=list)  # for each output token: was it an accepted draft?
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: list[LogprobDict] = field(default_factory=list)
+    prompt_logprobs: list[LogprobDict | None] = field(default_factory=list)
+    cumulative_logprob: float = 0.0
+    spec: SpecStats = field(default_factory=SpecStats)
+
+    @property
+    def length(self) -> int:
+        """Tokens known so far."""
+        return len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        """Known tokens that the target has not run yet: 1 while decoding, more while reading the prompt."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def output(self) -> list[int]:
+        """Generated tokens."""
+        return self.tokens[self.prompt_len :]
+
+    def accept(self, emitted: list[int], accepted: int) -> int:
+        """Append what a step emitted up to the first reason to stop; returns how many tokens were kept."""
+        for i, token in enumerate(emitted):
+            self.tokens.append(token)
+            self.from_draft.append(i < accepted)
+            if self._ended_by(token):
+                return i + 1
+        return len(emitted)
+
+    def _ended_by(self, token: int) -> bool:
+        generated = len(self.tokens) - self.prompt_len
+        may_stop = generated > self.params.min_tokens
+        stopped = may_stop and token in self.stop_ids
+        cut = None
+        # A stop token adds no text of its own, as in vLLM, unless the user asked to see it.
+        if self.text and not (stopped and not self.params.include_stop_str_in_output):
+            cut = self.text.push(token, watch=may_stop)
+        if stopped:
+            self.finish_reason = "stop"
+            self.stop_reason = token if token in (self.params.stop_token_ids or ()) else None
+        elif cut is not None:
+            self.finish_reason, self.stop_reason = "stop", cut
+        elif len(self.tokens) >= self.max_len:
+            self.finish_reason = "length"
+        if self.finish_reason and self.text and cut is None:
+            self.text.flush()
+        return self.finish_reason is not None

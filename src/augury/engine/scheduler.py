@@ -1,0 +1,171 @@
+"""Who runs in the next pass: slots, blocks, prompt chunks, drafts.
+
+Decoding requests come first, each with its pending draft; what is left of the token budget reads prompts. A request
+that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
+tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from augury.cache.blocks import BlockPool
+from augury.cache.prefix import extend_keys
+from augury.engine.request import Request
+from augury.observe.stats import EngineStats
+
+
+class Share(NamedTuple):
+    """One request's share of a pass."""
+
+    request: Request
+    start: int  # tokens already in the cache
+    known: int  # known tokens to run
+    nodes: int  # draft nodes to run behind them
+
+    @property
+    def active(self) -> bool:
+        """Whether the pass reaches the end of the known tokens, so that a token is drawn."""
+        return self.start + self.known == self.request.length
+
+    @property
+    def scored(self) -> int:
+        """How many known rows want logits: all of a prompt whose log-probabilities were asked for."""
+        if self.request.params.prompt_logprobs is not None and self.start < self.request.prompt_len:
+            return self.known
+        return int(self.active)
+
+
+class Scheduler:
+    """Waiting and running requests, and the blocks they hold."""
+
+    def __init__(
+        self, pool: BlockPool, slots: int, block_size: int, token_budget: int, chunk: int, prefix_caching: bool,
+        stats: EngineStats,
+    ) -> None:  # fmt: skip
+        self.pool = pool
+        self.block_size = block_size
+        self.token_budget = token_budget
+        self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
+        self.prefix_caching = prefix_caching
+        self.stats = stats
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []  # oldest first
+        self.seated: list[Request] = []  # admitted by the last plan; their slots must be written
+        self._free_slots = list(range(slots - 1, -1, -1))
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self.waiting.append(request)
+
+    def plan(self) -> list[Share]:
+        """Choose the shares of the next pass; empty when there is nothing to do."""
+        self.seated = []
+        for request in [r for r in self.running if r.pending == 1]:
+            if request.slot >= 0:  # not preempted by one before it
+                self._reserve(request, request.length)
+        decoding = [r for r in self.running if r.pending == 1]
+        room = self.token_budget - len(decoding)
+        shares = []
+        for request in decoding:
+            shares.append(self._decode_share(request, room))
+            room -= shares[-1].nodes
+        self._admit(room)
+        return shares + self._prompt_shares(room, set(decoding))
+
+    def commit(self, share: Share, accepted: int, kept: int) -> None:
+        """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
+        request = share.request
+        ran = share.start + share.known
+        # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
+        request.computed = min(ran + accepted, request.length - 1) if share.active and kept else ran
+        if self.prefix_caching and request.computed // self.block_size > len(request.keys):
+            done = len(request.keys)
+            extend_keys(request.keys, request.tokens[: request.computed], self.block_size)
+            for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
+                self.pool.publish(block, key)
+
+    def finish(self, request: Request) -> None:
+        """Take a request out, wherever it stands."""
+        if request.slot >= 0:
+            self._leave(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+    def _decode_share(self, request: Request, room: int) -> Share:
+        # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
+        rows = (len(request.blocks) + self.pool.num_free) * self.block_size
+        nodes = min(request.draft_nodes, room, rows - request.length)
+        self._reserve(request, request.length + nodes)
+        return Share(request, request.length - 1, 1, nodes)
+
+    def _reserve(self, request: Request, rows: int) -> None:
+        """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one."""
+        need = -(-rows // self.block_size) - len(request.blocks)
+        while need > self.pool.num_free:
+            victim = self.running[-1]
+            self._preempt(victim)
+            if victim is request:
+                return
+        if need > 0:
+            request.blocks += self.pool.take(need)
+
+    def _preempt(self, request: Request) -> None:
+        self._leave(request)
+        request.preemptions += 1
+        self.stats.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def _leave(self, request: Request) -> None:
+        self.running.remove(request)
+        self._free_slots.append(request.slot)
+        self.pool.release(request.blocks)
+        request.slot, request.blocks, request.keys = -1, [], []
+        request.computed = request.draft_nodes = request.tabled = 0
+
+    def _admit(self, room: int) -> None:
+        """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""
+        while self.waiting and self._free_slots and room > 0:
+            request = self.waiting[0]
+            shared = self._shared_blocks(request)
+            need = -(-request.length // self.block_size) - len(shared)
+            if need > self.pool.num_free:
+                self.pool.release(shared)
+                return
+            self.waiting.popleft()
+            request.blocks = shared + self.pool.take(need)
+            request.computed = len(shared) * self.block_size
+            request.slot = self._free_slots.pop()
+            room -= request.pending
+            if not request.preemptions:
+                request.cached_tokens = request.computed
+                self.stats.prefix_cache_queries += request.length
+                self.stats.prefix_cache_hits += request.computed
+            self.seated.append(request)
+            self.running.append(request)
+            self.running.sort(key=lambda r: r.arrival)
+
+    def _shared_blocks(self, request: Request) -> list[int]:
+        if not self.prefix_caching or request.params.prompt_logprobs is not None:
+            return []
+        extend_keys(request.keys, request.tokens, self.block_size)
+        # The last token must be run in any case: its logits are what the next token is drawn from.
+        usable = (request.length - 1) // self.block_size
+        shared = self.pool.share(request.keys[:usable])
+        del request.keys[len(shared) :]
+        return shared
+
+    def _prompt_shares(self, room: int, planned: set[Request]) -> list[Share]:
+        """Split the budget over unread prompts: half for the oldest, so that it gets on, the rest to the shortest."""
+        prompts = [r for r in self.running if r not in planned and r.slot >= 0 and r.pending > 0]
+        if not prompts or room <= 0:
+            return []
+        give = dict.fromkeys(prompts, 0)
+        oldest = prompts[0]
+        first = room if len(prompts) == 1 else max(1, room // 2)
+        for request, offer in [(oldest, first), *((r, room) for r in sorted(prompts, key=lambda r: r.pending))]:
+            more = min(request.pending - give[request], offer, room, self.chunk - give[request])
+            give[request] += more
+            room -= more
+        return [Share(r, r.computed, known, 0) for r, known in give.items() if known > 0]

@@ -1,0 +1,136 @@
+"""What the engine knows of each running request, as tensors on the device, a line a slot.
+
+One decode step is a function of these tensors with static shapes, so that on a GPU it can be captured once and
+replayed. The host keeps its own records (request.py) for text, stops and blocks, and writes here only when a slot
+changes hands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from augury.engine.request import Request
+from augury.verify.sampling import Outcome, SlotSampling
+from augury.verify.tree import Draft, chain_parents
+
+
+@dataclass(slots=True)
+class SlotState:
+    """Per-slot tensors; the last slot is nobody's, padding groups point there."""
+
+    history: Tensor  # int64 [S, width]: known tokens; the last column takes writes that mean nothing
+    limit: Tensor  # int64 [S]: tokens at which the request ends
+    block_tables: Tensor  # int64 [S, blocks]
+    draft: Draft  # the pending draft of each slot, [S, N]
+    sampling: SlotSampling
+    vocab_size: int
+    version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
+
+    @classmethod
+    def allocate(
+        cls, slots: int, max_len: int, nodes: int, block_size: int, vocab_size: int, device: torch.device
+    ) -> SlotState:
+        """Empty slots; `nodes` is the largest draft that will ever be pending."""
+        slots += 1
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(slots, *shape, dtype=torch.int64, device=device)
+
+        return cls(
+            history=zeros(max_len + nodes + 2),
+            limit=zeros(),
+            block_tables=zeros(-(-(max_len + nodes) // block_size)),
+            draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
+            sampling=SlotSampling.allocate(slots, device),
+            vocab_size=vocab_size,
+        )
+
+    @property
+    def padding_slot(self) -> int:
+        """The slot that padding groups use."""
+        return self.limit.shape[0] - 1
+
+    def seat(self, request: Request) -> None:
+        """Give a slot to a request: its tokens, its parameters, its tables."""
+        slot = request.slot
+        self.history[slot, : request.length] = self._ids(request.tokens)
+        self.limit[slot] = request.max_len
+        params, sampling = request.params, self.sampling
+        sampling.temperature[slot] = params.temperature
+        sampling.top_k[slot] = params.top_k
+        sampling.top_p[slot] = params.top_p
+        sampling.min_p[slot] = params.min_p
+        sampling.repetition[slot] = params.repetition_penalty
+        sampling.presence[slot] = params.presence_penalty
+        sampling.frequency[slot] = params.frequency_penalty
+        sampling.seed[slot] = request.seed
+        sampling.min_length[slot] = request.prompt_len + params.min_tokens if params.min_tokens else 0
+        sampling.penalized[slot] = params.penalized
+        if params.penalized:
+            self._count_tokens(slot, request)
+        self._set_bias(slot, request)
+        self._set_barred(slot, request)
+
+    def append(self, slots: Tensor, ends: Tensor, outcome: Outcome) -> None:
+        """Write what a step emitted behind the `ends` known tokens of each slot."""
+        column = torch.arange(outcome.emitted.shape[1], device=ends.device)
+        real = column < outcome.emitted_count[:, None]
+        trash = self.history.shape[1] - 1
+        self.history[slots[:, None], torch.where(real, ends[:, None] + column, trash)] = outcome.emitted
+        if self.sampling.counts is not None:
+            where = (slots[:, None].expand_as(real), outcome.emitted.clamp(min=0))
+            self.sampling.counts.index_put_(where, real.to(torch.int32), accumulate=True)
+
+    def _ids(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.history.device)
+
+    def _table(self, dtype: torch.dtype) -> Tensor:
+        self.version += 1
+        return torch.zeros(self.limit.shape[0], self.vocab_size, dtype=dtype, device=self.history.device)
+
+    def _count_tokens(self, slot: int, request: Request) -> None:
+        sampling = self.sampling
+        if sampling.counts is None or sampling.in_prompt is None:
+            sampling.counts, sampling.in_prompt = self._table(torch.int32), self._table(torch.bool)
+        sampling.counts[slot] = torch.bincount(self._ids(request.output), minlength=self.vocab_size)
+        sampling.in_prompt[slot] = False
+        sampling.in_prompt[slot, self._ids(request.tokens[: request.prompt_len])] = True
+
+    def _set_bias(self, slot: int, request: Request) -> None:
+        params, sampling = request.params, self.sampling
+        needed = bool(params.logit_bias) or params.allowed_token_ids is not None
+        sampling.biased[slot] = needed
+        if not needed:
+            return
+        if sampling.bias is None:
+            sampling.bias = self._table(torch.float32)
+        line = sampling.bias[slot]
+        line.fill_(0 if params.allowed_token_ids is None else float("-inf"))
+        if params.allowed_token_ids is not None:
+            line[self._ids(params.allowed_token_ids)] = 0
+        for token, value in (params.logit_bias or {}).items():
+            line[token] += value
+
+    def _set_barred(self, slot: int, request: Request) -> None:
+        sampling = self.sampling
+        stops = sorted(request.stop_ids) if request.params.min_tokens else []
+        sampling.stops = self._grown(sampling.stops, len(stops))
+        sampling.stops[slot] = -1
+        sampling.stops[slot, : len(stops)] = self._ids(stops)
+        words = request.bad_words
+        sampling.bad_words = self._grown(sampling.bad_words, len(words), max(map(len, words), default=0))
+        sampling.bad_words[slot] = -1
+        for i, word in enumerate(words):
+            sampling.bad_words[slot, i, -len(word) :] = self._ids(word)
+
+    def _grown(self, table: Tensor, *need: int) -> Tensor:
+        """The table, widened with -1 where a request needs more room than any before it (words are right-aligned)."""
+        extra = [max(0, n - have) for n, have in zip(need, table.shape[1:], strict=True)]
+        if not any(extra):
+            return table
+        self.version += 1
+        return F.pad(table, (extra[1], 0, 0, extra[0]) if len(extra) == 2 else (0, extra[0]), value=-1)

@@ -1,0 +1,240 @@
+"""A GGUF file turned, once, into a directory that transformers loads as it is.
+
+Everything comes from the file itself: config.json and generation_config.json from its metadata, the tokenizer from its
+vocabulary, and model.safetensors in float32 from its tensors, dequantised a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from augury.model.errors import ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from augury.model.gguf_file import GGUFFile, Tensor
+
+CONVERTER_VERSION = 1  # raise it when the output changes: what is in the cache is then converted again
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the processor's cache: 16 MB takes 1.7 times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What conversion must know about one GGUF architecture."""
+
+    model_type: str
+    class_name: str
+    layer: dict[str, str]  # tensors of a layer: GGUF name -> transformers name
+    biases: tuple[str, ...] = ()  # what `attention_bias` stands for
+    always_biased: bool = False
+    permuted: bool = False  # rows of Q and K are interleaved for llama.cpp's rotary kernel
+    norm_offset: float = 0.0  # llama.cpp stores 1 + w where transformers keeps w
+    extra: dict[str, Any] = field(default_factory=dict)  # config entries that every member has
+
+
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+QKV = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
+QKVO = (*QKV, "attn_output.bias")
+TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+SILU = {"hidden_act": "silu"}
+GELU = {"hidden_activation": "gelu_pytorch_tanh"}
+FAMILIES = {
+    "llama": Family("llama", "LlamaForCausalLM", LAYER, QKVO, permuted=True, extra=SILU),
+    "qwen2": Family("qwen2", "Qwen2ForCausalLM", LAYER, QKV, always_biased=True, extra=SILU),
+    "qwen3": Family("qwen3", "Qwen3ForCausalLM", LAYER | QK_NORM, QKVO, extra=SILU),
+    "gemma3": Family(
+        "gemma3_text", "Gemma3ForCausalLM", LAYER | QK_NORM | GEMMA_NORMS, QKVO, norm_offset=1.0, extra=GELU
+    ),
+}
+
+
+def convert(source: Path, target: Path, quiet: bool = False) -> str:
+    """Fill the directory `target` from a GGUF file and give the sha256 of the weights written."""
+    from augury.model.gguf_config import build_config, build_generation_config
+    from augury.model.gguf_file import open_gguf
+    from augury.model.gguf_tokenizer import write_tokenizer
+
+    file = open_gguf(source)
+    family = family_of(file)
+    config = build_config(file, family)
+    _write_json(target / "config.json", config)
+    _write_json(target / "generation_config.json", build_generation_config(file))
+    write_tokenizer(file, target, config["max_position_embeddings"])
+    plan = plan_weights(file, family, config)
+    total = sum(4 * _elements(weight.tensor.shape) for weight in plan)
+    with progress(f"Converting {source.name}", total, quiet) as advance:
+        return write_weights(target / "model.safetensors", plan, file, advance)
+
+
+def family_of(file: GGUFFile) -> Family:
+    """The family of a file's architecture; an error names the ones there are."""
+    name = file.need("general.architecture")
+    if name not in FAMILIES:
+        raise ModelError(f"{file.path}: architecture {name!r} is not supported; supported: {', '.join(FAMILIES)}.")
+    if file.metadata.get("split.count", 1) > 1:
+        raise ModelError(
+            f"{file.path}: one part of a split file; join the parts with `llama-gguf-split --merge` first."
+        )
+    if file.metadata.get(f"{name}.expert_count", 0):
+        raise ModelError(f"{file.path}: a mixture of experts; only dense models are converted.")
+    return FAMILIES[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor on its way: its new name, the heads whose rows are interleaved (0: none), what to add to it."""
+
+    name: str
+    tensor: Tensor
+    heads: int = 0
+    offset: float = 0.0
+
+
+def plan_weights(file: GGUFFile, family: Family, config: dict[str, Any]) -> list[Weight]:
+    """Match every stored tensor with its place in the transformers model; both sides must come out even."""
+    layers = range(config["num_hidden_layers"])
+    wanted = [f"blk.{i}.{part}.weight" for i in layers for part in family.layer]
+    if config["attention_bias"] or family.always_biased:
+        wanted += [f"blk.{i}.{part}" for i in layers for part in family.biases]
+    for name in ("token_embd.weight", "output_norm.weight", *wanted):
+        if name not in file.tensors:
+            raise ModelError(f"{file.path}: tensor {name!r} is missing; download the file again.")
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    plan = []
+    for name, tensor in file.tensors.items():
+        if name == "rope_freqs.weight":  # read into the config
+            continue
+        part = name.rsplit(".", 2)[-2]
+        permuted = heads.get(part, 0) if family.permuted else 0
+        if permuted and tensor.shape[0] != permuted * config["head_dim"]:
+            raise ModelError(
+                f"{file.path}: tensor {name!r} has {tensor.shape[0]} rows for {permuted} heads; it is broken."
+            )
+        offset = -family.norm_offset if part.endswith("norm") else 0.0
+        plan.append(Weight(_new_name(file, family, name), tensor, permuted, offset))
+    return plan
+
+
+def _new_name(file: GGUFFile, family: Family, name: str) -> str:
+    """The transformers name of a stored tensor."""
+    stem, _, ending = name.rpartition(".")
+    if stem in TOP:
+        return f"{TOP[stem]}.{ending}"
+    pieces = stem.split(".")
+    fits = ending == "weight" or f"{pieces[-1]}.{ending}" in family.biases
+    if fits and len(pieces) == 3 and pieces[0] == "blk" and pieces[2] in family.layer:
+        return f"model.layers.{pieces[1]}.{family.layer[pieces[2]]}.{ending}"
+    # Leaving a tensor out would change the model without a word.
+    raise ModelError(f"{file.path}: no place is known for tensor {name!r} in {family.class_name}.")
+
+
+def write_weights(path: Path, plan: list[Weight], file: GGUFFile, advance: Callable[[int], None]) -> str:
+    """Write a safetensors file chunk by chunk and give its sha256.
+
+    `safetensors.numpy.save_file` wants every tensor in memory at once; the format is a JSON header and the bare data.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for weight in plan:
+        start, end = end, end + 4 * _elements(weight.tensor.shape)
+        header[weight.name] = {"dtype": "F32", "shape": list(weight.tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as handle:
+
+        def put(data: Any) -> None:
+            handle.write(data)
+            digest.update(data)
+
+        put(struct.pack("<Q", len(text)) + text)
+        for weight in plan:
+            for chunk in dequantised(weight, file):
+                put(chunk.data)
+                advance(chunk.nbytes)
+    return digest.hexdigest()
+
+
+def dequantised(weight: Weight, file: GGUFFile) -> Iterator[np.ndarray]:
+    """The values of one tensor in float32, in the order transformers wants them, some rows at a time."""
+    import numpy as np
+    from gguf.quants import dequantize
+
+    tensor = weight.tensor
+    rows, order = tensor.raw, None
+    if weight.heads:
+        order = row_order(tensor.shape[0], weight.heads)
+    step = max(1, CHUNK_ELEMENTS // max(1, tensor.shape[-1]))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        # A matrix is quantised row by row, so its rows can change places while still packed.
+        packed = rows[part] if order is None or len(tensor.shape) == 1 else rows[order[part]]
+        try:
+            values = dequantize(packed, tensor.kind).reshape(-1)
+        except NotImplementedError as error:
+            raise ModelError(f"{file.path}: tensor {tensor.name!r} cannot be read: {error}.") from error
+        if order is not None and len(tensor.shape) == 1:
+            values = values[order]
+        yield np.ascontiguousarray(values + weight.offset if weight.offset else values, dtype="<f4")
+
+
+def row_order(rows: int, heads: int) -> np.ndarray:
+    """Where each row of a Q or K matrix lies in the file: llama.cpp interleaves the two halves of every head."""
+    import numpy as np
+
+    half = rows // heads // 2
+    return np.arange(rows).reshape(heads, half, 2).swapaxes(1, 2).reshape(-1)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def progress(label: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar (a spinner without a total) on standard error, if that is a terminal; gives the function that moves it."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = [SpinnerColumn(), TextColumn("{task.description}")]
+    if total is not None:
+        columns += [BarColumn(), DownloadColumn()]
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount: bar.advance(task, amount)

@@ -1,0 +1,98 @@
+"""The seam between the engine and a model: rows in, logits and residual streams out.
+
+A pass is a packed list of token rows. A row belongs to a slot (a running request), sees the first `context` cache rows
+of that slot, and, if it is a node of a draft tree, also the cache rows of its own ancestors, named by the bits of one
+integer. A prompt chunk is rows whose context grows by one; a draft chain is a tree with one child a node; plain
+decoding is a single row. The model knows nothing of requests, sampling or speculation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Rows:
+    """One forward pass; all tensors live on the target's device and are padded to a bucket.
+
+    Padding rows have context 0, no ancestors, position 0, slot 0 and write to cache row 0, which belongs to the
+    null block that no request ever owns.
+    """
+
+    tokens: Tensor  # int64 [R]
+    positions: Tensor  # int64 [R]: rotary position
+    slots: Tensor  # int64 [R]: which line of block_tables
+    context: Tensor  # int64 [R]: logical cache rows 0 .. context-1 of the slot are visible
+    base: Tensor  # int64 [R]: logical cache row of tree node 0
+    ancestors: Tensor  # int64 [R]: bit j set: logical cache row base + j is visible too (a node's own bit is set)
+    write: Tensor  # int64 [R]: physical cache row (block * block_size + offset) that takes this row's key and value
+    wanted: Tensor  # int64 [L]: rows whose logits are wanted
+    block_tables: Tensor  # int64 [slots, blocks]: physical block of each logical block
+    block_size: int
+    span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
+
+
+@dataclass(slots=True)
+class Scores:
+    """What a pass gives back."""
+
+    logits: Tensor  # float32 [L, vocabulary]
+    features: tuple[Tensor, ...] = ()  # one [R, hidden] residual stream for each layer id asked for, in that order
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one layer keeps in the cache for a token; keys and values may differ (MLA)."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(slots=True)
+class KVCache:
+    """Keys and values of every layer, indexed by physical row; block 0 is the null block that padding writes to."""
+
+    keys: list[Tensor] = field(default_factory=list)  # each [blocks * block_size, kv_heads, key_dim]
+    values: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def allocate(cls, shapes: list[LayerShape], rows: int, dtype: torch.dtype, device: torch.device) -> KVCache:
+        """Reserve `rows` physical rows for every layer."""
+
+        def make(shape: LayerShape, dim: int) -> Tensor:
+            return torch.zeros(rows, shape.kv_heads, dim, dtype=dtype, device=device)
+
+        return cls([make(s, s.key_dim) for s in shapes], [make(s, s.value_dim) for s in shapes])
+
+    def move(self, source: Tensor, destination: Tensor) -> None:
+        """Copy physical rows onto others in every layer: the winning path of a tree moves into place."""
+        for store in (*self.keys, *self.values):
+            store[destination] = store[source]
+
+
+def bytes_per_token(shapes: list[LayerShape], dtype: torch.dtype) -> int:
+    """Cache bytes that one token takes over all layers."""
+    return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in shapes) * dtype.itemsize
+
+
+class Target(Protocol):
+    """A model that scores rows. Implemented by dense.Dense and adapter.Adapter."""
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    max_position: int  # the longest context the checkpoint was made for
+    device: torch.device
+    cache_dtype: torch.dtype
+    layer_shapes: list[LayerShape]
+    cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
+
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+        """Score the wanted rows; feature id j is the residual stream after j layers (0: embeddings, n: before the
+        final norm)."""
+        ...

@@ -1,0 +1,71 @@
+"""Text to tokens and back, chat templates, and the tokens that end an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from augury.model.errors import ModelError
+
+
+class Tokenizer:
+    """A thin wrapper over transformers' tokenizer, with the fast decoder the engine calls for every token."""
+
+    def __init__(self, directory: Path) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
+        from transformers import AutoTokenizer
+
+        try:
+            self.inner: Any = AutoTokenizer.from_pretrained(directory)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"no usable tokenizer in {directory}: {str(error).splitlines()[0]}") from None
+        self.eos_ids = _eos_ids(directory, self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids of a text, with the special tokens the model expects around it."""
+        ids: list[int] = self.inner.encode(text, add_special_tokens=special)
+        return ids
+
+    def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
+        """A function from ids to text."""
+        rust = getattr(self.inner, "_tokenizer", None)
+        if rust is not None:  # skips several Python layers
+            return lambda ids: rust.decode(ids, skip_special_tokens=skip_special)
+        return lambda ids: self.inner.decode(ids, skip_special_tokens=skip_special)
+
+    def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
+        """Token ids of a conversation, by the model's own chat template."""
+        if not options.get("chat_template") and not self.inner.chat_template:
+            raise ModelError("this model has no chat template; use generate() with a plain prompt, or pass one.")
+        text = self.inner.apply_chat_template(messages, tokenize=False, **options)
+        return self.encode(text, special=False)
+
+    def bad_word_ids(self, words: list[str]) -> list[list[int]]:
+        """Token sequences that spell each word, at the start of a text and after a space, as vLLM bars them."""
+        found = []
+        for word in words:
+            alone = self.encode(word.lstrip(), special=False)
+            spaced = self.encode(" " + word.lstrip(), special=False)
+            found.append(alone)
+            if spaced[0] != alone[0] and len(spaced) == len(alone):
+                found.append(spaced)
+        return [ids for ids in found if ids]
+
+
+def _eos_ids(directory: Path, inner: Any) -> frozenset[int]:
+    """End-of-text ids: generation_config.json names them all, config.json and the tokenizer often just one."""
+    ids: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        path = directory / name
+        if path.exists():
+            value = json.loads(path.read_text()).get("eos_token_id")
+            ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    if inner.eos_token_id is not None:
+        ids.add(inner.eos_token_id)
+    return frozenset(ids)

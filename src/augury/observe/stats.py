@@ -1,0 +1,111 @@
+"""What the engine counts, by vLLM's names.
+
+`accepted` excludes the extra token that every step emits, `emitted` includes it; a rate is over drafted tokens, a
+length includes the extra token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SpecStats:
+    """Speculation, counted over steps that had a draft."""
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    accepted_per_pos: list[int] = field(default_factory=list)
+    drafted_per_pos: list[int] = field(default_factory=list)
+
+    def observe(self, drafted: int, accepted: int, depth: int) -> None:
+        """Count one request's step: nodes drafted, drafts accepted, and how deep the draft went."""
+        if drafted == 0:
+            return
+        self.num_drafts += 1
+        self.num_draft_tokens += drafted
+        self.num_accepted_tokens += accepted
+        missing = depth - len(self.accepted_per_pos)
+        if missing > 0:
+            self.accepted_per_pos += [0] * missing
+            self.drafted_per_pos += [0] * missing
+        for position in range(depth):
+            self.drafted_per_pos[position] += 1
+        for position in range(accepted):
+            self.accepted_per_pos[position] += 1
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over drafted tokens."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens emitted per drafted step."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters since the engine started."""
+
+    spec: SpecStats = field(default_factory=SpecStats)
+    steps: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_cache_queries: int = 0  # in tokens, as vLLM counts
+    prefix_cache_hits: int = 0
+    preemptions: int = 0
+    finished: dict[str, int] = field(default_factory=dict)  # by finish reason
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A count that only grows."""
+
+    name: str
+    labels: dict[str, str]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A value now."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """One count for each draft position."""
+
+    name: str
+    labels: dict[str, str]
+    values: list[int]
+
+
+Metric = Counter | Gauge | Vector
+
+
+def as_metrics(stats: EngineStats, model: str, gauges: dict[str, float], speculating: bool) -> list[Metric]:
+    """The counters as `LLM.get_metrics()` gives them: vLLM's names, without the `_total` Prometheus adds."""
+    labels = {"model_name": model, "engine": "0"}
+    metrics: list[Metric] = [Gauge(f"vllm:{name}", labels, value) for name, value in gauges.items()]
+    for name in ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits"):
+        metrics.append(Counter(f"vllm:{name}", labels, getattr(stats, name)))
+    metrics.append(Counter("vllm:num_preemptions", labels, stats.preemptions))
+    for reason, count in stats.finished.items():
+        metrics.append(Counter("vllm:request_success", {**labels, "finished_reason": reason}, count))
+    if speculating:
+        spec = stats.spec
+        metrics += [
+            Counter("vllm:spec_decode_num_drafts", labels, spec.num_drafts),
+            Counter("vllm:spec_decode_num_draft_tokens", labels, spec.num_draft_tokens),
+            Counter("vllm:spec_decode_num_accepted_tokens", labels, spec.num_accepted_tokens),
+            Vector("vllm:spec_decode_num_accepted_tokens_per_pos", labels, list(spec.accepted_per_pos)),
+            Vector("augury:spec_decode_num_draft_tokens_per_pos", labels, list(spec.drafted_per_pos)),
+        ]
+    return metrics

@@ -1,0 +1,56 @@
+"""Fixtures: a toy model that needs no download, and the embedded one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may reach for a hub
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def byte_tokenizer() -> object:
+    """A tokenizer whose tokens are bytes, and <eos>."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Llama over bytes; sharp logits, so that its greedy text does not hang on near-ties."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    directory = tmp_path_factory.mktemp("toy")
+    config = LlamaConfig(
+        vocab_size=260, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.3,
+        eos_token_id=256, bos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(7)
+    LlamaForCausalLM(config).save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)  # type: ignore[attr-defined]
+    return directory
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The embedded model, converted; downloads 93 MB the first time."""
+    from augury.model.store import resolve
+
+    return resolve("default", quiet=True)

@@ -1,0 +1,128 @@
+"""The embedded model: our tokens are transformers' tokens, however they were served, with and without speculation.
+
+AUGURY_TEST_DEVICE=cuda runs the same on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from augury import LLM, SamplingParams
+
+DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
+NEW_TOKENS = 128
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+QUESTIONS = [
+    "Why is the sky blue?", "Write a haiku about rivers.", "List five uses of a paper clip.", "What is 12 times 11?",
+    "Explain recursion to a child.", "Name the planets in order.", "Translate 'good morning' to French.",
+    "Give me a recipe for pancakes.", "What causes tides?", "Summarise the plot of Hamlet in two sentences.",
+    "Write a limerick about a cat.", "How do vaccines work?", "Suggest three names for a bakery.",
+    "What is the capital of Peru?", "Describe a sunset without naming colours.", "How do I boil an egg?",
+    "Write a Python function that reverses a list.", "What is a prime number?", "Tell me a joke about computers.",
+    "Who was Ada Lovelace?",
+]  # fmt: skip
+COPYING = [
+    "Repeat this line five times: the quick brown fox jumps over the lazy dog.",
+    'Write this JSON again with "age" changed to 31: {"name": "Ada", "age": 30, "city": "London", "job": "engineer"}',
+    "Rename x to total in this code:\ndef f(items):\n    x = 0\n    for i in items:\n        x += i\n    return x",
+    "Count from one to thirty in words, one number on each line.",
+]
+
+
+@pytest.fixture(scope="module")
+def prompts(default_model: Path) -> list[dict]:
+    """24 chat prompts as token ids."""
+    from augury.model.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(default_model)
+    chats = [[{"role": "user", "content": text}] for text in QUESTIONS + COPYING]
+    return [{"prompt_token_ids": tokenizer.chat(chat, add_generation_prompt=True)} for chat in chats]
+
+
+@pytest.fixture(scope="module")
+def transformers_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
+    """What transformers' own generate says: float32, greedy, all prompts in one left-padded batch."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(default_model, dtype=torch.float32).to(DEVICE)
+    rows = [p["prompt_token_ids"] for p in prompts]
+    width = max(map(len, rows))
+    padded = torch.tensor([[0] * (width - len(r)) + r for r in rows], device=DEVICE)
+    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows], device=DEVICE)
+    out = model.generate(
+        padded, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
+        pad_token_id=0,
+    )  # fmt: skip
+    return out[:, width:].tolist()
+
+
+def load(model: Path, **settings: object) -> LLM:
+    return LLM(str(model), dtype="float32", device=DEVICE, max_model_len=512, **settings)
+
+
+def tokens(llm: LLM, prompts: list[dict], **params: object) -> list[list[int]]:
+    # transformers' min_new_tokens bars the end-of-text token; so does min_tokens here.
+    length = {"max_tokens": NEW_TOKENS, "min_tokens": NEW_TOKENS}
+    outputs = llm.generate(prompts, [SamplingParams(seed=i, **length, **params) for i in range(len(prompts))])
+    return [o.outputs[0].token_ids for o in outputs]
+
+
+@pytest.fixture(scope="module")
+def sampled_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
+    """Plain decoding at temperature 0.8, everyone at once."""
+    return tokens(load(default_model), prompts, temperature=0.8)
+
+
+# (settings, prompts to run): few slots are slow, so they run fewer prompts here; each set holds copying ones.
+SERVED = {
+    "plain, 8 at a time": ({"max_num_seqs": 8}, 24),
+    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, 24),
+    "plain, one by one": ({"max_num_seqs": 1}, 6),
+    "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 6),
+    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 12),
+    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 24),
+    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 24),
+    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 24),
+    "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 12),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVED)
+def test_tokens_are_transformers_own_and_speculation_changes_none(
+    name: str, default_model: Path, prompts: list[dict], transformers_tokens: list[list[int]],
+    sampled_tokens: list[list[int]],
+) -> None:  # fmt: skip
+    settings, count = SERVED[name]
+    llm = load(default_model, **settings)
+    chosen = range(len(prompts))[-count:]
+    some = [prompts[i] for i in chosen]
+    assert tokens(llm, some, temperature=0) == [transformers_tokens[i] for i in chosen]  # prefix cache cold
+    # The second run finds its prompts in the prefix cache, and draws with each request's own noise.
+    every = [
+        SamplingParams(max_tokens=NEW_TOKENS, min_tokens=NEW_TOKENS, seed=i, temperature=0.8) for i in chosen
+    ]
+    outputs = llm.generate(some, every, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in outputs] == [sampled_tokens[i] for i in chosen]
+    if name == "tiny cache":
+        assert llm.engine.stats.preemptions > 0
+    else:
+        assert any(o.num_cached_tokens for o in outputs)
+    if "speculative_config" in settings:
+        assert llm.engine.stats.spec.num_accepted_tokens > 0
+
+
+@pytest.mark.slow
+def test_bfloat16_is_exact_with_and_without_speculation(default_model: Path, prompts: list[dict]) -> None:
+    """bf16 matrices treat each row alone on this CPU, so equality is exact, not just free of near-ties."""
+    if DEVICE == "cpu" and "amx_bf16" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("bf16 without AMX runs other kernels; nobody measured their row invariance")
+    runs = []
+    for spec in (None, NGRAM):
+        llm = LLM(str(default_model), dtype="bfloat16", device=DEVICE, max_model_len=512, speculative_config=spec)
+        runs.append(tokens(llm, prompts[-8:], temperature=0.8))
+    assert runs[0] == runs[1]
