@@ -151,7 +151,7 @@ EDIT = (
     _edit('Change "(guest)" to "(visitor)". Write the whole function again.', _USER, "const city = user", "javascript"),
     _edit("Change the zone of delta to north. Write the whole JSON again.", _SERVERS, '"bravo", "host"', "json"),
     _edit("Change the last chapter to The Door. Write the whole JSON again.", _BOOK, '"name": "Mara', "json"),
-    _edit('Write the letter again, with "lamp" changed to "mirror" at the end.', _LETTER, "sorry to hear"),
+    _edit("Write the letter again, from the Southern Lamp Company.", _LETTER, "We are sorry to hear"),
     _edit('Write the text again, with "stone bridge" changed to "wooden bridge".', _RIVER, "above the village."),
     _edit("Write the report again; the trees are planted in November.", _MEETING, "Mrs. Okafor opened"),
 )

@@ -97,7 +97,8 @@ def _num_blocks(config: EngineConfig, target: Target) -> int:
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     extra = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
-    useful = config.max_num_seqs * -(-(longest + extra) // size) + 1
+    # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
+    useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     blocks = config.num_gpu_blocks_override or min(useful, _cache_bytes(config, target) // (per_token * size) + 1)
     room = (blocks - 1) * size
     if config.max_model_len is None:

@@ -24,17 +24,16 @@ class Share(NamedTuple):
     known: int  # known tokens to run
     nodes: int  # draft nodes to run behind them
 
-    @property
-    def active(self) -> bool:
-        """Whether the pass reaches the end of the known tokens, so that a token is drawn."""
-        return self.start + self.known == self.request.length
+    active: bool  # the pass reaches the end of the known tokens, so a token is drawn
+    scored: int  # known rows that want logits: the last if active, all of a prompt whose log-probabilities are asked for
 
-    @property
-    def scored(self) -> int:
-        """How many known rows want logits: all of a prompt whose log-probabilities were asked for."""
-        if self.request.params.prompt_logprobs is not None and self.start < self.request.prompt_len:
-            return self.known
-        return int(self.active)
+
+def make_share(request: Request, known: int, nodes: int = 0) -> Share:
+    """The request's next `known` tokens and its draft's first `nodes`."""
+    start = request.computed
+    active = start + known == request.length
+    asked = request.params.prompt_logprobs is not None and start < request.prompt_len
+    return Share(request, start, known, nodes, active, known if asked else int(active))
 
 
 class Scheduler:
@@ -98,7 +97,7 @@ class Scheduler:
         rows = (len(request.blocks) + self.pool.num_free) * self.block_size
         nodes = min(request.draft_nodes, room, rows - request.length)
         self._reserve(request, request.length + nodes)
-        return Share(request, request.length - 1, 1, nodes)
+        return make_share(request, 1, nodes)
 
     def _reserve(self, request: Request, rows: int) -> None:
         """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one."""
@@ -168,4 +167,4 @@ class Scheduler:
             more = min(request.pending - give[request], offer, room, self.chunk - give[request])
             give[request] += more
             room -= more
-        return [Share(r, r.computed, known, 0) for r, known in give.items() if known > 0]
+        return [make_share(r, known) for r, known in give.items() if known > 0]

@@ -1,0 +1,78 @@
+"""The operations a model is made of: one meaning, several faces, chosen once by device.
+
+`TorchOps` runs anywhere and says what each operation means; `NumbaOps` is the fast face on a CPU. Both treat every row
+alone. The numba face also gives a row the same bits whatever other rows share its pass.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from augury.model.target import Rows
+
+
+class Ops(Protocol):
+    """What every face offers; R is the number of rows."""
+
+    def view(self, rows: Rows) -> Any:
+        """The rows in the form in which this face reads them; made once a pass, good for every layer."""
+        ...
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [R, in] times weight [out, in], plus bias."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x [R, D] over its root mean square, times weight."""
+        ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The norm of x + residual, and x + residual; x is used up, the old residual stays as it was."""
+        ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """silu of the first half of each row, times the second half."""
+        ...
+
+    def rotate_and_store(
+        self, qkv: Tensor, view: Any, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
+        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
+
+        qkv is [R, (H + 2 * KVH) * D]; rotary is (cos, sin), each float32 [positions, rotated / 2]; a head dimension
+        past the rotated ones passes through.
+        """
+        ...
+
+    def store(self, keys: Tensor, values: Tensor, view: Any, key_cache: Tensor, value_cache: Tensor) -> None:
+        """Put keys [R, KVH, Dk] and values [R, KVH, Dv] in the layer's cache."""
+        ...
+
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, view: Any, scale: float,
+        window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Attention of q [R, H, Dk] over the cache rows each row sees: [R, H, Dv]; a row that sees nothing gives zeros.
+
+        A key is visible if row position - key position < window (0: no window); softcap c bends scores to
+        c * tanh(score / c) (0: none); sinks [H] are scores of a key that has no value.
+        """
+        ...
+
+
+@cache
+def choose(device: torch.device) -> Ops:
+    """The face for a device."""
+    if device.type == "cpu":
+        from augury.kernels.numba_ops import NumbaOps
+
+        return NumbaOps()
+    from augury.kernels.torch_ops import TorchOps
+
+    return TorchOps()

@@ -22,22 +22,25 @@ SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": 
 def build_config(file: GGUFFile, family: Family) -> dict[str, Any]:
     """config.json of a GGUF file."""
     view = _View(file)
-    heads = view.uniform("attention.head_count")
-    hidden = view.number("embedding_length")
-    head_dim = view.get("attention.key_length", hidden // heads)
+    heads = view.count("attention.head_count")
+    hidden = view.count("embedding_length")
+    head_dim = view.count("attention.key_length", hidden // heads)
+    layers = view.count("block_count")
     _check_shapes(view, head_dim)
+    if layers > len(file.tensors):  # before anything is made for each of four thousand million layers
+        raise ModelError(f"{file.path}: {layers} layers but {len(file.tensors)} tensors; the file is broken.")
     config = {
         "architectures": [family.class_name],
         "model_type": family.model_type,
         "dtype": "float32",
         "vocab_size": _vocabulary_size(file),
         "hidden_size": hidden,
-        "intermediate_size": view.uniform("feed_forward_length"),
-        "num_hidden_layers": view.number("block_count"),
+        "intermediate_size": view.count("feed_forward_length"),
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": view.uniform("attention.head_count_kv", heads),
+        "num_key_value_heads": view.count("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "max_position_embeddings": view.number("context_length"),
+        "max_position_embeddings": view.count("context_length"),
         "rms_norm_eps": view.number("attention.layer_norm_rms_epsilon"),
         "rope_parameters": _rope(view),
         "tie_word_embeddings": "output.weight" not in file.tensors,
@@ -82,14 +85,16 @@ class _View:
         """A value that must be there."""
         return _tidy(self.file.need(f"{self.architecture}.{key}"))
 
-    def uniform(self, key: str, default: Any = None) -> Any:
-        """A value that some files give layer by layer, but must be the same in all."""
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive whole number; some files give it layer by layer, but it must be the same in all."""
         value = self.number(key) if default is None else self.get(key, default)
-        if not isinstance(value, list):
-            return value
-        if len(set(value)) != 1:
+        values = set(value) if isinstance(value, list) else {value}
+        if len(values) > 1:
             raise ModelError(f"{self.file.path}: {self.architecture}.{key} differs between layers; not supported.")
-        return value[0]
+        found = values.pop() if values else None
+        if not isinstance(found, int) or found < 1:
+            raise ModelError(f"{self.file.path}: {self.architecture}.{key} is {found!r}; the file is broken.")
+        return found
 
 
 def _tidy(value: Any) -> Any:
@@ -180,7 +185,7 @@ def llama3_scaling(factors: np.ndarray, theta: float, view: _View) -> dict[str, 
     top = float(round(factors.max()))
     inverse_wavelength = theta ** (-np.arange(len(factors)) / len(factors)) / (2 * math.pi)
     original = view.get("rope.scaling.original_context_length", 8192)
-    for low, high, context in ((1.0, 4.0, original), (1.0, 4.0, view.number("context_length") / top)):
+    for low, high, context in ((1.0, 4.0, original), (1.0, 4.0, view.count("context_length") / top)):
         smooth = np.clip((context * inverse_wavelength - low) / (high - low), 0.0, 1.0)
         if np.allclose(1.0 / ((1.0 - smooth) / top + smooth), factors, rtol=1e-3):
             return {
@@ -192,7 +197,7 @@ def llama3_scaling(factors: np.ndarray, theta: float, view: _View) -> dict[str, 
             }
     # Any other table of factors is a LongRoPE whose short and long halves are the same.
     table = [float(value) for value in factors]
-    context = view.number("context_length")
+    context = view.count("context_length")
     return {
         "rope_type": "longrope",
         "short_factor": table,

@@ -114,7 +114,7 @@ def open_gguf(path: Path) -> GGUFFile:
             name = cursor.string()
             file.metadata[name] = cursor.value(cursor.scalar("I"))
         infos = [_tensor_info(cursor) for _ in range(tensor_count)]
-    except (struct.error, OverflowError, MemoryError) as error:
+    except (struct.error, OverflowError, MemoryError, RecursionError) as error:
         raise ModelError(f"{path}: the header is broken ({error}); download it again.") from error
     alignment = file.metadata.get("general.alignment", 32)
     start = -(-cursor.offset // alignment) * alignment

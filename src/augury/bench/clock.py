@@ -1,0 +1,141 @@
+"""Where the time of a step goes: functions wear timers while somebody asks, and are untouched otherwise."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from augury.engine.engine import Engine
+
+# What the target cannot do without; everything else is overhead.
+MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
+CORE = (MATRICES, HEAD, ATTENTION)
+OTHER = "rest of the step"
+# In the order of a step.
+PARTS = (
+    MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
+    "rest of the model", "draw", "walk", "append", "propose", "commit", "text", OTHER,
+)  # fmt: skip
+
+
+class Clock:
+    """Time by part, each moment counted once: inside a wrapped function called by another, only the inner one runs."""
+
+    def __init__(self) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)  # seconds by part
+        self._stack: list[str] = []
+        self._since = 0.0
+
+    def timed(self, part: str | Callable[..., str], call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its time booked on a part; a function of the arguments may choose the part."""
+
+        @functools.wraps(call)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._book()
+            self._stack.append(part if isinstance(part, str) else part(*args, **kwargs))
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._book()
+                self._stack.pop()
+
+        return run
+
+    def _book(self) -> None:
+        now = time.perf_counter()
+        if self._stack:
+            self.spent[self._stack[-1]] += now - self._since
+        self._since = now
+
+
+class Steps:
+    """Decode steps, each with its time by part; steps that read a prompt are left out."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.decode: list[dict[str, float]] = []  # seconds by part
+        self.tokens = 0  # emitted in those steps
+        self._clock = clock
+        self._decoding = False
+
+    def plan(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the scheduler's plan, to see what kind of step it is."""
+
+        def run() -> Any:
+            shares = call()
+            self._decoding = bool(shares) and all(s.known == 1 and s.start >= s.request.prompt_len for s in shares)
+            return shares
+
+        return run
+
+    def step(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the engine's step, to close the books after each."""
+
+        def run() -> Any:
+            self._clock.spent.clear()
+            updates = call()
+            if self._decoding:
+                self.decode.append(dict(self._clock.spent))
+                self.tokens += sum(len(update.tokens) for update in updates)
+            return updates
+
+        return run
+
+
+@contextmanager
+def watched(engine: Engine) -> Iterator[Steps]:
+    """Time every step of an engine by part while the block runs."""
+    from augury.engine import advance
+    from augury.engine.request import Request
+    from augury.engine.rows import lay_out
+    from augury.engine.state import SlotState
+    from augury.kernels import choose
+
+    clock = Clock()
+    steps, timed = Steps(clock), clock.timed
+    vocabulary = engine.target.vocab_size
+    verify = engine.ops._replace(draw=timed("draw", engine.ops.draw), walk=timed("walk", engine.ops.walk))
+
+    def matrix(_x: Any, weight: Any, *_rest: Any) -> str:
+        return HEAD if len(weight) == vocabulary else MATRICES
+
+    scheduler, target, ops = engine.scheduler, engine.target, choose(engine.target.device)
+    kernels: dict[str, Any] = {
+        "linear": matrix, "attend": ATTENTION, "rms_norm": "norms", "add_rms_norm": "norms", "silu_mul": "activation",
+        "rotate_and_store": "rotary and cache write", "store": "rotary and cache write",
+    }  # fmt: skip
+    changes: list[tuple[Any, str, Any]] = [
+        (engine, "step", steps.step(timed(OTHER, engine.step))),
+        (scheduler, "plan", timed("plan", steps.plan(scheduler.plan))),
+        (engine, "prepare", timed("prepare", engine.prepare)),
+        (advance, "lay_out", timed("layout", lay_out)),
+        (target, "forward", timed("rest of the model", target.forward)),
+        (engine, "ops", verify),
+        (SlotState, "append", timed("append", SlotState.append)),
+        (engine, "propose", timed("propose", engine.propose)),
+        (engine, "commit", timed("commit", engine.commit)),
+        (Request, "accept", timed("text", Request.accept)),
+        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),
+    ]
+    with ExitStack() as undo:
+        for owner, name, changed in changes:
+            undo.enter_context(_replaced(owner, name, changed))
+        yield steps
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Put another value under a name, and take it away again: a shadowed class attribute must show through after."""
+    own = vars(owner).get(name) if hasattr(owner, "__dict__") else None
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

@@ -1,0 +1,213 @@
+"""`augury bench`: Augury and its peers on the same weights and prompts, in one run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from augury.bench.contenders import Contender, Setup, choose
+from augury.bench.prompts import load_prompts
+from augury.config.errors import ConfigError
+from augury.config.speculative import SpeculativeConfig
+
+SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asked for, checked."""
+
+    model: str
+    peers: list[str]
+    batches: list[int]
+    prompts: list[str]
+    max_tokens: int
+    rounds: int
+    threads: int
+    dtype: str
+    speculative: dict[str, Any]
+
+
+def bench(
+    model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file or a Hugging Face id.")] = "default",
+    peers: Annotated[str, typer.Option(help="Contenders, comma-separated; empty: all that are installed.")] = "",
+    batch: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,8",
+    prompts: Annotated[str, typer.Option(help="Prompt sets, comma-separated: chat, edit, or files.")] = "chat,edit",
+    max_tokens: Annotated[int, typer.Option(min=1, help="New tokens for each prompt.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for each contender.")] = 2,
+    dtype: Annotated[str, typer.Option(help="Arithmetic of Augury and transformers.")] = "float32",
+    speculative_config: Annotated[
+        str, typer.Option("--speculative-config", "-sc", help="Speculation of augury-<method>, as JSON.")
+    ] = SPECULATIVE,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show instead where Augury's time goes in a step.")
+    ] = False,
+) -> None:
+    """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    plan = Plan(
+        model, _words(peers), _sizes(batch), _words(prompts), max_tokens, rounds, threads, dtype,
+        _speculation(speculative_config),
+    )  # fmt: skip
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
+    if plot is not None and not plot.parent.is_dir():
+        raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
+    if profile:
+        from augury.bench.profile import run_profile
+
+        run_profile(plan, as_json)
+    else:
+        run_bench(plan, as_json, plot)
+
+
+def run_bench(plan: Plan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
+    """Run the plan, print table or JSON, draw the plot, and give the report back."""
+    from augury.bench.figures import agreements_of, lines_of
+    from augury.bench.plot import plot as draw
+    from augury.bench.report import as_report, conditions_line, show
+    from augury.commands.terminal import output_console, print_json
+
+    directory, gguf = find_weights(plan.model, as_json)
+    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf)
+    if max(plan.batches) == 1:
+        contenders = [c for c in contenders if c.name != "transformers-batch"]
+    record, counts = measure(plan, contenders, directory, gguf)
+    lines, agreements = lines_of(record, contenders), agreements_of(record, contenders)
+    conditions = conditions_of(plan, counts, gguf)
+    report = as_report(conditions, lines, agreements, left_out, record.broken)
+    if as_json:
+        print_json(report)
+    else:
+        show(output_console(), report, lines, agreements)
+    if plot is not None and lines:
+        draw(lines, conditions_line(conditions), plot)
+        print(f"wrote {plot}", file=sys.stderr)
+    return report
+
+
+def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
+    """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
+    from augury.bench.rounds import Bench, Record
+    from augury.bench.worker import PeerError, Worker
+
+    prompts = tokenize(plan.prompts, directory)
+    longest = max(len(ids) for every in prompts.values() for ids in every) + plan.max_tokens
+    room = longest + plan.speculative["num_speculative_tokens"] + 8
+    workers: list[Worker] = []
+    record = Record()
+    try:
+        for contender in contenders:
+            setup = Setup(contender, directory, gguf, plan.dtype, plan.threads, room, plan.speculative)
+            workers.append(Worker(setup))
+        with _progress("loading", len(workers)) as tick:
+            for worker in list(workers):
+                tick(f"loading {worker.contender.name}")
+                try:
+                    worker.ready()
+                except PeerError as error:
+                    record.broken[worker.contender.name] = str(error)
+        alive = [worker for worker in workers if worker.contender.name not in record.broken]
+        running = Bench(alive, prompts, plan.batches, plan.max_tokens, lambda _: None, record)
+        with _progress("warming up", running.size(plan.rounds)) as tick:
+            running.tick = tick
+            running.run(plan.rounds)
+    finally:  # also on Ctrl-C
+        for worker in workers:
+            worker.close()
+    return record, {name: len(every) for name, every in prompts.items()}
+
+
+def tokenize(sets: list[str], directory: str) -> dict[str, list[list[int]]]:
+    """Token ids of every prompt of every set, through the model's chat template."""
+    from augury.model.tokenizer import Tokenizer
+
+    loaded = {name: load_prompts(name) for name in sets}
+    tokenizer = Tokenizer(Path(directory))
+    return {
+        name: [tokenizer.chat(prompt.messages(), **prompt.template_options()) for prompt in every]
+        for name, every in loaded.items()
+    }
+
+
+def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
+    """The weights as a directory for transformers and Augury, and as a GGUF file for llama.cpp if there is one."""
+    from augury.model.store import DEFAULT, pull_default, resolve
+
+    directory = str(resolve(model, quiet))
+    if model == DEFAULT:
+        return directory, str(pull_default(quiet))
+    return directory, model if model.endswith(".gguf") else None
+
+
+def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
+    """What the figures depend on."""
+    from augury.bench.report import cpu_name, versions
+
+    return {
+        "cpu": cpu_name(),
+        "threads": plan.threads,
+        "versions": versions(),
+        "model": plan.model,
+        "dtype": plan.dtype,
+        "gguf": Path(gguf).name if gguf else None,
+        "prompts": counts,
+        "batches": plan.batches,
+        "max_tokens": plan.max_tokens,
+        "temperature": 0.0,
+        "speculative_config": plan.speculative,
+        "rounds": plan.rounds,
+        "openmp_wait_policy": "passive",
+    }
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = _words(text)
+    if not sizes or not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise ConfigError(f"--batch {text}: write batch sizes with commas, for example 1,8.")
+    return [int(size) for size in sizes]
+
+
+def _speculation(text: str) -> dict[str, Any]:
+    try:
+        parsed = SpeculativeConfig.parse(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--speculative-config is not JSON ({error.msg} at character {error.pos}).") from None
+    if parsed is None:
+        raise ConfigError("--speculative-config: give a JSON object; leave augury-<method> out with --peers instead.")
+    return parsed.model_dump(exclude_none=True)
+
+
+@contextmanager
+def _progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error with the time left; silent where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(first, total=total)
+        begun = False
+
+        def tick(what: str) -> None:
+            nonlocal begun
+            progress.update(task, description=what, advance=int(begun))
+            begun = True
+
+        yield tick

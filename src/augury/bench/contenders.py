@@ -1,0 +1,94 @@
+"""Who runs in a bench: each contender's card, and what it needs to be there. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Any
+
+from augury.config.errors import ConfigError
+
+ALONE, IN_TURN, TOGETHER, PADDED = "alone", "one after another", "concurrent", "one padded batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One line of the table: which library, with or without speculation, and what it does with several prompts."""
+
+    name: str
+    library: str  # the module that must be importable
+    make: str  # name of the class in peers.py
+    plain: str  # the contender of the same library without speculation, which may be itself
+    batching: str = IN_TURN  # what it does with several prompts
+    speculates: bool = False
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether several prompts are run one after another."""
+        return self.batching == IN_TURN
+
+    def mode(self, batch: int) -> str:
+        """What a batch of that many prompts means to this contender."""
+        return ALONE if batch == 1 else self.batching
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker process needs to build its contender."""
+
+    contender: Contender
+    directory: str  # weights in Hugging Face layout
+    gguf: str | None  # the same weights as llama.cpp reads them
+    dtype: str
+    threads: int
+    max_len: int  # longest prompt and answer together
+    speculative: dict[str, Any] = field(default_factory=dict)
+
+
+TRANSFORMERS = Contender("transformers", "transformers", "TransformersPeer", "transformers")
+LLAMACPP = Contender("llamacpp", "llama_cpp", "LlamaCppPeer", "llamacpp")
+AUGURY = Contender("augury", "torch", "AuguryPeer", "augury", TOGETHER)
+FIXED = (
+    TRANSFORMERS,
+    replace(TRANSFORMERS, name="transformers-lookup", speculates=True),
+    # What a user of transformers would do with eight prompts; it has no meaning for one.
+    replace(TRANSFORMERS, name="transformers-batch", batching=PADDED),
+    LLAMACPP,
+    replace(LLAMACPP, name="llamacpp-lookup", speculates=True),
+    AUGURY,
+)
+
+
+def all_contenders(method: str) -> dict[str, Contender]:
+    """Every contender by name, in the order of the table; ours with speculation is named after its method."""
+    ours = replace(AUGURY, name=f"augury-{method}", speculates=True)
+    return {contender.name: contender for contender in (*FIXED, ours)}
+
+
+def choose(peers: list[str], method: str, gguf: str | None) -> tuple[list[Contender], dict[str, str]]:
+    """The contenders asked for (none named: all that can run), and why each of the others was left out."""
+    known = all_contenders(method)
+    for name in peers:
+        if name not in known:
+            raise ConfigError(f"--peers {name}: unknown; choose from {', '.join(known)}.")
+    chosen, left_out = [], {}
+    for contender in known.values():
+        if peers and contender.name not in peers:
+            continue
+        reason = _missing(contender, gguf)
+        if reason and peers:
+            raise ConfigError(f"--peers {contender.name}: {reason}.")
+        if reason:
+            left_out[contender.name] = reason
+        else:
+            chosen.append(contender)
+    return chosen, left_out
+
+
+def _missing(contender: Contender, gguf: str | None) -> str | None:
+    if find_spec(contender.library) is None:
+        extra = "llamacpp" if contender.library == "llama_cpp" else "engine"
+        return f"{contender.library} is not installed; `pip install 'augury[{extra}]'`"
+    if contender.library == "llama_cpp" and gguf is None:
+        return "llama.cpp reads GGUF files only; use --model default or a .gguf file"
+    return None

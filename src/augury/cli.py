@@ -1,0 +1,220 @@
+"""The command line. Thin: a command reads its options and calls a function; torch loads only where it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from augury import __version__
+from augury.config.errors import ConfigError
+from augury.model.errors import ModelError
+
+UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
+ELSEWHERE = {"bench": "augury.bench.command:bench"}  # loaded when called, so that help need not read them
+EXTRAS = {"matplotlib": "bench", "llama_cpp": "llamacpp"}  # everything else that may be missing is the engine's
+
+
+class Commands(TyperGroup):
+    """Turns what the user can mend into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the options before the command's name."""
+        with _one_line():
+            return super().make_context(*args, **extra)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and load it if its options live in another module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in ELSEWHERE:
+            module, _, function = ELSEWHERE[name].partition(":")
+            alone = typer.Typer(add_completion=False)
+            alone.command(name)(getattr(import_module(module), function))
+            command = typer.main.get_command(alone)
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # the shell's prompt starts on a line of its own
+        raise typer.Exit(130) from None
+    except Exception as error:
+        line = _explain(error)
+        if line is None or os.environ.get("AUGURY_DEBUG"):
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _explain(error: Exception) -> str | None:
+    """One line for errors that are the user's to mend; None for ours."""
+    if isinstance(error, UsageError) and type(error).__name__ != "NoArgsIsHelpError":
+        where = error.ctx.command_path if getattr(error, "ctx", None) else "augury"
+        return f"{error.format_message().rstrip('.')}; see `{where} --help`."  # type: ignore[attr-defined]
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "augury").startswith("augury"):
+        extra = EXTRAS.get((error.name or "").partition(".")[0], "engine")
+        return f"this command needs {error.name}, which is not installed: pip install 'augury[{extra}]'"
+    ours = isinstance(error, (ConfigError, ModelError))
+    keyword = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+    return " ".join(str(error).split()) if ours or keyword else None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Speculative decoding that speaks vLLM's language.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", invoke_without_command=True)
+app.add_typer(models_app, name="models")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Name = Annotated[str, typer.Argument(help="'default', or a name that `augury models` lists.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"augury {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Speculative decoding that speaks vLLM's language."""
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; without it, standard input is read.")] = None,
+    model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
+    prompts_file: Annotated[
+        Path | None, typer.Option(help='Many prompts: one a line, or JSONL with "prompt" or "messages".')
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat/--raw", help="Use the model's chat template, or the bare text.")] = True,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    top_p: float = 1.0,
+    top_k: Annotated[int, typer.Option(help="0: all tokens.")] = 0,
+    min_p: float = 0.0,
+    seed: int | None = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    n: Annotated[int, typer.Option("--n", "-n", help="Answers for each prompt.")] = 1,
+    speculative_config: Annotated[
+        str | None, typer.Option("--speculative-config", "-sc", metavar="JSON", help="How to speculate, as in vLLM.")
+    ] = None,
+    spec_method: Annotated[str | None, typer.Option(help="Its 'method'.")] = None,
+    spec_tokens: Annotated[int | None, typer.Option(help="Its 'num_speculative_tokens'.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Longest prompt and answer together.")] = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    as_json: Json = False,
+) -> None:
+    """Answer a prompt, or many. On a terminal, tokens that came from accepted drafts have another colour."""
+    from augury.commands.generate import Job, gather, speculation
+    from augury.commands.generate import generate as run
+    from augury.config.sampling import SamplingParams
+
+    params = SamplingParams(
+        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, stop=stop, n=n
+    )
+    spec = speculation(speculative_config, spec_method, spec_tokens)
+    arguments = {"dtype": dtype, "device": device, "max_model_len": max_model_len, "speculative_config": spec}
+    if not run(Job(gather(prompt, prompts_file), chat, params, model, arguments, as_json)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    max_tokens: Annotated[int, typer.Option(help="Most tokens for each answer.")] = 96,
+    as_json: Json = False,
+) -> None:
+    """Three prompts answered by the embedded model, then plain decoding against n-gram speculation in figures."""
+    from augury.commands.demo import demo as run
+
+    run(max_tokens, as_json)
+
+
+@app.command()
+def bench() -> None:
+    """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    _version(True)
+
+
+@models_app.callback()
+def models(ctx: typer.Context, as_json: Json = False) -> None:
+    """List, fetch, inspect, check and delete models."""
+    if ctx.invoked_subcommand is None:
+        list_models(as_json)
+
+
+@models_app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """What is in the cache."""
+    from augury.commands.models import list_models as run
+
+    run(as_json)
+
+
+@models_app.command()
+def pull(
+    name: Annotated[str, typer.Argument(help="'default', a hub id, or a .gguf file to convert.")], as_json: Json = False
+) -> None:
+    """Fetch a model and make it ready to run."""
+    from augury.commands.models import pull as run
+
+    run(name, as_json)
+
+
+@models_app.command()
+def show(name: Name, as_json: Json = False) -> None:
+    """What is known of a model, without loading it."""
+    from augury.commands.models import show as run
+
+    run(name, as_json)
+
+
+@models_app.command()
+def remove(name: Name, as_json: Json = False) -> None:
+    """Delete a model from the cache."""
+    from augury.commands.models import remove as run
+
+    run(name, as_json)
+
+
+@models_app.command()
+def verify(name: Name, as_json: Json = False) -> None:
+    """Read a model's files and check them against their checksums."""
+    from augury.commands.models import verify as run
+
+    run(name, as_json)
+
+
+def main() -> None:
+    """The `augury` command."""
+    app()

@@ -1,0 +1,174 @@
+"""What the commands share: load a model, follow one answer as it comes, say under which conditions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from augury.observe.stats import SpecStats
+
+if TYPE_CHECKING:
+    from augury.config.sampling import SamplingParams
+    from augury.engine.engine import Update
+    from augury.engine.llm import LLM
+
+
+class Piece(NamedTuple):
+    """A bit of text, and whether a draft had guessed it."""
+
+    text: str
+    drafted: bool
+
+
+class Pieces:
+    """Cuts one request's growing text at its tokens, so that each can have its own colour."""
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._stream: Any = None
+        self._waiting: list[Piece] = []
+        self._shown = 0
+
+    def take(self, update: Update) -> list[Piece]:
+        """The pieces that a step made certain; text that may turn into a stop string waits in here."""
+        from augury.engine.text import TextStream
+
+        request = update.request
+        self._stream = self._stream or TextStream(self._decode, request.tokens[: request.prompt_len])
+        for i, token in enumerate(update.tokens):
+            before = len(self._stream.text)
+            self._stream.push(token)
+            self._waiting.append(Piece(self._stream.text[before:], i < update.accepted))
+        if request.text is None:
+            return []
+        finished = request.finish_reason is not None
+        return list(self._release(request.text.settled(finished), request.text.text if finished else None))
+
+    def _release(self, settled: int, final: str | None) -> Iterator[Piece]:
+        while self._waiting and self._shown < settled:
+            piece = self._waiting.pop(0)
+            fits = piece.text[: settled - self._shown]
+            if len(fits) < len(piece.text):
+                self._waiting.insert(0, Piece(piece.text[len(fits) :], piece.drafted))
+            self._shown += len(fits)
+            yield Piece(fits, piece.drafted)
+        if final is not None and self._shown < len(final):  # half a character at the very end
+            yield Piece(final[self._shown :], False)
+            self._shown = len(final)
+
+
+@dataclass(slots=True)
+class Run:
+    """One answer, and how it came."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    steps: int = 0  # passes that added tokens
+    seconds: float = 0.0
+    first_seconds: float = 0.0  # until the first token
+    first_tokens: int = 0
+    spec: SpecStats = field(default_factory=SpecStats)
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second once the prompt is read."""
+        rest = len(self.token_ids) - self.first_tokens
+        if rest > 0 and self.seconds > self.first_seconds:
+            return rest / (self.seconds - self.first_seconds)
+        return len(self.token_ids) / self.seconds if self.seconds else 0.0
+
+    def metrics(self) -> dict[str, Any]:
+        """The figures for --json."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": len(self.token_ids),
+            "steps": self.steps,
+            "seconds": round(self.seconds, 4),
+            "time_to_first_token": round(self.first_seconds, 4),
+            "tokens_per_second": round(self.speed, 2),
+            **acceptance(self.spec),
+        }
+
+
+def acceptance(spec: SpecStats) -> dict[str, Any]:
+    """Speculation in figures: the rate is over drafted tokens, the length includes the extra token of each step."""
+    return {
+        "num_drafts": spec.num_drafts,
+        "num_draft_tokens": spec.num_draft_tokens,
+        "num_accepted_tokens": spec.num_accepted_tokens,
+        "acceptance_rate": round(spec.acceptance_rate, 4),
+        "acceptance_length": round(spec.acceptance_length, 4),
+    }
+
+
+def follow(
+    llm: LLM, prompt: Any, params: SamplingParams, show: Callable[[list[Piece], Run], None] | None = None
+) -> Run:
+    """Run one prompt to its end and time it, handing every step's text to `show`."""
+    run, pieces = Run(), Pieces(llm.tokenizer.decoder(params.skip_special_tokens))
+    begun = time.perf_counter()
+    for update in llm.stream(prompt, params):
+        run.seconds = time.perf_counter() - begun
+        request = update.request
+        if not run.steps:
+            run.first_seconds, run.first_tokens = run.seconds, len(update.tokens)
+        run.steps += 1
+        run.prompt_tokens, run.token_ids, run.spec = request.prompt_len, request.output, request.spec
+        run.finish_reason = request.finish_reason
+        run.text = request.text.text if request.text else ""
+        if show is not None:
+            show(pieces.take(update), run)
+    return run
+
+
+def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
+    """Build an LLM, with a sign of life on the terminal while it loads."""
+    from augury.config.engine import EngineConfig
+
+    EngineConfig.parse(model=model, **arguments)  # a typing error should not wait for torch
+    from augury.commands.terminal import waiting
+    from augury.model.store import resolve
+
+    resolve(model, quiet)  # shows its own progress where it has to fetch or convert
+    with waiting(f"loading {model}", quiet):
+        from augury.engine.llm import LLM
+
+        return LLM(model, **arguments)
+
+
+def chat_prompt(llm: LLM, messages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A conversation as the prompt the engine takes."""
+    return {"prompt_token_ids": llm.tokenizer.chat(list(messages), add_generation_prompt=True)}
+
+
+@contextmanager
+def without_drafts(llm: LLM) -> Iterator[None]:
+    """Plain decoding on an engine built for speculation: the same loop with empty drafts. Only between requests."""
+    drafter, llm.engine.drafter = llm.engine.drafter, None
+    try:
+        yield
+    finally:
+        llm.engine.drafter = drafter
+
+
+def conditions(llm: LLM, params: SamplingParams) -> dict[str, Any]:
+    """What a figure depends on besides the code."""
+    import torch
+
+    spec = llm.config.speculative_config
+    target = llm.engine.target
+    return {
+        "model": llm.config.model,
+        "dtype": str(getattr(target, "dtype", target.cache_dtype)).removeprefix("torch."),
+        "device": str(target.device),
+        "threads": torch.get_num_threads(),
+        "temperature": params.temperature,
+        "method": spec.method if spec else None,
+        "K": spec.num_speculative_tokens if spec else 0,
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,87 @@
+"""Attention over a paged cache, rows of prompts and draft trees alike: the torch reference, for any device.
+
+Static shapes from the number of rows and `rows.span` alone, no host sync: it runs inside a captured CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from augury.model.target import Rows
+
+GATHER_BUDGET = 1 << 28  # bytes of keys gathered at a time
+MAX_BITS = 63
+
+
+@dataclass(slots=True)
+class Sight:
+    """What each row sees, [R, span]: physical cache rows, their key positions, and whether they count."""
+
+    rows: Rows
+    physical: Tensor
+    key_positions: Tensor
+    visible: Tensor
+
+
+def look(rows: Rows) -> Sight:
+    """Resolve block tables and ancestor bits once for all layers."""
+    logical = torch.arange(rows.span, device=rows.tokens.device)
+    blocks = rows.block_tables[rows.slots]
+    block = blocks[:, (logical // rows.block_size).clamp(max=blocks.shape[1] - 1)]
+    physical = block * rows.block_size + logical % rows.block_size
+
+    node = logical - rows.base[:, None]
+    inside = (node >= 0) & (node < MAX_BITS)
+    bits = (rows.ancestors[:, None] >> node.clamp(0, MAX_BITS - 1)) & 1
+    ancestor = inside & (bits == 1)
+    depth = ancestor.to(torch.int64).cumsum(1)
+    in_context = logical < rows.context[:, None]
+    key_positions = torch.where(in_context, logical, rows.base[:, None] - 1 + depth)
+    return Sight(rows, physical, key_positions, in_context | ancestor)
+
+
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, sight: Sight, scale: float,
+    window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """See Ops.attend; keys are gathered for a tile of rows at a time."""
+    visible = sight.visible
+    if window:
+        visible = visible & (sight.rows.positions[:, None] - sight.key_positions < window)
+    row_bytes = sight.physical.shape[1] * keys[0].numel() * keys.element_size()
+    tile = max(1, GATHER_BUDGET // max(1, row_bytes))
+    parts = [
+        _attend_tile(q[i : i + tile], keys, values, sight.physical[i : i + tile], visible[i : i + tile], scale, softcap, sinks)
+        for i in range(0, len(q), tile)
+    ]  # fmt: skip
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _attend_tile(
+    q: Tensor, keys: Tensor, values: Tensor, physical: Tensor, visible: Tensor,
+    scale: float, softcap: float, sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
+    rows, heads, key_dim = q.shape
+    kv_heads = keys.shape[1]
+    grouped = q.view(rows, kv_heads, heads // kv_heads, key_dim)
+    scores = torch.matmul(grouped, keys[physical].permute(0, 2, 3, 1)).float() * scale  # [R, KVH, G, span]
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    # A finite floor, so that a row that sees nothing stays free of NaN.
+    scores = scores.masked_fill(~visible[:, None, None, :], torch.finfo(torch.float32).min)
+    top = scores.amax(-1, keepdim=True)
+    if sinks is not None:
+        sink = sinks.float().view(1, kv_heads, heads // kv_heads, 1)
+        top = torch.maximum(top, sink)
+    weights = torch.exp(scores - top) * visible[:, None, None, :]
+    total = weights.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sink - top)
+    weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
+    out = torch.matmul(weights.to(values.dtype), values[physical].transpose(1, 2))
+    return out.reshape(rows, heads, values.shape[2])

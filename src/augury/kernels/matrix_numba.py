@@ -1,0 +1,53 @@
+"""Matrix products of a few rows on a CPU, at the speed at which the weights can be read.
+
+Weights are read once for all rows, four lines at a time, float32 or bf16 (as 16-bit integers); sums are float32. A row's
+sums are taken in one fixed order, so its result is the same among any other rows, which holds for neither MKL nor oneDNN.
+"""
+
+from __future__ import annotations
+
+from numba import get_num_threads, njit, prange
+
+from augury.kernels.attention_numba import OPTIONS
+from augury.kernels.simd import tile1, tile2, tile4
+
+PANEL = 16  # rows of x worked on at a time, so that they stay in the first-level cache beside the weights
+
+
+@njit(**OPTIONS)
+def _columns(x, weight, bias, first, last, out):  # noqa: ANN001, ANN202
+    """Output columns first .. last-1, four at a time; the last four may overlap the ones before."""
+    rows, width, columns = x.shape[0], x.shape[1], weight.shape[0]
+    flat_x, flat_weight, flat_out = x.reshape(-1), weight.reshape(-1), out.reshape(-1)
+    for panel in range(0, rows, PANEL):
+        end = min(rows, panel + PANEL)
+        for begin in range(first, last, 4):
+            column = min(begin, columns - 4)
+            line, r = column * width, panel
+            while r + 4 <= end:
+                tile4(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
+                r += 4
+            if r + 2 <= end:
+                tile2(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
+                r += 2
+            if r < end:
+                tile1(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
+    if bias.size > 0:
+        for r in range(rows):
+            for column in range(first, last):
+                out[r, column] += bias[column]
+
+
+@njit(**OPTIONS)
+def linear_serial(x, weight, bias, out):  # noqa: ANN001, ANN201
+    """out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
+    _columns(x, weight, bias, 0, weight.shape[0], out)
+
+
+@njit(parallel=True, **OPTIONS)
+def linear_parallel(x, weight, bias, out):  # noqa: ANN001, ANN201
+    """The same, output columns shared out among threads in whole fours."""
+    columns, threads = weight.shape[0], get_num_threads()
+    share = -(-columns // (4 * threads)) * 4
+    for thread in prange(threads):
+        _columns(x, weight, bias, thread * share, min(columns, (thread + 1) * share), out)

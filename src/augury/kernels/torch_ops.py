@@ -1,0 +1,53 @@
+"""The torch face: runs on any device, inside CUDA graphs too, and says what each operation means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from augury.kernels import attention, fused
+
+if TYPE_CHECKING:
+    from augury.model.target import Rows
+
+
+class TorchOps:
+    """See Ops."""
+
+    def view(self, rows: Rows) -> attention.Sight:
+        """Resolve what every row sees."""
+        return attention.look(rows)
+
+    linear = staticmethod(fused.linear)
+    rms_norm = staticmethod(fused.rms_norm)
+    silu_mul = staticmethod(fused.silu_mul)
+    attend = staticmethod(attention.attend)
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Add, then norm."""
+        residual = residual + x
+        return fused.rms_norm(residual, weight, eps), residual
+
+    def rotate_and_store(
+        self, qkv: Tensor, view: attention.Sight, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
+        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Split, norm, rotate, store."""
+        _, kv_heads, dim = keys.shape
+        heads = qkv.shape[1] // dim
+        q, k, v = qkv.view(-1, heads, dim).split((heads - 2 * kv_heads, kv_heads, kv_heads), dim=1)
+        if q_norm is not None:
+            q = fused.rms_norm(q, q_norm, eps)
+        if k_norm is not None:
+            k = fused.rms_norm(k, k_norm, eps)
+        cos, sin = (table[view.rows.positions] for table in rotary)
+        self.store(fused.rotate(k, cos, sin), v, view, keys, values)
+        return fused.rotate(q, cos, sin)
+
+    def store(
+        self, keys: Tensor, values: Tensor, view: attention.Sight, key_cache: Tensor, value_cache: Tensor
+    ) -> None:
+        """Rows in; padding rows share row 0, whose content never matters."""
+        key_cache[view.rows.write] = keys.to(key_cache.dtype)
+        value_cache[view.rows.write] = values.to(value_cache.dtype)

@@ -1,0 +1,206 @@
+"""Draw the target's own token at every line, and walk the drafts with them: the reference face, in torch.
+
+Shapes are static and nothing waits for the host, so it can be captured in a CUDA graph. Reductions over a row are
+maxima or sums of integers, which have no order: a line's token does not depend on its neighbours, on padding or on the
+device's way of splitting the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.methods.spec import MAX_NODES
+from augury.verify.noise import TARGET, gumbel
+from augury.verify.sampling import Draws, Outcome, SlotSampling
+from augury.verify.tree import Draft
+
+NEVER = float("-inf")
+LARGEST = torch.finfo(torch.float32).max
+MASS_UNIT = 2.0**40  # probabilities are summed as integers, in units of 2**-40 of the likeliest token's
+DISTANCE_BITS = 31  # the bits of a non-negative float32
+UNUSED = -1  # pads stops and bad words
+BEFORE_START = -2  # stands where the history has no token; no word holds it
+
+
+class VerifyOps(NamedTuple):
+    """The two operations of verification, on one kind of device."""
+
+    draw: Callable[[Tensor, Draws, SlotSampling], Tensor]
+    walk: Callable[[Tensor, Tensor, Draft], Outcome]
+
+
+def choose(device: torch.device | str) -> VerifyOps:
+    """The fastest face for a device."""
+    if torch.device(device).type == "cpu":
+        from augury.kernels import verify_numba  # numba is imported where it is used
+
+        return VerifyOps(verify_numba.draw, verify_numba.walk)
+    return VerifyOps(draw, walk)
+
+
+def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """The target's token for every line of float32 [L, V] logits, int64 [L].
+
+    Bias, penalties and bars come first, then temperature, min-p, top-k and top-p; the token is the argmax of what is
+    left plus the slot's noise for that position. A greedy slot takes the argmax after the bars. Ties go to the lowest
+    token. A token is a function of its row, its slot's parameters, its position and its own path alone.
+    """
+    scores = _ordered(logits if draws.plain else _edited(logits, draws, sampling))
+    top = scores.amax(1, keepdim=True)
+    possible = top > NEVER
+    chosen = scores.argmax(1)
+    if not draws.greedy:
+        temperature = sampling.temperature[draws.slots][:, None]
+        sampled = temperature > 0
+        z = (scores - torch.where(possible, top, 0.0)) / torch.where(sampled, temperature, 1.0)
+        chosen = torch.where(sampled[:, 0], _race(z, draws, sampling), chosen)
+    return torch.where(possible[:, 0], chosen, _last_resort(logits, draws, sampling))
+
+
+def _ordered(scores: Tensor) -> Tensor:
+    """Scores that compare: NaN counts as -inf, +inf as the largest number."""
+    return scores.nan_to_num(nan=NEVER, posinf=LARGEST, neginf=NEVER)
+
+
+def _edited(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    scores, slots = logits, draws.slots
+    if sampling.bias is not None:
+        scores = scores + torch.where(sampling.biased[slots][:, None], sampling.bias[slots], 0.0)
+    path = _path(draws.parents, max(min(len(slots), MAX_NODES), sampling.bad_words.shape[2] - 1))
+    path_tokens = torch.where(path >= 0, draws.tokens[path.clamp(min=0)], UNUSED)
+    scores = _penalized(scores, path_tokens, slots, sampling)
+    return scores.masked_fill(_barred(scores.shape[1], path, path_tokens, draws, sampling), NEVER)
+
+
+def _path(parents: Tensor, depth: int) -> Tensor:
+    """Lines from each line up to just below its root, [L, >= depth], padded with -1; by doubling."""
+    lines = torch.arange(len(parents), device=parents.device)
+    path = torch.where(parents >= 0, lines, -1)[:, None]
+    up = parents
+    while path.shape[1] < depth:
+        above = up.clamp(min=0)
+        path = torch.cat([path, torch.where(up[:, None] >= 0, path[above], -1)], dim=1)
+        up = torch.where(up >= 0, up[above], -1)
+    return path
+
+
+def _penalized(scores: Tensor, path_tokens: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
+    """Repetition over everything seen, frequency and presence over what was generated, the path included."""
+    vocab = scores.shape[1]
+    counts = scores.new_zeros(scores.shape, dtype=torch.int32) if sampling.counts is None else sampling.counts[slots]
+    real = (path_tokens >= 0) & (path_tokens < vocab)
+    counts = counts.scatter_add(1, path_tokens.clamp(0, vocab - 1), real.to(counts.dtype))
+    generated = counts > 0
+    seen = generated if sampling.in_prompt is None else generated | sampling.in_prompt[slots]
+    repetition = sampling.repetition[slots][:, None]
+    after = torch.where(seen, torch.where(scores > 0, scores / repetition, scores * repetition), scores)
+    after = after - sampling.frequency[slots][:, None] * counts.to(torch.float32)
+    after = torch.where(generated, after - sampling.presence[slots][:, None], after)
+    return torch.where(sampling.penalized[slots][:, None], after, scores)
+
+
+def _barred(vocab: int, path: Tensor, path_tokens: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """Stops that come too early and tokens that would finish a bad word, bool [L, V]."""
+    slots = draws.slots
+    early = draws.positions < sampling.min_length[slots]
+    stops = torch.where(early[:, None], sampling.stops[slots], UNUSED)
+    words = sampling.bad_words[slots]
+    prefix = words[..., :-1].flip(-1)
+    tail = _tail(prefix.shape[-1], path, path_tokens, draws)
+    complete = ((prefix == UNUSED) | (prefix == tail[:, None, :])).all(-1)
+    tokens = torch.cat([stops, torch.where(complete, words[..., -1], UNUSED)], dim=1)
+    # One column more takes what names no token.
+    inside = (tokens >= 0) & (tokens < vocab)
+    marks = torch.zeros(len(slots), vocab + 1, dtype=torch.bool, device=slots.device)
+    return marks.scatter(1, torch.where(inside, tokens, vocab), True)[:, :vocab]
+
+
+def _tail(width: int, path: Tensor, path_tokens: Tensor, draws: Draws) -> Tensor:
+    """The last tokens of each line's history, its path included, newest first, int64 [L, width]."""
+    at = draws.positions[:, None] - 1 - torch.arange(width, device=path.device)
+    known = draws.history[draws.slots[:, None], at.clamp(0, draws.history.shape[1] - 1)]
+    known = torch.where(at >= 0, known, BEFORE_START)
+    return torch.where(path[:, :width] >= 0, path_tokens[:, :width], known)
+
+
+def _race(z: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    noise = gumbel(sampling.seed[draws.slots], draws.positions, TARGET, z.shape[1])
+    return torch.where(z >= _floor(z, draws.slots, sampling), z + noise, NEVER).argmax(1)
+
+
+def _floor(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
+    """The lowest z that min-p, top-k and top-p leave in, float32 [L, 1]; tokens at the floor stay in."""
+    vocab = z.shape[1]
+    top_k, top_p = sampling.top_k[slots][:, None], sampling.top_p[slots][:, None]
+    floor = sampling.min_p[slots][:, None].log()
+    distance = z.abs().view(torch.int32)  # these bits have the order of -z
+    limited = (top_k > 0) & (top_k < vocab)
+    k = torch.where(limited, top_k, vocab)
+    floor = torch.maximum(floor, _reach(distance, torch.ones_like(distance), k))
+    mass = torch.where(z >= floor, (z.exp().double() * MASS_UNIT).to(torch.int64), 0)
+    total = mass.sum(1, keepdim=True)
+    need = torch.minimum((top_p.double() * total.double()).ceil().to(torch.int64).clamp(min=1), total)
+    return torch.where(top_p < 1, torch.maximum(floor, _reach(distance, mass, need)), floor)
+
+
+def _reach(distance: Tensor, weight: Tensor, need: Tensor) -> Tensor:
+    """The z down to which integer weights must be summed, from 0, to reach `need`, bit by bit."""
+    found = torch.zeros_like(need, dtype=torch.int32)
+    for bit in reversed(range(DISTANCE_BITS)):
+        trial = found | 1 << bit
+        nearer = torch.where(distance < trial, weight, 0).sum(1, keepdim=True)
+        found = torch.where(nearer >= need, found, trial)
+    return -found.view(torch.float32)
+
+
+def _last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """What to emit when everything is barred: the lowest token that the bias allows, else the highest logit."""
+    if draws.plain or sampling.bias is None:
+        return torch.zeros_like(draws.slots)
+    allowed = ~sampling.biased[draws.slots][:, None] | (sampling.bias[draws.slots] > NEVER)
+    return torch.where(allowed.any(1), allowed.to(torch.int8).argmax(1), _ordered(logits).argmax(1))
+
+
+def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
+    """Follow the drawn tokens down each group's tree.
+
+    Node i of group g has line first[g] + 1 + i of `drawn`, its root first[g], or -1 for an inactive group. While a
+    child of the current node carries the token drawn there, descend (of twins to the first); the last draw ends it.
+    """
+    groups, nodes = draft.tokens.shape
+    index = torch.arange(nodes, device=drawn.device)
+    active = (first >= 0)[:, None]
+    lines = (first[:, None] + torch.arange(nodes + 1, device=drawn.device)).clamp(0, len(drawn) - 1)
+    at_node = drawn[lines]  # column 0 is the root's
+    real = active & (index < draft.count[:, None]) & (draft.tokens >= 0)
+    agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))
+    taken = _first_of_twins(agrees, draft.parents)
+    on_path = _rooted(taken, draft.parents)
+    # Parents come before children, so node order is path order; one column more takes what is off the path.
+    place = torch.where(on_path, on_path.cumsum(1) - 1, nodes)
+    path = drawn.new_full((groups, nodes + 1), -1).scatter(1, place, index.expand(groups, nodes))[:, :nodes]
+    accepted = on_path.sum(1)
+    emitted = at_node.gather(1, torch.cat([torch.zeros_like(lines[:, :1]), path + 1], dim=1))
+    kept = active & (torch.arange(nodes + 1, device=drawn.device) <= accepted[:, None])
+    return Outcome(torch.where(kept, emitted, -1), torch.where(active[:, 0], accepted + 1, 0), accepted, path)
+
+
+def _first_of_twins(agrees: Tensor, parents: Tensor) -> Tensor:
+    """Of the children of one node that agree with its draw, and so carry the same token, the first."""
+    siblings = parents[:, :, None] == parents[:, None, :]
+    earlier = torch.ones_like(siblings).tril(-1)
+    return agrees & ~(siblings & earlier & agrees[:, None, :]).any(2)
+
+
+def _rooted(taken: Tensor, parents: Tensor) -> Tensor:
+    """Nodes that are taken together with all their ancestors; by doubling."""
+    up = parents
+    for _ in range(parents.shape[1].bit_length()):
+        above = up.clamp(min=0)
+        taken = taken & ((up < 0) | taken.gather(1, above))
+        up = torch.where(up < 0, up, up.gather(1, above))
+    return taken

@@ -1,0 +1,185 @@
+"""Draw and walk on the CPU: the numba face of kernels/verify.py.
+
+A line reads its own logits, parameters and path only, and is drawn by the same function whether lines run on one thread
+or several. numba's disk cache watches this file alone: after editing one of the other verify_numba files in place,
+touch this one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+from augury.kernels.verify_numba_edits import Bars, Bias, Lines, Penalties, edited, first_unbarred
+from augury.kernels.verify_numba_filters import lowest_allowed
+from augury.kernels.verify_numba_race import BLOCK, NOTHING, block_peaks, first_with, race
+from augury.verify.sampling import Draws, Outcome, SlotSampling
+from augury.verify.tree import Draft
+
+PARALLEL_FROM = 1 << 18  # logits in a call; below this, waking threads costs more than they save
+
+
+class Filters(NamedTuple):
+    """The numbers that even a plain line reads, one a slot."""
+
+    temperature: np.ndarray
+    top_k: np.ndarray
+    top_p: np.ndarray
+    min_p: np.ndarray
+    seed: np.ndarray
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def greedy_token(row: np.ndarray) -> int:
+    """Lowest token with the highest logit; 0 if no logit is above -inf."""
+    peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
+    best = block_peaks(row, peaks)
+    return first_with(row, peaks, best) if best > NOTHING else 0
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def sampled_token(row: np.ndarray, slot: int, position: int, filters: Filters) -> int:
+    """The token of one row of processed logits, or -1 if none is possible."""
+    peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
+    best = block_peaks(row, peaks)
+    if best <= NOTHING:
+        return -1
+    temperature = filters.temperature[slot]
+    if temperature <= 0:
+        return first_with(row, peaks, best)
+    floor = lowest_allowed(row, peaks, best, temperature, filters.top_k[slot], filters.top_p[slot], filters.min_p[slot])
+    return race(row, peaks, best, temperature, floor, np.uint64(filters.seed[slot]), np.uint64(position))
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def edited_token(
+    logits: np.ndarray, line: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars
+) -> int:
+    """The token of one line whose slot may edit its logits."""
+    slot = lines.slots[line]
+    row = edited(logits[line], line, lines, bias, penalties, bars)
+    token = sampled_token(row, slot, lines.positions[line], filters)
+    if token < 0:
+        token = first_unbarred(slot, bias)
+    return token if token >= 0 else greedy_token(logits[line])
+
+
+@njit(cache=True, nogil=True)
+def greedy_lines(logits: np.ndarray, count: int, chosen: np.ndarray) -> None:
+    """Greedy tokens of plain lines, one thread."""
+    for line in range(count):
+        chosen[line] = greedy_token(logits[line])
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def greedy_lines_parallel(logits: np.ndarray, count: int, chosen: np.ndarray) -> None:
+    """Greedy tokens of plain lines, several threads."""
+    for line in prange(count):
+        chosen[line] = greedy_token(logits[line])
+
+
+@njit(cache=True, nogil=True)
+def plain_lines(logits: np.ndarray, count: int, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
+    """Tokens of lines whose logits nobody edits, one thread."""
+    for line in range(count):
+        chosen[line] = max(0, sampled_token(logits[line], lines.slots[line], lines.positions[line], filters))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def plain_lines_parallel(logits: np.ndarray, count: int, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
+    """Tokens of lines whose logits nobody edits, several threads."""
+    for line in prange(count):
+        chosen[line] = max(0, sampled_token(logits[line], lines.slots[line], lines.positions[line], filters))
+
+
+@njit(cache=True, nogil=True)
+def edited_lines(
+    logits: np.ndarray, count: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars,
+    chosen: np.ndarray,
+) -> None:  # fmt: skip
+    """Tokens of all other lines, one thread."""
+    for line in range(count):
+        chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def edited_lines_parallel(
+    logits: np.ndarray, count: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars,
+    chosen: np.ndarray,
+) -> None:  # fmt: skip
+    """Tokens of all other lines, several threads."""
+    for line in prange(count):
+        # prange counts in unsigned integers, which do not mix with the -1 of a root's parent.
+        chosen[line] = edited_token(logits, np.int64(line), lines, filters, bias, penalties, bars)
+
+
+def _array(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
+    return torch.empty(0, 0, dtype=dtype).numpy() if tensor is None else tensor.contiguous().numpy()
+
+
+def _edits(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
+    penalties = Penalties(
+        _array(s.penalized), _array(s.repetition), _array(s.frequency), _array(s.presence),
+        _array(s.counts, torch.int32), _array(s.in_prompt, torch.bool),
+    )  # fmt: skip
+    bars = Bars(_array(s.min_length), _array(s.stops), _array(s.bad_words))
+    return Bias(_array(s.biased), _array(s.bias)), penalties, bars
+
+
+def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """The target's token for every line, int64 [L]; see kernels.verify.draw. Padding lines draw 0."""
+    rows = _array(logits)
+    chosen = torch.zeros(len(rows), dtype=torch.int64)
+    wide = draws.count > 1 and draws.count * rows.shape[1] >= PARALLEL_FROM
+    if draws.greedy and draws.plain:
+        (greedy_lines_parallel if wide else greedy_lines)(rows, draws.count, chosen.numpy())
+        return chosen
+    lines = Lines(*(_array(t) for t in (draws.slots, draws.positions, draws.tokens, draws.parents, draws.history)))
+    filters = Filters(
+        _array(sampling.temperature), _array(sampling.top_k), _array(sampling.top_p), _array(sampling.min_p),
+        _array(sampling.seed),
+    )  # fmt: skip
+    if draws.plain:
+        (plain_lines_parallel if wide else plain_lines)(rows, draws.count, lines, filters, chosen.numpy())
+    else:
+        edits = _edits(sampling)
+        (edited_lines_parallel if wide else edited_lines)(rows, draws.count, lines, filters, *edits, chosen.numpy())
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def walk_groups(
+    drawn: np.ndarray, first: np.ndarray, tokens: np.ndarray, parents: np.ndarray, count: np.ndarray,
+    emitted: np.ndarray, path: np.ndarray, accepted: np.ndarray,
+) -> None:  # fmt: skip
+    """Follow each group's drawn tokens down its tree; `accepted` is -1 for an inactive group."""
+    for g in range(len(first)):
+        if first[g] < 0:
+            accepted[g] = -1
+            continue
+        node, depth = -1, 0
+        emitted[g, 0] = drawn[first[g]]
+        child = 0
+        while child < count[g]:
+            if parents[g, child] == node and tokens[g, child] == emitted[g, depth] and tokens[g, child] >= 0:
+                path[g, depth] = node = child
+                depth += 1
+                emitted[g, depth] = drawn[first[g] + 1 + node]
+            child += 1
+        accepted[g] = depth
+
+
+def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
+    """The accepted path of every group; see kernels.verify.walk."""
+    groups, nodes = draft.tokens.shape
+    emitted, path = drawn.new_full((groups, nodes + 1), -1), drawn.new_full((groups, nodes), -1)
+    accepted = drawn.new_empty(groups)
+    walk_groups(
+        _array(drawn), _array(first), _array(draft.tokens), _array(draft.parents), _array(draft.count),
+        emitted.numpy(), path.numpy(), accepted.numpy(),
+    )  # fmt: skip
+    return Outcome(emitted, accepted + 1, accepted.clamp(min=0), path)

@@ -1,0 +1,159 @@
+"""The processed logits of one line on the CPU: bias, penalties and bars, with the history of the line's own path."""
+# The types in compiled functions are numba's, not Python's:
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+NEGATIVE_INFINITY = np.float32(-np.inf)
+ZERO = np.float32(0)
+BEFORE_START = -2  # stands where the history has no token; no word holds it
+UNUSED = -1  # pads stops and bad words
+
+
+class Lines(NamedTuple):
+    """verify.sampling.Draws as arrays."""
+
+    slots: np.ndarray
+    positions: np.ndarray
+    tokens: np.ndarray
+    parents: np.ndarray
+    history: np.ndarray
+
+
+class Penalties(NamedTuple):
+    """Penalties of every slot; a table that does not exist is empty."""
+
+    penalized: np.ndarray
+    repetition: np.ndarray
+    frequency: np.ndarray
+    presence: np.ndarray
+    counts: np.ndarray
+    in_prompt: np.ndarray
+
+
+class Bars(NamedTuple):
+    """Tokens that may not come, by slot."""
+
+    min_length: np.ndarray
+    stops: np.ndarray
+    bad_words: np.ndarray
+
+
+class Bias(NamedTuple):
+    """What is added to logits, by slot; the table may be empty."""
+
+    biased: np.ndarray
+    bias: np.ndarray
+
+
+@njit(nogil=True, forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def penalize(logit: float, count: int, prompted: bool, repetition: float, frequency: float, presence: float) -> float:
+    """One token's logit after its penalties, in vLLM's order."""
+    if prompted or count > 0:
+        logit = logit / repetition if logit > ZERO else logit * repetition
+    logit = logit - frequency * np.float32(count)
+    return logit - presence if count > 0 else logit
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def path_count(token: int, line: int, lines: Lines) -> int:
+    """How often a token stands on the line's path, the root excluded."""
+    count = 0
+    while lines.parents[line] >= 0:
+        count += lines.tokens[line] == token
+        line = lines.parents[line]
+    return count
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def penalized_logit(logit: float, token: int, slot: int, extra: int, penalties: Penalties) -> float:
+    """`penalize` with the slot's numbers and `extra` occurrences on the path."""
+    count = extra + (penalties.counts[slot, token] if len(penalties.counts) else 0)
+    prompted = penalties.in_prompt[slot, token] if len(penalties.in_prompt) else False
+    rates = penalties.repetition[slot], penalties.frequency[slot], penalties.presence[slot]
+    return penalize(logit, count, prompted, rates[0], rates[1], rates[2])
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def apply_penalties(row: np.ndarray, line: int, lines: Lines, penalties: Penalties) -> None:
+    """Penalise the known history in one sweep, then redo the few tokens that the path adds to."""
+    slot = lines.slots[line]
+    before = np.empty(lines.positions[line] + 1, np.float32)  # a path is shorter than its text
+    steps, node = 0, line
+    while lines.parents[node] >= 0:
+        if 0 <= lines.tokens[node] < len(row):
+            before[steps] = row[lines.tokens[node]]
+        steps += 1
+        node = lines.parents[node]
+    for token in range(len(row)):
+        row[token] = penalized_logit(row[token], token, slot, 0, penalties)
+    steps, node = 0, line
+    while lines.parents[node] >= 0:
+        token = lines.tokens[node]
+        if 0 <= token < len(row):
+            row[token] = penalized_logit(before[steps], token, slot, path_count(token, line, lines), penalties)
+        steps += 1
+        node = lines.parents[node]
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def follows(word: np.ndarray, line: int, lines: Lines) -> bool:
+    """Whether the line's history, its path included, ends with all of a left-padded word but its last token."""
+    node, at = line, lines.positions[line] - 1
+    for i in range(len(word) - 2, -1, -1):
+        if word[i] == UNUSED:
+            break
+        if lines.parents[node] >= 0:
+            token = lines.tokens[node]
+            node = lines.parents[node]
+        else:
+            token = lines.history[lines.slots[line], at] if at >= 0 else BEFORE_START
+        if token != word[i]:
+            return False
+        at -= 1
+    return True
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def apply_bars(row: np.ndarray, line: int, lines: Lines, bars: Bars) -> None:
+    """Bar early stops and the last tokens of bad words."""
+    slot = lines.slots[line]
+    if lines.positions[line] < bars.min_length[slot]:
+        for i in range(bars.stops.shape[1]):
+            token = bars.stops[slot, i]
+            if 0 <= token < len(row):
+                row[token] = NEGATIVE_INFINITY
+    for w in range(bars.bad_words.shape[1]):
+        token = bars.bad_words[slot, w, -1]
+        if 0 <= token < len(row) and follows(bars.bad_words[slot, w], line, lines):
+            row[token] = NEGATIVE_INFINITY
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def edited(logits: np.ndarray, line: int, lines: Lines, bias: Bias, penalties: Penalties, bars: Bars) -> np.ndarray:
+    """A copy of a line's logits with bias, penalties and bars applied."""
+    row = np.empty_like(logits)
+    slot = lines.slots[line]
+    biased = bias.biased[slot] and len(bias.bias) > 0
+    for token in range(len(row)):
+        row[token] = logits[token] + bias.bias[slot, token] if biased else logits[token]
+    if penalties.penalized[slot]:
+        apply_penalties(row, line, lines, penalties)
+    apply_bars(row, line, lines, bars)
+    return row
+
+
+@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def first_unbarred(slot: int, bias: Bias) -> int:
+    """Lowest token that the slot's bias leaves possible, or -1."""
+    if not len(bias.bias) or not bias.biased[slot]:
+        return 0
+    for token in range(bias.bias.shape[1]):
+        if bias.bias[slot, token] > NEGATIVE_INFINITY:
+            return token
+    return -1

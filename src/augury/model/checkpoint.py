@@ -1,0 +1,111 @@
+"""A model directory: its configuration, and its weights in safetensors, one file or shards, read by name when asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from augury.model.errors import ModelError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
+
+
+class Checkpoint:
+    """Open weights of a directory; a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._open = ExitStack()
+        self._home: dict[str, Any] = {}  # name -> open file
+        try:
+            for path in _files(directory):
+                handle = self._open.enter_context(_safe_open(path))
+                self._home.update(dict.fromkeys(handle.keys(), handle))
+        except ModelError:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._home
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one tensor, from the header alone."""
+        return tuple(self._home[name].get_slice(name).get_shape())
+
+    def dtype(self) -> str:
+        """The type of the first matrix, in safetensors' words: F32, F16, BF16."""
+        name = next((n for n in self._home if len(self.shape(n)) == 2), None)
+        return "F32" if name is None else str(self._home[name].get_slice(name).get_dtype())
+
+    def require(self, expected: dict[str, tuple[int, ...]], spare: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        """Raise a ModelError that names every missing, extra and misshapen tensor; `spare` ones may be there or not."""
+        missing = sorted(expected.keys() - self._home.keys())
+        extra = sorted(n for n in self._home.keys() - expected.keys() - spare if not DERIVED.search(n))
+        wrong = [
+            f"{name} is {list(self.shape(name))}, not {list(shape)}"
+            for name, shape in sorted(expected.items())
+            if name in self._home and self.shape(name) != shape
+        ]
+        found = {"missing": missing, "unexpected": extra, "wrong shape": wrong}
+        faults = [f"{fault}: {', '.join(names)}" for fault, names in found.items() if names]
+        if faults:
+            raise ModelError(f"the weights in {self.directory} do not fit its config.json; {'; '.join(faults)}")
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor."""
+        try:
+            tensor: Tensor = self._home[name].get_tensor(name)
+        except SafetensorError as error:
+            raise ModelError(f"cannot read {name} from {self.directory}: {error}") from error
+        return tensor
+
+
+def read_config(directory: Path) -> Any:
+    """The transformers configuration of a directory; never runs code that came with it."""
+    from transformers import AutoConfig
+
+    if not (directory / "config.json").is_file():
+        raise ModelError(f"{directory} is not a model directory: it has no config.json.")
+    try:
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error
+    if getattr(config, "quantization_config", None):
+        raise ModelError(f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint.")
+    return config.get_text_config(decoder=True)
+
+
+def _files(directory: Path) -> list[Path]:
+    if (directory / SINGLE).is_file():
+        return [directory / SINGLE]
+    if not (directory / INDEX).is_file():
+        raise ModelError(f"{directory} has no weights: neither {SINGLE} nor {INDEX} is there.")
+    try:
+        shards = sorted(set(json.loads((directory / INDEX).read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"{directory / INDEX} is not a shard index: {error}") from error
+    absent = [name for name in shards if not (directory / name).is_file()]
+    if absent:
+        raise ModelError(f"{directory} lacks shards that its index names: {', '.join(absent)}")
+    return [directory / name for name in shards]
+
+
+def _safe_open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from error

@@ -1,0 +1,177 @@
+"""Llama, Mistral, Qwen2, Qwen3 and models of their shape (SmolLM2): one lean decoder over packed rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from augury.kernels import Ops, choose
+from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.layers import Attention, GatedMLP, Layer, Linear
+from augury.model.rope import head_dim, rotary_tables
+from augury.model.target import KVCache, LayerShape, Rows, Scores
+
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+TABLE_SLACK = 64  # a draft at the very end may run past the last position
+
+
+class Dense:
+    """A Target."""
+
+    def __init__(self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: Linear) -> None:
+        self.vocab_size: int = config.vocab_size
+        self.hidden_size: int = config.hidden_size
+        self.num_layers: int = config.num_hidden_layers
+        self.max_position: int = config.max_position_embeddings
+        self.device = embedding.device
+        # The CPU kernels compute in float32 whatever the weights are stored in.
+        self.cache_dtype = torch.float32 if self.device.type == "cpu" else embedding.dtype
+        dim = head_dim(config)
+        self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
+        self.cache = KVCache()
+        self._ops = ops
+        self._eps: float = config.rms_norm_eps
+        self._embedding = embedding
+        self._layers = layers
+        self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
+        self._head = head
+
+    @torch.no_grad()
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+        """See Target.forward."""
+        ops, eps = self._ops, self._eps
+        view = ops.view(rows)
+        residual = F.embedding(rows.tokens, self._embedding).to(self.cache_dtype)
+        streams = [residual]
+        x = ops.rms_norm(residual, self._layers[0].attention_norm, eps)
+        for i, layer in enumerate(self._layers):
+            x = layer.attention(x, view, self.cache.keys[i], self.cache.values[i])
+            x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
+            x, residual = ops.add_rms_norm(layer.mlp(x), residual, self._norms[i], eps)
+            streams.append(residual)
+        logits = self._head(x[rows.wanted]).float()
+        return Scores(logits, tuple(streams[i] for i in features))
+
+    @classmethod
+    def load(cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int) -> Dense:
+        """Read a checkpoint directory."""
+        config, ops = read_config(directory), choose(device)
+        plan = _Plan(config)
+        with Checkpoint(directory) as checkpoint:
+            checkpoint.require(plan.shapes(), plan.spare())
+            read = _Reader(checkpoint, ops, dtype, device)
+            rotary = tuple(t.to(device) for t in rotary_tables(config, max_model_len + TABLE_SLACK))
+            layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
+            embedding = read.matrix("model.embed_tokens.weight")
+            head = embedding if config.tie_word_embeddings else read.matrix("lm_head.weight")
+            return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), Linear(ops, head))
+
+
+class _Reader:
+    """Tensors of a checkpoint, in the types the kernels want."""
+
+    def __init__(self, checkpoint: Checkpoint, ops: Ops, dtype: torch.dtype, device: torch.device) -> None:
+        self._checkpoint, self._ops, self._dtype, self._device = checkpoint, ops, dtype, device
+        self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
+
+    def matrix(self, *names: str) -> Tensor:
+        """One matrix, or several stacked."""
+        return self._stack(names, self._dtype)
+
+    def vector(self, *names: str) -> Tensor:
+        """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
+        return self._stack(names, self._vector_dtype)
+
+    def linear(self, names: list[str], bias: bool) -> Linear:
+        """One projection, or several fused."""
+        weight = self.matrix(*(f"{name}.weight" for name in names))
+        return Linear(self._ops, weight, self.vector(*(f"{name}.bias" for name in names)) if bias else None)
+
+    @property
+    def ops(self) -> Ops:
+        """The face that will run these weights."""
+        return self._ops
+
+    def _stack(self, names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
+        parts = [self._checkpoint.tensor(name).to(self._device, dtype) for name in names]
+        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+
+
+class _Plan:
+    """What a configuration says of names, shapes, biases and windows."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.dim = head_dim(config)
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = config.num_key_value_heads
+        biased = bool(getattr(config, "attention_bias", False))
+        qwen2 = config.model_type == "qwen2"  # biases on q, k, v whatever the config says, never on o
+        self.qkv_bias, self.out_bias = qwen2 or biased, biased and not qwen2
+        self.mlp_bias = bool(getattr(config, "mlp_bias", False))
+        self.head_norms = config.model_type == "qwen3"
+
+    def window(self, i: int) -> int:
+        """The sliding window of layer i, 0 for none."""
+        if self.config.model_type == "mistral":
+            return self.config.sliding_window or 0
+        kinds = getattr(self.config, "layer_types", None)
+        if self.config.model_type == "llama" or not kinds or kinds[i] != "sliding_attention":
+            return 0
+        return self.config.sliding_window or 0
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor the checkpoint must hold."""
+        hidden, vocabulary = self.config.hidden_size, self.config.vocab_size
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+        if not self.config.tie_word_embeddings:
+            shapes["lm_head.weight"] = (vocabulary, hidden)
+        for i in range(self.config.num_hidden_layers):
+            shapes.update({f"model.layers.{i}.{name}": shape for name, shape in self._layer_shapes().items()})
+        return shapes
+
+    def spare(self) -> set[str]:
+        """Tensors that may be stored without need."""
+        return {"lm_head.weight"} if self.config.tie_word_embeddings else set()
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+        hidden, inner = self.config.hidden_size, self.config.intermediate_size
+        q, kv = self.heads * self.dim, self.kv_heads * self.dim
+        shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+        projections = [
+            ("self_attn.q_proj", q, hidden, self.qkv_bias), ("self_attn.k_proj", kv, hidden, self.qkv_bias),
+            ("self_attn.v_proj", kv, hidden, self.qkv_bias), ("self_attn.o_proj", hidden, q, self.out_bias),
+            ("mlp.gate_proj", inner, hidden, self.mlp_bias), ("mlp.up_proj", inner, hidden, self.mlp_bias),
+            ("mlp.down_proj", hidden, inner, self.mlp_bias),
+        ]  # fmt: skip
+        for name, rows, columns, bias in projections:
+            shapes[f"{name}.weight"] = (rows, columns)
+            if bias:
+                shapes[f"{name}.bias"] = (rows,)
+        if self.head_norms:
+            shapes |= {"self_attn.q_norm.weight": (self.dim,), "self_attn.k_norm.weight": (self.dim,)}
+        return shapes
+
+    def layer(self, i: int, read: _Reader, rotary: tuple[Tensor, Tensor]) -> Layer:
+        """Read one layer."""
+        at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
+        norms = [read.vector(f"{at}.{x}_norm.weight") if self.head_norms else None for x in "qk"]
+        attention = Attention(
+            read.ops,
+            qkv=read.linear([f"{at}.{x}_proj" for x in "qkv"], self.qkv_bias),
+            out=read.linear([f"{at}.o_proj"], self.out_bias),
+            q_norm=norms[0], k_norm=norms[1], rotary=rotary, scale=self.dim**-0.5, window=self.window(i),
+            eps=self.config.rms_norm_eps,
+        )  # fmt: skip
+        gate_up = read.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], self.mlp_bias)
+        down = read.linear([f"{mlp}.down_proj"], self.mlp_bias)
+        return Layer(
+            attention_norm=read.vector(f"model.layers.{i}.input_layernorm.weight"),
+            attention=attention,
+            mlp_norm=read.vector(f"model.layers.{i}.post_attention_layernorm.weight"),
+            mlp=GatedMLP(read.ops, gate_up, down),
+        )

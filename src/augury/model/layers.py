@@ -1,0 +1,68 @@
+"""The parts of a dense decoder that hold weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from augury.kernels import Ops
+
+
+@dataclass(slots=True)
+class Linear:
+    """A matrix [out, in] and perhaps a bias; packed weights would be another class with the same call."""
+
+    ops: Ops
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to rows [R, in]."""
+        return self.ops.linear(x, self.weight, self.bias)
+
+
+@dataclass(slots=True)
+class Attention:
+    """Fused projections, rotary embedding, paged attention."""
+
+    ops: Ops
+    qkv: Linear
+    out: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    rotary: tuple[Tensor, Tensor]
+    scale: float
+    window: int  # 0: sees everything before it
+    eps: float
+
+    def __call__(self, x: Tensor, view: Any, keys: Tensor, values: Tensor) -> Tensor:
+        """Run the rows; their keys and values enter the cache before any row looks at it."""
+        q = self.ops.rotate_and_store(
+            self.qkv(x), view, self.rotary, keys, values, self.q_norm, self.k_norm, self.eps
+        )
+        return self.out(self.ops.attend(q, keys, values, view, self.scale, self.window).flatten(1))
+
+
+@dataclass(slots=True)
+class GatedMLP:
+    """silu(gate) * up, then down."""
+
+    ops: Ops
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Run the rows."""
+        return self.down(self.ops.silu_mul(self.gate_up(x)))
+
+
+@dataclass(slots=True)
+class Layer:
+    """One decoder layer; the norm after it belongs to the next layer."""
+
+    attention_norm: Tensor
+    attention: Attention
+    mlp_norm: Tensor
+    mlp: GatedMLP

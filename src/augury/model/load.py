@@ -1,0 +1,57 @@
+"""From a checkpoint directory to a Target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from augury.model import dense
+from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.errors import ModelError
+from augury.model.target import Target
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+
+def load_target(
+    directory: Path | str,
+    dtype: str = "auto",
+    device: torch.device | str = "cpu",
+    max_model_len: int | None = None,
+    implementation: str = "auto",
+) -> Target:
+    """Load a model: `dense` for the families it knows, transformers through `adapter` for every other."""
+    directory, device = Path(directory), torch.device(device)
+    config = read_config(directory)
+    kind = choose_dtype(directory, dtype, device)
+    length = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
+    fits = runs_dense(config)
+    if implementation == "dense" and not fits:
+        raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
+    if implementation == "adapter" or not fits:
+        from augury.model.adapter import Adapter
+
+        return Adapter.load(directory, kind, device, length)
+    return dense.Dense.load(directory, kind, device, length)
+
+
+def runs_dense(config: Any) -> bool:
+    """Whether dense.py computes exactly what this configuration means."""
+    return config.model_type in dense.MODEL_TYPES and config.hidden_act in ("silu", "swish")
+
+
+def choose_dtype(directory: Path, name: str, device: torch.device) -> torch.dtype:
+    """`auto` is float32 on a CPU and the checkpoint's own type on a GPU."""
+    if name not in ("auto", *DTYPES):
+        raise ModelError(f"dtype {name!r} is unknown; use auto, {', '.join(DTYPES)}.")
+    if name == "float16" and device.type == "cpu":
+        raise ModelError("float16 is slow and inexact on a CPU; use bfloat16 or float32.")
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cpu":
+        return torch.float32
+    with Checkpoint(directory) as checkpoint:
+        return STORED.get(checkpoint.dtype(), torch.float32)

@@ -1,0 +1,54 @@
+"""Rotary angles as tables: one line a position, whatever scaling the checkpoint asks for.
+
+Scalings that look at the length of the sequence (dynamic, longrope) are tabulated as token-by-token decoding sees them:
+position p belongs to a sequence of length p + 1. So a key is the same whether its prompt came in one chunk or in many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from augury.model.errors import ModelError
+
+
+def rotary_tables(config: Any, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin, float32 [length, rotated / 2], the attention factor multiplied in."""
+    parameters = config.rope_parameters
+    kind = parameters.get("rope_type", "default")
+    if kind == "default":
+        frequencies, factor = _plain(config, parameters), 1.0
+    elif kind in ("dynamic", "longrope"):
+        frequencies, factor = _by_length(config, kind, parameters, length)
+    elif kind in ROPE_INIT_FUNCTIONS:
+        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    else:
+        known = ", ".join(sorted(ROPE_INIT_FUNCTIONS))
+        raise ModelError(f"rope_type {kind!r} is unknown; known are default, {known}.")
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies.float()
+    return angles.cos() * factor, angles.sin() * factor
+
+
+def head_dim(config: Any) -> int:
+    """The explicit head dimension, else the hidden size shared out among the heads."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def _plain(config: Any, parameters: dict[str, Any]) -> Tensor:
+    rotated = int(head_dim(config) * parameters.get("partial_rotary_factor", 1.0))
+    return 1.0 / (parameters["rope_theta"] ** (torch.arange(0, rotated, 2, dtype=torch.float32) / rotated))
+
+
+def _by_length(config: Any, kind: str, parameters: dict[str, Any], length: int) -> tuple[Tensor, float]:
+    """Frequencies [length, rotated / 2] of scalings that depend on the length of the sequence."""
+    compute = ROPE_INIT_FUNCTIONS[kind]
+    lengths = torch.arange(1, length + 1)[:, None]
+    if kind == "dynamic":
+        return compute(config, torch.device("cpu"), seq_len=lengths)
+    original = parameters["original_max_position_embeddings"]
+    short, factor = compute(config, torch.device("cpu"), seq_len=original)
+    long, _ = compute(config, torch.device("cpu"), seq_len=original + 1)
+    return torch.where(lengths > original, long, short), factor

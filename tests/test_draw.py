@@ -1,0 +1,367 @@
+"""The token drawn at a line: both faces against a slow oracle in float64, and against the law they must follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from augury.kernels import verify, verify_numba
+from augury.verify import noise
+from augury.verify.logprobs import score
+from augury.verify.sampling import Draws, SlotSampling
+
+REPEATABLE = settings(deadline=None, derandomize=True, max_examples=60)  # the first call compiles
+FACES = pytest.mark.parametrize("draw", [verify.draw, verify_numba.draw], ids=["torch", "numba"])
+Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
+NEAR = 1e-4  # scores closer than this are a tie that float32 may break either way
+NEVER = -math.inf
+
+
+def sampling(slots: int = 1, **columns: Any) -> SlotSampling:
+    """Parameters of some slots; a number stands for all of them."""
+    blank = SlotSampling.allocate(slots)
+    for name, value in columns.items():
+        old = getattr(blank, name)
+        value = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=old.dtype)
+        setattr(blank, name, value.expand(slots).clone() if value.dim() == 0 else value)
+    return blank
+
+
+def roots(count: int, start: int = 0, **flags: bool) -> Draws:
+    """Lines without drafts at successive positions of slot 0."""
+    zero = torch.zeros(count, dtype=torch.int64)
+    history = torch.zeros(1, start + count, dtype=torch.int64)
+    return Draws(zero, start + torch.arange(count), zero, zero - 1, history, count, **flags)
+
+
+def chain(tokens: list[int], known: list[int], **flags: bool) -> Draws:
+    """A root that is the last known token, and a chain of drafts below it."""
+    count = len(tokens) + 1
+    lines = torch.arange(count)
+    own = torch.tensor([known[-1], *tokens])
+    return Draws(lines * 0, len(known) + lines, own, lines - 1, torch.tensor([known + [0] * count]), count, **flags)
+
+
+class Oracle:
+    """One line, recomputed from its own history in float64."""
+
+    def __init__(self, logits: Tensor, draws: Draws, params: SlotSampling, line: int) -> None:
+        self.params, self.slot, self.position = params, int(draws.slots[line]), int(draws.positions[line])
+        path: list[int] = []
+        node = line
+        while (parent := int(draws.parents[node])) >= 0:
+            path.insert(0, int(draws.tokens[node]))
+            node = parent
+        known = draws.history[self.slot, : int(draws.positions[node])].tolist()
+        self.raw = np.where(np.isnan(logits[line]), NEVER, logits[line].numpy().astype(np.float64))
+        self.scores = self._processed(path, known + path)
+
+    def _processed(self, path: list[int], text: list[int]) -> np.ndarray:
+        p, s, size = self.params, self.slot, len(self.raw)
+        scores = self.raw.copy()
+        if p.bias is not None and p.biased[s]:
+            scores += p.bias[s].double().numpy()
+        counts = np.zeros(size, int) if p.counts is None else p.counts[s].numpy().astype(int).copy()
+        for token in path:
+            if 0 <= token < size:
+                counts[token] += 1
+        if p.penalized[s]:
+            seen = (counts > 0) | (p.in_prompt[s].numpy() if p.in_prompt is not None else False)
+            rate = float(p.repetition[s])
+            scores = np.where(seen, np.where(scores > 0, scores / rate, scores * rate), scores)
+            scores -= float(p.frequency[s]) * counts + float(p.presence[s]) * (counts > 0)
+        barred = set(p.stops[s].tolist()) if self.position < int(p.min_length[s]) else set()
+        for padded in p.bad_words[s].tolist():
+            word = [t for t in padded if t != -1]
+            if word and text[len(text) - len(word) + 1 :] == word[:-1] and len(text) >= len(word) - 1:
+                barred.add(word[-1])
+        scores[[t for t in barred if 0 <= t < size]] = NEVER
+        return scores
+
+    def survivors(self, slack: float) -> np.ndarray:
+        """Tokens that the filters leave in; a positive slack lets near-ties in, a negative one keeps them out."""
+        p, s = self.params, self.slot
+        z = (self.scores - self.scores.max()) / float(p.temperature[s])
+        kept = z > NEVER
+        if p.min_p[s] > 0:
+            kept &= z >= math.log(float(p.min_p[s])) - slack
+        if p.top_k[s] > 0:
+            kept &= z >= np.sort(z)[-min(int(p.top_k[s]), len(z))] - slack
+        if p.top_p[s] < 1:
+            weight = np.where(kept, np.exp(z), 0)
+            order = np.argsort(-z)
+            mass = np.cumsum(weight[order])
+            last = np.argmax(mass >= (float(p.top_p[s]) + slack) * mass[-1]) if slack <= 0 or mass.size else 0
+            if not (mass >= (float(p.top_p[s]) + slack) * mass[-1]).any():
+                last = len(z) - 1
+            kept &= z >= z[order[last]] - slack
+        return kept
+
+    def law(self) -> np.ndarray:
+        """The distribution of the token."""
+        z = (self.scores - self.scores.max()) / float(self.params.temperature[self.slot])
+        weight = np.where(self.survivors(1e-9), np.exp(z), 0)
+        return weight / weight.sum()
+
+    def check(self, token: int) -> None:
+        """The token is the right one, or provably too close to it to tell."""
+        p, s = self.params, self.slot
+        if self.scores.max() == NEVER:
+            allowed = np.ones(len(self.raw), bool)
+            if p.bias is not None and p.biased[s]:
+                allowed = p.bias[s].numpy() > NEVER
+            assert token == (np.argmax(allowed) if allowed.any() else np.argmax(self.raw))
+        elif p.temperature[s] == 0:
+            assert self.scores[token] >= self.scores.max() - NEAR
+        else:
+            key = torch.tensor([int(p.seed[s])]), torch.tensor([self.position])
+            v = noise.uniform(noise.words(*key, noise.TARGET, len(self.raw)))[0].double().numpy()
+            race = (self.scores - self.scores.max()) / float(p.temperature[s]) - np.log(-np.log1p(-v))
+            assert self.survivors(NEAR)[token]
+            assert race[token] >= race[self.survivors(-NEAR)].max(initial=NEVER) - NEAR
+
+
+def scenario(seed: int) -> tuple[Tensor, Draws, SlotSampling]:
+    """Three requests with random trees, parameters and tables."""
+    random = np.random.default_rng(seed)
+    vocab, slots = int(random.choice([2, 5, 63, 64, 130, 300])), 3
+    low = min(vocab, 4)  # few distinct tokens, so that histories, words and drafts meet
+
+    def some(*shape: int) -> Tensor:
+        return torch.from_numpy(random.integers(0, low, shape))
+
+    def pick(options: list[float]) -> Tensor:
+        return torch.from_numpy(random.choice(options, slots)).float()
+
+    parents, owner = [], []
+    for slot in range(slots):
+        begin = len(parents)
+        for node in range(int(random.integers(1, 9))):
+            parents.append(begin + int(random.integers(node)) if node else -1)
+            owner.append(slot)
+    known = random.integers(1, 6, slots)
+    history, tokens = some(slots, 8), some(len(parents))
+    depth = [0] * len(parents)
+    for i, parent in enumerate(parents):
+        depth[i] = depth[parent] + 1 if parent >= 0 else 0
+        if parent < 0:
+            tokens[i] = history[owner[i], known[owner[i]] - 1]
+    words = some(slots, 3, 3)
+    for word in words.view(-1, 3):
+        word[: random.integers(0, 4)] = -1
+    bias = torch.from_numpy(random.normal(size=(slots, vocab))).float()
+    bias[torch.from_numpy(random.random((slots, vocab)) < 0.3)] = NEVER
+    params = sampling(
+        slots, temperature=pick([0, 0.3, 1, 2]), top_k=pick([0, 1, 3, 40, 70, 1000]).long(),
+        top_p=pick([1, 0.2, 0.9, 0.999]), min_p=pick([0, 0.05, 0.5, 1]), repetition=pick([0.7, 1, 1.3]),
+        presence=pick([-1, 0, 1.5]), frequency=pick([-0.5, 0, 0.7]), seed=torch.from_numpy(random.integers(-9, 9, slots)),
+        min_length=torch.from_numpy(random.integers(0, 9, slots)), penalized=pick([0, 1]).bool(),
+        biased=pick([0, 1]).bool(), stops=some(slots, 2) - 1, bad_words=words,
+    )  # fmt: skip
+    if random.random() < 0.7:
+        params.counts, params.in_prompt = some(slots, vocab).int(), some(slots, vocab) == 0
+    if random.random() < 0.7:
+        params.bias = bias
+    positions = torch.from_numpy(known[owner]) + torch.tensor(depth)
+    draws = Draws(torch.tensor(owner), positions, tokens, torch.tensor(parents), history, len(parents))
+    logits = torch.from_numpy(random.normal(size=(len(parents), vocab)) * random.choice([0.1, 2, 6])).float()
+    if random.random() < 0.2:
+        logits = logits.round()  # ties
+    return logits, draws, params
+
+
+@REPEATABLE
+@given(st.integers(0, 10**6))
+def test_both_faces_draw_the_oracles_token(seed: int) -> None:
+    logits, draws, params = scenario(seed)
+    for draw in (verify.draw, verify_numba.draw):
+        for line, token in enumerate(draw(logits, draws, params).tolist()):
+            Oracle(logits, draws, params, line).check(token)
+
+
+def test_faces_differ_almost_never() -> None:
+    pairs = [(verify.draw(*case).tolist(), verify_numba.draw(*case).tolist()) for case in map(scenario, range(150))]
+    lines = sum(len(a) for a, _ in pairs)
+    different = sum(x != y for a, b in pairs for x, y in zip(a, b, strict=True))
+    assert lines > 1500
+    assert different <= 2
+
+
+@FACES
+@REPEATABLE
+@given(st.integers(0, 10**6))
+def test_a_token_depends_on_its_own_path_only(draw: Draw, seed: int) -> None:
+    logits, draws, params = scenario(seed)
+    tokens = draw(logits, draws, params)
+    line = seed % len(tokens)
+    path = [line]
+    while int(draws.parents[path[0]]) >= 0:
+        path.insert(0, int(draws.parents[path[0]]))
+    for padding in (0, 3):
+        rows = torch.tensor([*path, *[0] * padding])
+        alone = replace(
+            draws, slots=draws.slots[rows], positions=draws.positions[rows], tokens=draws.tokens[rows],
+            parents=torch.tensor([*range(-1, len(path) - 1), *[-1] * padding]), count=len(path),
+        )  # fmt: skip
+        shorter = logits[rows]
+        shorter[len(path) :] = math.nan
+        assert draw(shorter, alone, params)[len(path) - 1] == tokens[line]
+
+
+def test_threads_draw_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [scenario(seed) for seed in range(20)]
+    plain = roots(9, plain=True, greedy=True)
+    cases.append((torch.randn(9, 200, generator=torch.Generator().manual_seed(0)), plain, sampling()))
+    alone = [verify_numba.draw(*case) for case in cases]
+    monkeypatch.setattr(verify_numba, "PARALLEL_FROM", 0)
+    assert all(torch.equal(verify_numba.draw(*case), want) for case, want in zip(cases, alone, strict=True))
+
+
+LAWS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "cold": {"temperature": 0.5},
+    "top_k": {"top_k": 4},
+    "top_p": {"top_p": 0.8},
+    "min_p": {"min_p": 0.15},
+    "all": {"temperature": 1.3, "top_k": 8, "top_p": 0.9, "min_p": 0.05},
+    "penalties": {"penalized": True, "repetition": 1.4, "presence": 0.3, "frequency": 0.2},
+}
+
+
+@FACES
+@pytest.mark.parametrize("name", LAWS)
+def test_draws_follow_the_law(draw: Draw, name: str) -> None:
+    vocab, count = 12, 20_000
+    params = sampling(**{"temperature": 1.0, "seed": 5, **LAWS[name]})
+    params.counts = torch.arange(vocab).remainder(3)[None].int()
+    params.in_prompt = (torch.arange(vocab) == 4)[None]
+    row = torch.randn(vocab, generator=torch.Generator().manual_seed(3)) * 1.5
+    logits, draws = row.expand(count, vocab).contiguous(), roots(count, plain=not params.penalized[0])
+    seen = np.bincount(draw(logits, draws, params).numpy(), minlength=vocab)
+    expected = Oracle(logits, draws, params, 0).law() * count
+    assert not seen[expected == 0].any()
+    live = expected > 0
+    chi_square = ((seen - expected)[live] ** 2 / expected[live]).sum()
+    freedom = live.sum() - 1
+    assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
+
+
+@FACES
+def test_draws_follow_the_law_of_a_wide_row(draw: Draw) -> None:
+    vocab, count = 3000, 2000
+    row = torch.randn(vocab, generator=torch.Generator().manual_seed(4))
+    params, draws = sampling(temperature=1.0), roots(count, plain=True)
+    tokens = draw(row.expand(count, vocab).contiguous(), draws, params)
+    expected = torch.softmax(row.double(), 0)
+    rank = expected.argsort().argsort()[tokens] // 300  # ten groups of tokens of like probability
+    share = torch.zeros(10, dtype=torch.float64).index_add(0, expected.argsort().argsort() // 300, expected) * count
+    chi_square = float(((torch.bincount(rank, minlength=10) - share) ** 2 / share).sum())
+    assert chi_square < 9 + 4 * math.sqrt(18)
+
+
+@FACES
+def test_ties_at_a_threshold_stay_in_and_greedy_ties_go_to_the_lowest(draw: Draw) -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0, 1.0, 1.0, 0.0]]).expand(300, 6).contiguous()
+    draws = roots(300, plain=True)
+    assert set(draw(logits, draws, sampling(temperature=1.0, top_k=2)).tolist()) == {1, 2, 3, 4}
+    assert set(draw(logits, draws, sampling(temperature=1.0, top_p=0.5)).tolist()) == {1, 2, 3, 4}
+    assert set(draw(logits, draws, sampling(temperature=1.0, min_p=math.exp(-1) * 0.999)).tolist()) == {1, 2, 3, 4}
+    ties = torch.tensor([[-1.0, -0.0, 0.0, 0.0], [math.nan, 3.0, 3.0, -math.inf], [-math.inf, 1, math.inf, math.inf]])
+    assert draw(ties, roots(3, plain=True, greedy=True), sampling()).tolist() == [1, 1, 2]
+    assert draw(ties, roots(3, plain=True), sampling()).tolist() == [1, 1, 2]
+
+
+@FACES
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_odd_rows_never_crash(draw: Draw, temperature: float) -> None:
+    vocab = 70
+    nothing, broken = torch.full((vocab,), NEVER), torch.full((vocab,), -math.nan)
+    lone, huge = nothing.clone(), torch.full((vocab,), -3e38)
+    lone[66], huge[65], huge[3] = -5.0, 3e38, math.nan
+    logits = torch.stack([nothing, broken, lone, huge])
+    filters = {"temperature": temperature, "top_k": 5, "top_p": 0.9, "min_p": 0.1}
+    assert draw(logits, roots(4, plain=True), sampling(**filters)).tolist() == [0, 0, 66, 65]
+    bias = torch.zeros(1, vocab)
+    bias[0, :7] = NEVER
+    barred = sampling(biased=True, bias=bias, **filters)
+    assert draw(logits, roots(4), barred).tolist() == [7, 7, 66, 65]
+    barred.bias = torch.full((1, vocab), NEVER)
+    assert draw(logits, roots(4), barred).tolist() == [0, 0, 66, 65]
+
+
+@FACES
+def test_penalties_see_the_drafts_above_them(draw: Draw) -> None:
+    logits = torch.tensor([[3.0, 2.9, 0.0, 0.0]]).repeat(4, 1)
+    counts = torch.zeros(1, 4, dtype=torch.int32)
+    params = sampling(penalized=True, frequency=0.15, counts=counts, in_prompt=counts.bool())
+    # The root's token 0 is not counted again; each draft of 0 below it weighs once more.
+    assert draw(logits, chain([0, 0, 0], [2, 0]), params).tolist() == [0, 1, 1, 1]
+    assert draw(logits, chain([0, 1, 1], [2, 0]), params).tolist() == [0, 1, 0, 1]
+
+
+@FACES
+def test_bad_words_reach_across_the_root(draw: Draw) -> None:
+    logits = torch.tensor([[0.0, 0.0, 0.0, 5.0, 4.0]]).repeat(3, 1)
+    params = sampling(bad_words=torch.tensor([[[-1, -1, -1], [1, 2, 3]]]))
+    assert draw(logits, chain([2, 2], [9, 1]), params).tolist() == [3, 4, 3]  # known 1, drafted 2
+    assert draw(logits, chain([1, 2], [9, 9]), params).tolist() == [3, 3, 4]  # both drafted
+    assert draw(logits, chain([4, 4], [1, 2]), params).tolist() == [4, 3, 3]  # both known
+    assert draw(logits[:1], chain([], [2]), params).tolist() == [3]  # a history too short to match
+    lone = sampling(bad_words=torch.tensor([[[-1, -1, 3]]]))
+    assert draw(logits, chain([2, 2], [9, 1]), lone).tolist() == [4, 4, 4]
+
+
+@FACES
+def test_min_tokens_ends_inside_a_draft(draw: Draw) -> None:
+    logits = torch.tensor([[0.0, 5.0, 4.0, 0.0]]).repeat(4, 1)
+    params = sampling(min_length=5, stops=torch.tensor([[1, -1, 99]]))
+    draws = chain([2, 2, 2], [0, 0, 0])
+    assert draws.positions.tolist() == [3, 4, 5, 6]
+    assert draw(logits, draws, params).tolist() == [2, 2, 1, 1]
+
+
+@FACES
+def test_placeholders_on_a_path_are_harmless(draw: Draw) -> None:
+    logits, draws, params = scenario(7)
+    params.penalized[:] = True
+    draws.tokens[draws.parents >= 0] = -1
+    tokens = draw(logits, draws, params)
+    assert bool(((tokens >= 0) & (tokens < logits.shape[1])).all())
+
+
+def test_the_host_face_is_chosen_by_device() -> None:
+    assert verify.choose("cpu").draw is verify_numba.draw
+    assert verify.choose(torch.device("cuda")).draw is verify.draw
+
+
+def test_scores_are_vllms() -> None:
+    logits = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 9.0]])
+    result = score(logits, torch.tensor([2, 0]), 2)
+    exact = torch.log_softmax(logits.double(), -1)
+    torch.testing.assert_close(result.logprob.double(), exact[[0, 1], [2, 0]], atol=1e-6, rtol=0)
+    assert result.rank.tolist() == [2, 4]  # ties count against a token
+    assert result.top_ids[1, 0] == 3
+    assert set(result.top_ids[0].tolist()) == {1, 2}
+    torch.testing.assert_close(result.top_logprobs[0].double(), exact[0, 1:3], atol=1e-6, rtol=0)
+    assert score(logits, torch.tensor([0, 0]), 20).top_ids.shape == (2, 4)
+
+
+def test_every_parameter_is_exercised() -> None:
+    """A parameter added to SlotSampling must be added to the scenarios."""
+    blank, touched = SlotSampling.allocate(3), set()
+    for seed in range(20):
+        params = scenario(seed)[2]
+        for field in fields(params):
+            old, new = getattr(blank, field.name), getattr(params, field.name)
+            if old is None or not torch.equal(old, new):
+                touched.add(field.name)
+    assert touched == {field.name for field in fields(blank)}
