@@ -46,7 +46,7 @@ def make_rows(segments: list[Segment], tables: torch.Tensor, block_size: int = B
     reach = max((s.start + len(s.tokens) for s in segments), default=1)
     return Rows(
         tokens, positions, slots, context, base, ancestors, write, torch.arange(live), tables, block_size,
-        span=-(-reach // 8) * 8,
+        span=max(8, -(-reach // 8) * 8),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from augury.bench import command
-from augury.bench.clock import CORE, PARTS, Clock, watched
+from augury.bench.clock import CORE, PARTS, Clock, Steps, watched
 from augury.bench.contenders import all_contenders, choose
 from augury.bench.figures import Spread, agreement, agreements_of, lines_of, parting, ratio
 from augury.bench.peers import Ran
@@ -179,11 +179,14 @@ def test_clock_counts_every_moment_once() -> None:
 
 
 def test_profile_shares_add_up() -> None:
-    steps = [{part: 0.001 for part in PARTS}, {part: 0.003 for part in PARTS}]
-    profile = profile_of("chat", 1, "augury", steps, 2)
+    watch = Steps(Clock())
+    assert profile_of("chat", 1, "augury", watch).outside == 0.0
+    watch.decode = [dict.fromkeys(PARTS, 0.001), dict.fromkeys(PARTS, 0.003)]
+    watch.read_seconds, watch.read_tokens = 0.5, 100
+    profile = profile_of("chat", 1, "augury", watch)
+    assert profile.reading_ms == pytest.approx(5.0)
     assert profile.step_ms == pytest.approx(2 * len(PARTS)) == pytest.approx(sum(profile.parts_ms.values()))
     assert profile.outside == pytest.approx(1 - len(CORE) / len(PARTS))
-    assert profile_of("chat", 1, "augury", [], 0).outside == 0.0
 
 
 def test_watching_changes_no_token_and_leaves_no_trace(toy_model: Path) -> None:
@@ -202,6 +205,7 @@ def test_watching_changes_no_token_and_leaves_no_trace(toy_model: Path) -> None:
     assert during == before
     ops = choose_ops(llm.engine.target.device)
     assert (set(vars(llm.engine)), set(vars(ops)), advance.lay_out, Request.accept) == names
+    assert steps.read_tokens == len("abcabcabc")  # a token a byte
     assert 0 < len(steps.decode) <= 11 and steps.tokens >= len(steps.decode)
     assert all(set(step) <= set(PARTS) and set(CORE) <= set(step) for step in steps.decode)
 
@@ -229,11 +233,10 @@ def test_bench_of_the_embedded_model(default_model: Path, capsys: pytest.Capture
     assert "augury-ngram" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_profile_of_the_embedded_model(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_of_a_toy(toy_model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from augury.bench.profile import run_profile
 
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    profiles = run_profile(plan(default_model, "edit", rounds=1, max_tokens=6), as_json=True)
+    profiles = run_profile(plan(toy_model, questions, rounds=1), as_json=True)
     assert {(p.contender, p.batch) for p in profiles} == {(c, b) for c in ("augury", "augury-ngram") for b in (1, 2)}
-    assert all(0 < p.outside < 0.9 and sum(p.parts_ms.values()) == pytest.approx(p.step_ms) for p in profiles)
+    assert all(0 < p.outside < 1 and sum(p.parts_ms.values()) == pytest.approx(p.step_ms) for p in profiles)

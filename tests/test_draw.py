@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,11 +19,20 @@ from augury.verify import noise
 from augury.verify.logprobs import score
 from augury.verify.sampling import Draws, SlotSampling
 
-REPEATABLE = settings(deadline=None, derandomize=True, max_examples=60)  # the first call compiles
+REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
 FACES = pytest.mark.parametrize("draw", [verify.draw, verify_numba.draw], ids=["torch", "numba"])
 Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
 NEAR = 1e-4  # scores closer than this are a tie that float32 may break either way
 NEVER = -math.inf
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """These tensors are too small to share out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def sampling(slots: int = 1, **columns: Any) -> SlotSampling:
@@ -100,10 +109,8 @@ class Oracle:
             weight = np.where(kept, np.exp(z), 0)
             order = np.argsort(-z)
             mass = np.cumsum(weight[order])
-            last = np.argmax(mass >= (float(p.top_p[s]) + slack) * mass[-1]) if slack <= 0 or mass.size else 0
-            if not (mass >= (float(p.top_p[s]) + slack) * mass[-1]).any():
-                last = len(z) - 1
-            kept &= z >= z[order[last]] - slack
+            last = np.searchsorted(mass, (float(p.top_p[s]) + slack) * mass[-1])
+            kept &= z >= z[order[min(last, len(z) - 1)]] - slack
         return kept
 
     def law(self) -> np.ndarray:
@@ -163,8 +170,8 @@ def scenario(seed: int) -> tuple[Tensor, Draws, SlotSampling]:
     params = sampling(
         slots, temperature=pick([0, 0.3, 1, 2]), top_k=pick([0, 1, 3, 40, 70, 1000]).long(),
         top_p=pick([1, 0.2, 0.9, 0.999]), min_p=pick([0, 0.05, 0.5, 1]), repetition=pick([0.7, 1, 1.3]),
-        presence=pick([-1, 0, 1.5]), frequency=pick([-0.5, 0, 0.7]), seed=torch.from_numpy(random.integers(-9, 9, slots)),
-        min_length=torch.from_numpy(random.integers(0, 9, slots)), penalized=pick([0, 1]).bool(),
+        presence=pick([-1, 0, 1.5]), frequency=pick([-0.5, 0, 0.7]), penalized=pick([0, 1]).bool(),
+        seed=torch.from_numpy(random.integers(-9, 9, slots)), min_length=torch.from_numpy(random.integers(0, 9, slots)),
         biased=pick([0, 1]).bool(), stops=some(slots, 2) - 1, bad_words=words,
     )  # fmt: skip
     if random.random() < 0.7:
@@ -240,7 +247,7 @@ LAWS: dict[str, dict[str, Any]] = {
 @FACES
 @pytest.mark.parametrize("name", LAWS)
 def test_draws_follow_the_law(draw: Draw, name: str) -> None:
-    vocab, count = 12, 20_000
+    vocab, count = 12, 5000
     params = sampling(**{"temperature": 1.0, "seed": 5, **LAWS[name]})
     params.counts = torch.arange(vocab).remainder(3)[None].int()
     params.in_prompt = (torch.arange(vocab) == 4)[None]
@@ -257,14 +264,14 @@ def test_draws_follow_the_law(draw: Draw, name: str) -> None:
 
 @FACES
 def test_draws_follow_the_law_of_a_wide_row(draw: Draw) -> None:
-    vocab, count = 3000, 2000
+    vocab, count, wide = 1500, 800, 150
     row = torch.randn(vocab, generator=torch.Generator().manual_seed(4))
     params, draws = sampling(temperature=1.0), roots(count, plain=True)
     tokens = draw(row.expand(count, vocab).contiguous(), draws, params)
     expected = torch.softmax(row.double(), 0)
-    rank = expected.argsort().argsort()[tokens] // 300  # ten groups of tokens of like probability
-    share = torch.zeros(10, dtype=torch.float64).index_add(0, expected.argsort().argsort() // 300, expected) * count
-    chi_square = float(((torch.bincount(rank, minlength=10) - share) ** 2 / share).sum())
+    tenth = expected.argsort().argsort() // wide  # tokens of like probability together
+    share = torch.zeros(10, dtype=torch.float64).index_add(0, tenth, expected) * count
+    chi_square = float(((torch.bincount(tenth[tokens], minlength=10) - share) ** 2 / share).sum())
     assert chi_square < 9 + 4 * math.sqrt(18)
 
 
@@ -305,7 +312,7 @@ def test_penalties_see_the_drafts_above_them(draw: Draw) -> None:
     params = sampling(penalized=True, frequency=0.15, counts=counts, in_prompt=counts.bool())
     # The root's token 0 is not counted again; each draft of 0 below it weighs once more.
     assert draw(logits, chain([0, 0, 0], [2, 0]), params).tolist() == [0, 1, 1, 1]
-    assert draw(logits, chain([0, 1, 1], [2, 0]), params).tolist() == [0, 1, 0, 1]
+    assert draw(logits, chain([0, 1, 0], [2, 0]), params).tolist() == [0, 1, 0, 1]
 
 
 @FACES

@@ -82,7 +82,7 @@ class RandomTrees:
                 right = next((t for t in self.truth.values() if t[: length + len(path)] == known + path[::-1]), None)
                 good = right is not None and len(right) > length + len(path) and self._pick(4) > 0
                 draft.tokens[g, i] = right[length + len(path)] if good else self._pick(256)  # type: ignore[index]
-        return draft
+        return Draft(*(t.to(slots.device) for t in (draft.tokens, draft.parents, draft.count)))
 
     def observe(self, outcome: Outcome) -> None: ...
 
@@ -254,7 +254,7 @@ def test_one_bad_request_is_one_bad_response(ngram: LLM, capsys: pytest.CaptureF
         ({"max_model_len": 0}, "max_model_len"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
         ({"device": "gpu9"}, "device"),
-        ({"dtype": "float16"}, "float16"),
+        ({"device": "cpu", "dtype": "float16"}, "float16"),
         ({"max_num_batched_tokens": 2, "max_num_seqs": 8}, "max_num_batched_tokens"),
         ({"num_gpu_blocks_override": 4, "max_model_len": 256}, "KV cache"),
         ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 2}}, "did you mean 'ngram'"),

@@ -29,9 +29,17 @@ VECTORS = [  # context, min, max, k, draft
     ([1, 2, 3, 100, 1, 2, 3, 200, 1, 2, 3, 300, 1, 2, 3], 3, 3, 2, [100, 1]),
     ([1, 2] * 4, 1, 5, 4, [1, 2]),
     ([7] * 6, 1, 5, 4, [7]),
+    ([7] * 6, 1, 2, 4, [7, 7, 7, 7]),  # matches that overlap each other
+    ([1, 2] * 4, 1, 3, 4, [1, 2, 1, 2]),
     ([], 1, 3, 4, []),
     ([4], 1, 3, 4, []),
 ]
+
+LOOPS = st.builds(
+    lambda head, loop, times, tail: head + loop * times + tail,
+    *(st.lists(st.integers(0, 2), max_size=3), st.lists(st.integers(0, 2), min_size=1, max_size=4)),
+    *(st.integers(1, 7), st.lists(st.integers(0, 2), max_size=2)),
+)
 
 
 def brute_force(context: list[int], min_n: int, max_n: int, k: int, limit: int) -> list[int]:
@@ -57,7 +65,7 @@ def test_worked_vectors(context: list[int], min_n: int, max_n: int, k: int, draf
 
 @REPEATABLE
 @given(
-    context=st.lists(st.integers(0, 2), max_size=40) | st.lists(st.integers(0, 6), max_size=40),
+    context=st.lists(st.integers(0, 2), max_size=40) | LOOPS,
     min_n=st.integers(1, 4),
     extra=st.integers(0, 5),
     k=st.integers(0, 6),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine
+    from augury.engine.scheduler import Share
 
 # What the target cannot do without; everything else is overhead.
 MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
@@ -54,21 +55,22 @@ class Clock:
 
 
 class Steps:
-    """Decode steps, each with its time by part; steps that read a prompt are left out."""
+    """Decode steps, each with its time by part; steps that read a prompt are only summed up."""
 
     def __init__(self, clock: Clock) -> None:
         self.decode: list[dict[str, float]] = []  # seconds by part
         self.tokens = 0  # emitted in those steps
+        self.read_seconds = 0.0  # the other steps
+        self.read_tokens = 0  # prompt tokens in them
         self._clock = clock
-        self._decoding = False
+        self._shares: list[Share] = []
 
     def plan(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the scheduler's plan, to see what kind of step it is."""
+        """Wrap the scheduler's plan, to see what kind of step it makes."""
 
         def run() -> Any:
-            shares = call()
-            self._decoding = bool(shares) and all(s.known == 1 and s.start >= s.request.prompt_len for s in shares)
-            return shares
+            self._shares = call()
+            return self._shares
 
         return run
 
@@ -78,7 +80,11 @@ class Steps:
         def run() -> Any:
             self._clock.spent.clear()
             updates = call()
-            if self._decoding:
+            reading = sum(s.known for s in self._shares if s.start < s.request.prompt_len)
+            if reading:
+                self.read_seconds += sum(self._clock.spent.values())
+                self.read_tokens += reading
+            elif self._shares:
                 self.decode.append(dict(self._clock.spent))
                 self.tokens += sum(len(update.tokens) for update in updates)
             return updates

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.table import Table
 
-from augury.bench.clock import CORE, PARTS, watched
+from augury.bench.clock import CORE, PARTS, Steps, watched
 
 if TYPE_CHECKING:
     from augury.bench.command import Plan
@@ -26,6 +27,8 @@ class Profile:
     steps: int
     tokens: int  # emitted in those steps
     step_ms: float
+    median_ms: float  # far below the mean: the machine was not quiet
+    reading_ms: float  # for a token of a prompt, in steps that read prompts
     parts_ms: dict[str, float]
 
     @property
@@ -34,10 +37,14 @@ class Profile:
         return 1 - sum(self.parts_ms[part] for part in CORE) / self.step_ms if self.step_ms else 0.0
 
 
-def profile_of(prompts: str, batch: int, contender: str, steps: list[dict[str, float]], tokens: int) -> Profile:
+def profile_of(prompts: str, batch: int, contender: str, watch: Steps) -> Profile:
     """Average the steps; the parts add up to the step."""
+    steps = watch.decode
     parts = {part: 1000 * sum(step.get(part, 0.0) for step in steps) / max(1, len(steps)) for part in PARTS}
-    return Profile(prompts, batch, contender, len(steps), tokens, sum(parts.values()), parts)
+    middle = 1000 * median(sum(step.values()) for step in steps) if steps else 0.0
+    reading = 1000 * watch.read_seconds / max(1, watch.read_tokens)
+    whole = sum(parts.values())
+    return Profile(prompts, batch, contender, len(steps), watch.tokens, whole, middle, reading, parts)
 
 
 def run_profile(plan: Plan, as_json: bool = False) -> list[Profile]:
@@ -82,7 +89,7 @@ def _profiles(
             with watched(llm.engine) as watch:
                 for group in groups * plan.rounds:
                     _generate(llm, group, plan.max_tokens)
-            found.append(profile_of(set_name, batch, name, watch.decode, watch.tokens))
+            found.append(profile_of(set_name, batch, name, watch))
     return found
 
 
@@ -90,24 +97,28 @@ def _generate(llm: LLM, group: list[list[int]], max_tokens: int) -> None:
     from augury.config.sampling import SamplingParams
 
     params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+    llm.reset_prefix_cache()
     llm.generate([{"prompt_token_ids": ids} for ids in group], params, use_tqdm=False)
 
 
 def table_of(profiles: list[Profile], prompts: str) -> Table:
     """A column for each contender and batch size, a row for each part."""
-    title = f"a decode step on {prompts} prompts, in ms and % of the step"
+    title = f"a decode step on {prompts} prompts, by method and batch size: ms, % of the step"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
     table.add_column("part", no_wrap=True)
     for profile in profiles:
-        table.add_column(f"{profile.contender}\nbatch {profile.batch}", justify="right", no_wrap=True)
+        method = profile.contender.partition("-")[2] or "plain"
+        table.add_column(f"{method}, {profile.batch}", justify="right", no_wrap=True)
     for part in PARTS:
         if part == PARTS[len(CORE)]:
             table.add_section()
         table.add_row(part, *(_cell(p.parts_ms[part], p.step_ms) for p in profiles))
     table.add_section()
-    table.add_row("outside the first three", *(f"{p.outside:.1%}" for p in profiles), style="bold")
+    table.add_row("all but the first three", *(f"{p.outside:.1%}" for p in profiles), style="bold")
     table.add_row("whole step", *(f"{p.step_ms:.2f}     " for p in profiles))
+    table.add_row("median step", *(f"{p.median_ms:.2f}     " for p in profiles))
     table.add_row("tokens a step", *(f"{p.tokens / max(1, p.steps):.2f}" for p in profiles))
+    table.add_row("reading, ms a token", *(f"{p.reading_ms:.2f}" for p in profiles))
     table.add_row("steps", *(str(p.steps) for p in profiles))
     return table
 

@@ -16,14 +16,15 @@ from rich.text import Text
 
 from augury.commands.demo_prompts import PROMPTS, DemoPrompt
 from augury.commands.runs import Piece, Run, chat_prompt, conditions, follow, load, without_drafts
-from augury.commands.terminal import UNSAFE, colored, drafted_style, output_console, print_json, summary, waiting
+from augury.commands.terminal import UNSAFE, colored, drafted_style, output_console, print_json, saying, summary
 from augury.config.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from augury.engine.llm import LLM
 
 SPECULATION = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-ROUNDS = 2  # timed runs of each kind; the run that was watched warms both up and is not timed
+ROUNDS = 3  # timed runs of each kind at most; the run that was watched warms up and is not timed
+PATIENCE = 27.0  # seconds after which no further round begins
 FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
 
 
@@ -69,41 +70,51 @@ class Duel:
 
 def demo(max_tokens: int, as_json: bool) -> None:
     """Show the main job, and measure it."""
-    params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-    console = output_console()
     begun = time.perf_counter()
+    params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
     llm = load("default", quiet=as_json, speculative_config=SPECULATION)
+    console = output_console()
     if as_json:
-        duels = [_measure(llm, prompt, params, warm=True) for prompt in PROMPTS]
-        return print_json({"prompts": [d.record() for d in duels], "conditions": _conditions(llm, params)})
-    _print_title(console)
-    for number, prompt in enumerate(PROMPTS, 1):
-        _answer(console, llm, number, prompt, params)
-    with waiting("the same three again, plain and n-gram in turns"):
-        duels = [_measure(llm, prompt, params) for prompt in PROMPTS]
-    _print_table(console, duels, _conditions(llm, params), time.perf_counter() - begun)
-    return None
+        for prompt in PROMPTS:
+            follow(llm, chat_prompt(llm, prompt.messages), params)
+    else:
+        _print_title(console)
+        for number, prompt in enumerate(PROMPTS, 1):
+            _answer(console, llm, number, prompt, params)
+    duels = _measure(llm, params, begun, quiet=as_json)
+    facts = _conditions(llm, params, len(duels[0].plain))
+    if as_json:
+        print_json({"prompts": [duel.record() for duel in duels], "conditions": facts})
+    else:
+        _print_table(console, duels, facts, time.perf_counter() - begun)
 
 
-def _measure(llm: LLM, prompt: DemoPrompt, params: SamplingParams, warm: bool = False) -> Duel:
-    """Time both ways in turns, so that a busy machine hits both alike."""
-    duel, tokens = Duel(prompt), chat_prompt(llm, prompt.messages)
-    if warm:
-        follow(llm, tokens, params)
-    for _ in range(ROUNDS):
-        with without_drafts(llm):
-            duel.plain.append(follow(llm, tokens, params))
-        duel.ngram.append(follow(llm, tokens, params))
-    return duel
+def _measure(llm: LLM, params: SamplingParams, begun: float, quiet: bool) -> list[Duel]:
+    """Time both ways in turns, so that a busy machine hits both alike; another round only if there is time for it."""
+    duels = [Duel(prompt) for prompt in PROMPTS]
+    with saying(quiet) as say:
+        for turn in range(1, ROUNDS + 1):
+            start = time.perf_counter()
+            for duel in duels:
+                tokens = chat_prompt(llm, duel.prompt.messages)
+                say(f"measuring, round {turn}: {duel.prompt.title}, plain")
+                with without_drafts(llm):
+                    duel.plain.append(follow(llm, tokens, params))
+                say(f"measuring, round {turn}: {duel.prompt.title}, n-gram")
+                duel.ngram.append(follow(llm, tokens, params))
+            now = time.perf_counter()
+            if now - begun + (now - start) > PATIENCE:
+                break
+    return duels
 
 
-def _conditions(llm: LLM, params: SamplingParams) -> dict[str, Any]:
+def _conditions(llm: LLM, params: SamplingParams, rounds: int) -> dict[str, Any]:
     return {
         **conditions(llm, params),
         "model": f"SmolLM2-135M-Instruct ({llm.config.model})",
         "speculative_config": SPECULATION,
         "max_tokens": params.max_tokens,
-        "rounds": ROUNDS,
+        "rounds": rounds,
     }
 
 
@@ -120,7 +131,7 @@ def _answer(console: Console, llm: LLM, number: int, prompt: DemoPrompt, params:
     """Answer one prompt: live in a frame on a terminal, as text in a pipe."""
     console.print()
     console.print(f"{number}. {prompt.title}", style="bold")
-    console.print(Text(prompt.shown, "dim"))
+    console.print(Text(prompt.question, "dim"))
     tokens = chat_prompt(llm, prompt.messages)
     if not console.is_terminal:
         run = follow(llm, tokens, params)
@@ -163,8 +174,8 @@ class _Frame:
 
 def _print_table(console: Console, duels: list[Duel], facts: dict[str, Any], seconds: float) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("decoding speed, tok/s")
-    for name in ("plain", "n-gram", "speed-up", "accepted", "length", "same text"):
+    table.add_column("prompt", vertical="bottom")
+    for name in ("plain\ntok/s", "n-gram\ntok/s", "speed-up", "drafts\naccepted", "acceptance\nlength", "same\ntext"):
         table.add_column(name, justify="right")
     for duel in duels:
         plain, ngram = duel.speeds
@@ -172,16 +183,19 @@ def _print_table(console: Console, duels: list[Duel], facts: dict[str, Any], sec
         faster = "green" if duel.speedup >= 1.05 else ""
         table.add_row(
             duel.prompt.title, f"{plain:.1f}", f"{ngram:.1f}", Text(f"{duel.speedup:.2f}x", faster),
-            f"{spec.acceptance_rate:.0%}", f"{spec.acceptance_length:.2f}", "yes" if duel.identical else "NO",
+            f"{spec.acceptance_rate:.0%}" if spec.num_drafts else "none made",
+            f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-",
+            "yes" if duel.identical else "NO",
         )  # fmt: skip
     console.print()
     console.print(table)
     threads = f"{facts['device']}, {facts['threads']} threads"
     lookup = f"{SPECULATION['prompt_lookup_min']} to {SPECULATION['prompt_lookup_max']} tokens looked up"
+    runs = f"median of {facts['rounds']} runs each, in turns" if facts["rounds"] > 1 else "one run each"
     for line in (
-        "accepted: share of drafted tokens the model kept; length: tokens from a pass that had a draft.",
+        "Accepted: share of drafted tokens the model kept. Length: tokens per pass that had a draft, its own included.",
         f"{facts['model']}, {facts['dtype']}, {threads}, torch {facts['torch']}, temperature {facts['temperature']:g}, "
         f"K={facts['K']}, {lookup}, one prompt at a time, up to {facts['max_tokens']} tokens, "
-        f"median of {ROUNDS} runs each in turns, timed from the first token. Whole demo: {seconds:.0f} s.",
+        f"{runs}, timed from the first token. Whole demo: {seconds:.0f} s.",
     ):
         console.print(line, style="dim")

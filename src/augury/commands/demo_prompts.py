@@ -1,45 +1,49 @@
-"""The demo's prompts: two edits, where much of the answer is already in the prompt, and an open question."""
+"""The demo's prompts: two edits, whose answers are largely in the prompt, and an open question.
+
+They were chosen by trying: the embedded model has 135 million weights, and these it answers well. Asked to change one
+value in a JSON file it copies the file unchanged.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_JSON = """{
-  "name": "Ada Lovelace",
-  "role": "engineer",
-  "city": "London",
-  "email": "ada@example.com",
-  "active": true,
-  "tags": ["math", "code"]
-}"""
+_CODE = """```python
+class Stack:
+    # start empty
+    def __init__(self):
+        self.items = []
 
-_CODE = """def area(width, height):
-    return width * height
+    # put on top
+    def push(self, item):
+        self.items.append(item)
 
-def volume(width, height, depth):
-    return width * height * depth
-"""
+    # take from the top
+    def pop(self):
+        return self.items.pop()
+```"""
+
+_JSON = (
+    '{"name": "Ada Lovelace", "role": "engineer", "city": "London", "email": "ada@example.com", '
+    '"phone": "555-0142", "active": true, "team": "engines"}'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPrompt:
-    """A conversation, and what to call it."""
+    """A question, and what to call it."""
 
     title: str
-    messages: list[dict[str, str]]
+    question: str
 
     @property
-    def shown(self) -> str:
-        """The question as the demo prints it."""
-        return self.messages[-1]["content"]
-
-
-def _ask(title: str, question: str) -> DemoPrompt:
-    return DemoPrompt(title, [{"role": "user", "content": question}])
+    def messages(self) -> list[dict[str, str]]:
+        """The question as a conversation."""
+        return [{"role": "user", "content": self.question}]
 
 
 PROMPTS = (
-    _ask("Edit JSON", f'Rewrite this JSON with "city" changed to "Paris":\n```json\n{_JSON}\n```'),
-    _ask("Edit code", f"Add a docstring to each function and repeat the code:\n```python\n{_CODE}```"),
-    _ask("Explain", "Why is the sky blue? Answer in two sentences."),
+    DemoPrompt("Edit code", f"Remove the comments from this code:\n{_CODE}"),
+    DemoPrompt("Rewrite JSON", f"Format this JSON with one field on each line:\n{_JSON}"),
+    DemoPrompt("Open question", "Explain photosynthesis in two sentences."),
 )

@@ -132,8 +132,10 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
 
     EngineConfig.parse(model=model, **arguments)  # a typing error should not wait for torch
     from augury.commands.terminal import waiting
+    from augury.kernels.threads import wait_quietly
     from augury.model.store import resolve
 
+    wait_quietly()
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):
         from augury.engine.llm import LLM

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def colored(pieces: list[Piece], style: str) -> Text:
 def summary(run: Run, speculating: bool) -> str:
     """An answer in one line of figures."""
     parts = [f"{len(run.token_ids)} tokens", f"{run.steps} passes", f"{run.speed:.1f} tok/s"]
-    if speculating:
+    if speculating and not run.spec.num_drafts:
+        parts.insert(2, "nothing to guess from")
+    elif speculating:
         spec = run.spec
         parts.insert(2, f"{spec.acceptance_rate:.0%} of {spec.num_draft_tokens} drafted tokens accepted")
         parts.insert(3, f"acceptance length {spec.acceptance_length:.2f}")
@@ -53,12 +56,22 @@ def summary(run: Run, speculating: bool) -> str:
 
 @contextmanager
 def waiting(message: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner on standard error while something takes its time; silent in pipes."""
+    """A spinner on standard error while something takes its time; none in pipes."""
     if quiet or not sys.stderr.isatty():
         yield
         return
     with Console(stderr=True).status(message):
         yield
+
+
+@contextmanager
+def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that changes when told to and does nothing by itself, for use while time is measured."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda words: live.update(Text(words, "dim"), refresh=True)
 
 
 def size_text(size: int) -> str:

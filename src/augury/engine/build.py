@@ -13,6 +13,7 @@ from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.control.budget import FixedBudget
 from augury.engine.engine import Engine
+from augury.engine.rows import round_up
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
 from augury.kernels import verify as verify_kernels
@@ -52,10 +53,12 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
         BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
         _chunk(config), config.enable_prefix_caching, stats,
     )  # fmt: skip
-    return Engine(
+    engine = Engine(
         target, state, scheduler, verify_kernels.choose(device), _drafter(config), FixedBudget(nodes), stats,
         capture=device.type == "cuda" and not config.enforce_eager,
     )  # fmt: skip
+    engine.warm_up((1, 8, round_up(config.max_num_batched_tokens)))
+    return engine
 
 
 def _device(name: str) -> torch.device:

@@ -69,6 +69,16 @@ class Engine:
         drafts = self.propose(work, passed)  # what to try next
         return self.commit(shares, passed, drafts)  # text, stops, cache, metrics
 
+    @torch.inference_mode()
+    def warm_up(self, sizes: tuple[int, ...]) -> None:
+        """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
+        for size in sizes:
+            blank = torch.zeros(6, 1, dtype=torch.int64)
+            blank[0] = self.state.padding_slot
+            for greedy in (True, False):
+                shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
+                self._advance(Work(blank, shape, 1))
+
     def add(self, request: Request) -> None:
         """Queue a request."""
         self.stats.prompt_tokens += request.prompt_len

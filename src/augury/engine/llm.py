@@ -43,7 +43,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer prompts (texts, token id lists, or vLLM's dictionaries); outputs come in the order of the prompts."""
         single = isinstance(prompts, (str, dict)) or (bool(prompts) and isinstance(prompts[0], int))
-        batch: list[Any] = [prompts] if single else list(prompts)  # type: ignore[list-item,arg-type]
+        batch: list[Any] = [prompts] if single else list(prompts)
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             every = [sampling_params or SamplingParams()] * len(batch)
         else:
@@ -119,11 +119,11 @@ class LLM:
                 jobs.append((text, tokens, self._requests(str(self._arrivals), tokens, params), None))
             except (ValueError, TypeError) as error:
                 jobs.append((text, tokens, [], error))
-        errors = [error for *_, error in jobs if error is not None]
+        errors = [failure for *_, failure in jobs if failure is not None]
         if errors and len(errors) == len(jobs):
             raise errors[0]
-        for error in errors:
-            print(f"augury: a request was refused: {error}", file=sys.stderr)
+        for refusal in errors:
+            print(f"augury: a request was refused: {refusal}", file=sys.stderr)
         self._run([request for _, _, requests, _ in jobs for request in requests], use_tqdm)
         return [self._output(i, *job) for i, job in enumerate(jobs)]
 

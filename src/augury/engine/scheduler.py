@@ -25,7 +25,7 @@ class Share(NamedTuple):
     nodes: int  # draft nodes to run behind them
 
     active: bool  # the pass reaches the end of the known tokens, so a token is drawn
-    scored: int  # known rows that want logits: the last if active, all of a prompt whose log-probabilities are asked for
+    scored: int  # known rows that want logits: the last if active, all of a prompt to be scored
 
 
 def make_share(request: Request, known: int, nodes: int = 0) -> Share:

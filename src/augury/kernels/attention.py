@@ -46,17 +46,17 @@ def look(rows: Rows) -> Sight:
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, sight: Sight, scale: float,
+    q: Tensor, keys: Tensor, values: Tensor, view: Sight, scale: float,
     window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """See Ops.attend; keys are gathered for a tile of rows at a time."""
-    visible = sight.visible
+    visible = view.visible
     if window:
-        visible = visible & (sight.rows.positions[:, None] - sight.key_positions < window)
-    row_bytes = sight.physical.shape[1] * keys[0].numel() * keys.element_size()
+        visible = visible & (view.rows.positions[:, None] - view.key_positions < window)
+    row_bytes = view.physical.shape[1] * keys[0].numel() * keys.element_size()
     tile = max(1, GATHER_BUDGET // max(1, row_bytes))
     parts = [
-        _attend_tile(q[i : i + tile], keys, values, sight.physical[i : i + tile], visible[i : i + tile], scale, softcap, sinks)
+        _attend_tile(q[i : i + tile], keys, values, view.physical[i : i + tile], visible[i : i + tile], scale, softcap, sinks)
         for i in range(0, len(q), tile)
     ]  # fmt: skip
     return parts[0] if len(parts) == 1 else torch.cat(parts)

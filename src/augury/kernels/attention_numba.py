@@ -8,7 +8,7 @@ neighbours, padding, chunking and threads cannot change a bit.
 from __future__ import annotations
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import njit, prange
 
 from augury.kernels.simd import LANES, axpy4, dot4
 
@@ -26,7 +26,7 @@ _C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.00133335581464284
 
 
 @njit(inline="always", **OPTIONS)
-def exp(x):  # noqa: ANN001, ANN201
+def exp(x):
     """e**x that LLVM can vectorise, which np.exp is not: 0.5 ns an element instead of 4."""
     x = min(max(x * _LOG2E, _FLOOR), np.float32(127.0))
     whole = np.floor(x + _HALF)
@@ -36,7 +36,7 @@ def exp(x):  # noqa: ANN001, ANN201
 
 
 @njit(**OPTIONS)
-def _list_keys(table, block_size, context, base, ancestors, position, window, width, keys):  # noqa: ANN001, ANN202
+def _list_keys(table, block_size, context, base, ancestors, position, window, width, keys):
     """Fill `keys` with the first elements of the visible cache rows, in order of position, and count them.
 
     The list is padded to a multiple of four with its last entry.
@@ -68,7 +68,7 @@ def _list_keys(table, block_size, context, base, ancestors, position, window, wi
 
 
 @njit(**OPTIONS)
-def _score(q, q0, dim, cache, head, keys, start, padded, scores, s0):  # noqa: ANN001, ANN202
+def _score(q, q0, dim, cache, head, keys, start, padded, scores, s0):
     """Dot products of one query with a block of keys; `head` is where its kv head begins in a cache row."""
     whole = dim // LANES * LANES
     for j in range(0, padded, 4):
@@ -86,7 +86,7 @@ def _score(q, q0, dim, cache, head, keys, start, padded, scores, s0):  # noqa: A
 
 
 @njit(**OPTIONS)
-def _gather(out, o0, dim, cache, head, keys, start, padded, scores, s0):  # noqa: ANN001, ANN202
+def _gather(out, o0, dim, cache, head, keys, start, padded, scores, s0):
     """Add a block of values, weighted, to one output."""
     whole = dim // LANES * LANES
     for j in range(0, padded, 4):
@@ -100,7 +100,7 @@ def _gather(out, o0, dim, cache, head, keys, start, padded, scores, s0):  # noqa
 
 
 @njit(**OPTIONS)
-def _soften(scores, s0, count, padded, scale, softcap, top):  # noqa: ANN001, ANN202
+def _soften(scores, s0, count, padded, scale, softcap, top):
     """Scale scores and turn them to weights relative to the largest seen so far; gives (new largest, their sum)."""
     for j in range(s0, s0 + count):
         scores[j] *= scale
@@ -120,7 +120,7 @@ def _soften(scores, s0, count, padded, scale, softcap, top):  # noqa: ANN001, AN
 
 
 @njit(**OPTIONS)
-def _attend_heads(q, out, key_cache, value_cache, shape, keys, value_keys, count, kv_head, scale, softcap, sinks):  # noqa: ANN001, ANN202
+def _attend_heads(q, out, key_cache, value_cache, shape, keys, value_keys, count, kv_head, scale, softcap, sinks):
     """All query heads of one kv head of one row; q and out are that row's, flat."""
     group, key_dim, value_dim = shape
     scores = np.empty(group * KEY_BLOCK, np.float32)
@@ -146,7 +146,18 @@ def _attend_heads(q, out, key_cache, value_cache, shape, keys, value_keys, count
                     out[d] *= shrink
                 top[g] = higher
             total[g] += added
-            _gather(out, head * value_dim, value_dim, value_cache, kv_head * value_dim, value_keys, start, padded, scores, s0)
+            _gather(
+                out,
+                head * value_dim,
+                value_dim,
+                value_cache,
+                kv_head * value_dim,
+                value_keys,
+                start,
+                padded,
+                scores,
+                s0,
+            )
     for g in range(group):
         head = kv_head * group + g
         if total[g] > _ZERO:
@@ -155,7 +166,7 @@ def _attend_heads(q, out, key_cache, value_cache, shape, keys, value_keys, count
 
 
 @njit(**OPTIONS)
-def _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):  # noqa: ANN001, ANN202
+def _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):
     """One (row, kv head)."""
     kv_heads, group, key_dim, value_dim = shape
     positions, slots, context, base, ancestors, tables = rows
@@ -175,16 +186,15 @@ def _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale,
 
 
 @njit(**OPTIONS)
-def attend_serial(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):  # noqa: ANN001, ANN201
+def attend_serial(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):
     """See Ops.attend; q, out [R, H * D] and the caches flat."""
     for item in range(q.shape[0] * shape[0]):
         _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out)
 
 
 @njit(parallel=True, **OPTIONS)
-def attend_parallel(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):  # noqa: ANN001, ANN201
+def attend_parallel(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out, threads):
     """The same over threads; items are dealt like cards, since the rows of a prompt grow longer."""
-    threads = get_num_threads()
     for thread in prange(threads):
         for item in range(thread, q.shape[0] * shape[0], threads):
             _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out)

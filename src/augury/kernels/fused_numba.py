@@ -15,7 +15,7 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 @njit(**OPTIONS)
-def _norm_row(x, weight, eps, out):  # noqa: ANN001, ANN202
+def _norm_row(x, weight, eps, out):
     total = _ZERO
     for i in range(x.size):
         total += x[i] * x[i]
@@ -25,14 +25,14 @@ def _norm_row(x, weight, eps, out):  # noqa: ANN001, ANN202
 
 
 @njit(**OPTIONS)
-def rms_norm(x, weight, eps, out):  # noqa: ANN001, ANN201
+def rms_norm(x, weight, eps, out):
     """See Ops.rms_norm."""
     for r in range(x.shape[0]):
         _norm_row(x[r], weight, eps, out[r])
 
 
 @njit(**OPTIONS)
-def add_rms_norm(x, residual, weight, eps, out):  # noqa: ANN001, ANN201
+def add_rms_norm(x, residual, weight, eps, out):
     """See Ops.add_rms_norm; the sum replaces x."""
     for r in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -41,7 +41,7 @@ def add_rms_norm(x, residual, weight, eps, out):  # noqa: ANN001, ANN201
 
 
 @njit(**OPTIONS)
-def silu_mul(gate_up, out):  # noqa: ANN001, ANN201
+def silu_mul(gate_up, out):
     """See Ops.silu_mul."""
     half = out.shape[1]
     for r in range(out.shape[0]):
@@ -51,7 +51,7 @@ def silu_mul(gate_up, out):  # noqa: ANN001, ANN201
 
 
 @njit(**OPTIONS)
-def _turn_head(x, norm, eps, cos, sin, out):  # noqa: ANN001, ANN202
+def _turn_head(x, norm, eps, cos, sin, out):
     """One head: norm if there is one, rotate the first dimensions, copy the rest."""
     if norm.size > 0:
         _norm_row(x, norm, eps, x)
@@ -65,7 +65,7 @@ def _turn_head(x, norm, eps, cos, sin, out):  # noqa: ANN001, ANN202
 
 
 @njit(**OPTIONS)
-def rotate_and_store(qkv, positions, write, cos, sin, keys, values, q_norm, k_norm, eps, q):  # noqa: ANN001, ANN201
+def rotate_and_store(qkv, positions, write, cos, sin, keys, values, q_norm, k_norm, eps, q):
     """See Ops.rotate_and_store; qkv is [R, heads, D] and is used up."""
     heads, kv_heads = q.shape[1], keys.shape[1]
     for r in range(qkv.shape[0]):

@@ -6,7 +6,7 @@ sums are taken in one fixed order, so its result is the same among any other row
 
 from __future__ import annotations
 
-from numba import get_num_threads, njit, prange
+from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS
 from augury.kernels.simd import tile1, tile2, tile4
@@ -15,8 +15,8 @@ PANEL = 16  # rows of x worked on at a time, so that they stay in the first-leve
 
 
 @njit(**OPTIONS)
-def _columns(x, weight, bias, first, last, out):  # noqa: ANN001, ANN202
-    """Output columns first .. last-1, four at a time; the last four may overlap the ones before."""
+def _columns(x, weight, first, last, out):
+    """Output columns first .. last-1, four at a time; the last four may write again what is there, the same bits."""
     rows, width, columns = x.shape[0], x.shape[1], weight.shape[0]
     flat_x, flat_weight, flat_out = x.reshape(-1), weight.reshape(-1), out.reshape(-1)
     for panel in range(0, rows, PANEL):
@@ -32,22 +32,28 @@ def _columns(x, weight, bias, first, last, out):  # noqa: ANN001, ANN202
                 r += 2
             if r < end:
                 tile1(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
+
+
+@njit(**OPTIONS)
+def _add_bias(out, bias):
     if bias.size > 0:
-        for r in range(rows):
-            for column in range(first, last):
+        for r in range(out.shape[0]):
+            for column in range(out.shape[1]):
                 out[r, column] += bias[column]
 
 
 @njit(**OPTIONS)
-def linear_serial(x, weight, bias, out):  # noqa: ANN001, ANN201
+def linear_serial(x, weight, bias, out):
     """out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
-    _columns(x, weight, bias, 0, weight.shape[0], out)
+    _columns(x, weight, 0, weight.shape[0], out)
+    _add_bias(out, bias)
 
 
 @njit(parallel=True, **OPTIONS)
-def linear_parallel(x, weight, bias, out):  # noqa: ANN001, ANN201
+def linear_parallel(x, weight, bias, out, threads):
     """The same, output columns shared out among threads in whole fours."""
-    columns, threads = weight.shape[0], get_num_threads()
+    columns = weight.shape[0]
     share = -(-columns // (4 * threads)) * 4
     for thread in prange(threads):
-        _columns(x, weight, bias, thread * share, min(columns, (thread + 1) * share), out)
+        _columns(x, weight, thread * share, min(columns, (thread + 1) * share), out)
+    _add_bias(out, bias)

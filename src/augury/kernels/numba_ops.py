@@ -43,7 +43,7 @@ class NumbaOps:
     """See Ops."""
 
     def __init__(self) -> None:
-        threads.share_pool()
+        self._threads = threads.share_pool()
 
     def view(self, rows: Rows) -> View:
         """Take the arrays out of their tensors."""
@@ -57,8 +57,11 @@ class NumbaOps:
         if rows > EXACT_ROWS or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
         out = torch.empty(rows, len(weight))
-        run = matrix_numba.linear_parallel if weight.numel() >= PARALLEL_WEIGHT else matrix_numba.linear_serial
-        run(_array(x), _lasting(weight), _optional(bias), out.numpy())
+        arrays = _array(x), _lasting(weight), _optional(bias), out.numpy()
+        if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
+            matrix_numba.linear_parallel(*arrays, self._threads)
+        else:
+            matrix_numba.linear_serial(*arrays)
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -107,13 +110,15 @@ class NumbaOps:
         rows, heads, key_dim = q.shape
         kv_heads, value_dim = values.shape[1:]
         out = torch.empty(rows, heads, value_dim)
-        big = view.keys * heads * (key_dim + value_dim) > PARALLEL_SIGHT
-        run = attention_numba.attend_parallel if big else attention_numba.attend_serial
-        run(
+        arguments = (
             _array(q).reshape(rows, -1), _lasting(keys).reshape(-1), _lasting(values).reshape(-1),
             (kv_heads, heads // kv_heads, key_dim, value_dim), view.rows, view.block_size,
             np.float32(scale), window, np.float32(softcap), _optional(sinks), out.numpy().reshape(rows, -1),
         )  # fmt: skip
+        if self._threads > 1 and view.keys * heads * (key_dim + value_dim) > PARALLEL_SIGHT:
+            attention_numba.attend_parallel(*arguments, self._threads)
+        else:
+            attention_numba.attend_serial(*arguments)
         return out
 
 
@@ -133,7 +138,9 @@ def _lasting(tensor: Tensor) -> Array:
     """
     view: Array | None = getattr(tensor, "_augury_view", None)
     if view is None:
-        plain = tensor.detach().contiguous()
+        if not tensor.is_contiguous():
+            raise ValueError("weights and caches must be contiguous")  # a copy would never see what is written later
+        plain = tensor.detach()
         view = (plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain).numpy()
         tensor._augury_view = view  # type: ignore[attr-defined]
     return view

@@ -30,7 +30,7 @@ _index = types.intp
 
 
 @intrinsic
-def dot4(typing, query, q, keys, k0, k1, k2, k3, count, scores, s):  # noqa: ANN001
+def dot4(typing, query, q, keys, k0, k1, k2, k3, count, scores, s):
     """scores[s + t] = sum of query[q + i] * keys[kt + i] over i < count, for t in 0..3."""
     signature = types.void(query, _index, keys, _index, _index, _index, _index, _index, scores, _index)
 
@@ -50,7 +50,7 @@ def dot4(typing, query, q, keys, k0, k1, k2, k3, count, scores, s):  # noqa: ANN
 
 
 @intrinsic
-def axpy4(typing, out, o, weights, w, values, v0, v1, v2, v3, count):  # noqa: ANN001
+def axpy4(typing, out, o, weights, w, values, v0, v1, v2, v3, count):
     """out[o + i] += sum over t in 0..3 of weights[w + t] * values[vt + i], for i < count."""
     signature = types.void(out, _index, weights, _index, values, _index, _index, _index, _index, _index)
 
@@ -77,7 +77,7 @@ def _make_tile(rows: int) -> Any:
     """A product of `rows` lines of x with four lines of a weight matrix."""
 
     @intrinsic
-    def tile(typing, x, x0, weight, w0, count, out, o0, stride):  # noqa: ANN001
+    def tile(typing, x, x0, weight, w0, count, out, o0, stride):
         """out[o0 + r*stride + t] = x line r . weight line t; lines are `count` apart; weight float32 or bf16 bits."""
         signature = types.void(x, _index, weight, _index, _index, out, _index, _index)
 

@@ -57,8 +57,10 @@ def share_pool() -> int:
 
     if "NUMBA_THREADING_LAYER" not in os.environ and _has_openmp():
         numba.config.THREADING_LAYER = "omp"
-    threads = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    wanted = torch.get_num_threads()
+    threads = max(1, min(wanted, numba.config.NUMBA_NUM_THREADS))
     numba.set_num_threads(threads)
+    torch.set_num_threads(wanted)  # starting numba's layer resets the shared pool to all cores
     return threads
 
 

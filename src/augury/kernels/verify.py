@@ -176,8 +176,8 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     active = (first >= 0)[:, None]
     lines = (first[:, None] + torch.arange(nodes + 1, device=drawn.device)).clamp(0, len(drawn) - 1)
     at_node = drawn[lines]  # column 0 is the root's
-    real = active & (index < draft.count[:, None]) & (draft.tokens >= 0)
-    agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))
+    real = active & (index < draft.count[:, None])
+    agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))  # no draw is -1, so no placeholder agrees
     taken = _first_of_twins(agrees, draft.parents)
     on_path = _rooted(taken, draft.parents)
     # Parents come before children, so node order is path order; one column more takes what is off the path.

@@ -33,7 +33,7 @@ class Filters(NamedTuple):
     seed: np.ndarray
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def greedy_token(row: np.ndarray) -> int:
     """Lowest token with the highest logit; 0 if no logit is above -inf."""
     peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
@@ -41,7 +41,7 @@ def greedy_token(row: np.ndarray) -> int:
     return first_with(row, peaks, best) if best > NOTHING else 0
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def sampled_token(row: np.ndarray, slot: int, position: int, filters: Filters) -> int:
     """The token of one row of processed logits, or -1 if none is possible."""
     peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
@@ -55,7 +55,7 @@ def sampled_token(row: np.ndarray, slot: int, position: int, filters: Filters) -
     return race(row, peaks, best, temperature, floor, np.uint64(filters.seed[slot]), np.uint64(position))
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def edited_token(
     logits: np.ndarray, line: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars
 ) -> int:
@@ -113,8 +113,7 @@ def edited_lines_parallel(
 ) -> None:  # fmt: skip
     """Tokens of all other lines, several threads."""
     for line in prange(count):
-        # prange counts in unsigned integers, which do not mix with the -1 of a root's parent.
-        chosen[line] = edited_token(logits, np.int64(line), lines, filters, bias, penalties, bars)
+        chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
 
 
 def _array(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
@@ -163,13 +162,11 @@ def walk_groups(
             continue
         node, depth = -1, 0
         emitted[g, 0] = drawn[first[g]]
-        child = 0
-        while child < count[g]:
-            if parents[g, child] == node and tokens[g, child] == emitted[g, depth] and tokens[g, child] >= 0:
+        for child in range(count[g]):
+            if parents[g, child] == node and tokens[g, child] == emitted[g, depth]:
                 path[g, depth] = node = child
                 depth += 1
                 emitted[g, depth] = drawn[first[g] + 1 + node]
-            child += 1
         accepted[g] = depth
 
 

@@ -51,7 +51,7 @@ class Bias(NamedTuple):
     bias: np.ndarray
 
 
-@njit(nogil=True, forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True, error_model="numpy")
 def penalize(logit: float, count: int, prompted: bool, repetition: float, frequency: float, presence: float) -> float:
     """One token's logit after its penalties, in vLLM's order."""
     if prompted or count > 0:
@@ -60,7 +60,7 @@ def penalize(logit: float, count: int, prompted: bool, repetition: float, freque
     return logit - presence if count > 0 else logit
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def path_count(token: int, line: int, lines: Lines) -> int:
     """How often a token stands on the line's path, the root excluded."""
     count = 0
@@ -70,7 +70,7 @@ def path_count(token: int, line: int, lines: Lines) -> int:
     return count
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def penalized_logit(logit: float, token: int, slot: int, extra: int, penalties: Penalties) -> float:
     """`penalize` with the slot's numbers and `extra` occurrences on the path."""
     count = extra + (penalties.counts[slot, token] if len(penalties.counts) else 0)
@@ -79,7 +79,7 @@ def penalized_logit(logit: float, token: int, slot: int, extra: int, penalties: 
     return penalize(logit, count, prompted, rates[0], rates[1], rates[2])
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def apply_penalties(row: np.ndarray, line: int, lines: Lines, penalties: Penalties) -> None:
     """Penalise the known history in one sweep, then redo the few tokens that the path adds to."""
     slot = lines.slots[line]
@@ -101,7 +101,7 @@ def apply_penalties(row: np.ndarray, line: int, lines: Lines, penalties: Penalti
         node = lines.parents[node]
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def follows(word: np.ndarray, line: int, lines: Lines) -> bool:
     """Whether the line's history, its path included, ends with all of a left-padded word but its last token."""
     node, at = line, lines.positions[line] - 1
@@ -119,7 +119,7 @@ def follows(word: np.ndarray, line: int, lines: Lines) -> bool:
     return True
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def apply_bars(row: np.ndarray, line: int, lines: Lines, bars: Bars) -> None:
     """Bar early stops and the last tokens of bad words."""
     slot = lines.slots[line]
@@ -134,9 +134,10 @@ def apply_bars(row: np.ndarray, line: int, lines: Lines, bars: Bars) -> None:
             row[token] = NEGATIVE_INFINITY
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def edited(logits: np.ndarray, line: int, lines: Lines, bias: Bias, penalties: Penalties, bars: Bars) -> np.ndarray:
     """A copy of a line's logits with bias, penalties and bars applied."""
+    line = np.int64(line)  # prange counts in unsigned integers, which do not mix with the -1 of a root's parent
     row = np.empty_like(logits)
     slot = lines.slots[line]
     biased = bias.biased[slot] and len(bias.bias) > 0
@@ -148,7 +149,7 @@ def edited(logits: np.ndarray, line: int, lines: Lines, bias: Bias, penalties: P
     return row
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def first_unbarred(slot: int, bias: Bias) -> int:
     """Lowest token that the slot's bias leaves possible, or -1."""
     if not len(bias.bias) or not bias.biased[slot]:

@@ -29,19 +29,19 @@ FIRST_SHIFT, DIGIT_BITS, DIGITS = 20, 10, 2048  # 31 bits: a first digit of elev
 MARGIN = 0.01  # covers the rounding of a bound
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def distance_of(z: float) -> int:
     """The bits of -z."""
     return np.float32(abs(z)).view(np.int32)
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def z_of(distance: int) -> float:
     """The z of a distance."""
     return -np.int32(distance).view(np.float32)
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def power(z: float) -> tuple[int, int]:
     """exp(z) for z <= 0 as a fixed-point mantissa and the number of times to halve it."""
     z = z if z > SMALLEST_EXPONENT else SMALLEST_EXPONENT
@@ -51,13 +51,13 @@ def power(z: float) -> tuple[int, int]:
     return np.int32(p * MANTISSA), np.int32(-n)
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def mass(mantissa: int, halvings: int) -> int:
     """A `power` in units of 2**-MASS_BITS; sums of integers do not depend on their order."""
     return (np.int64(mantissa) << (MASS_BITS - MANTISSA_BITS)) >> min(np.int64(halvings), 63)
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def total_mass(row: np.ndarray, peaks: np.ndarray, top: float, temperature: float, floor: float) -> int:
     """Mass of all tokens that reach the floor."""
     total = 0
@@ -76,7 +76,7 @@ def total_mass(row: np.ndarray, peaks: np.ndarray, top: float, temperature: floa
     return total
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def distances(row: np.ndarray, peaks: np.ndarray, top: float, temperature: float, floor: float) -> np.ndarray:
     """Bits of -z of every token that reaches the floor."""
     found = np.empty(len(row) + 1, np.int32)
@@ -95,7 +95,7 @@ def distances(row: np.ndarray, peaks: np.ndarray, top: float, temperature: float
     return found[:count]
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def all_same(distance: np.ndarray, count: int) -> bool:
     """Whether only ties are left, so that no further digit can tell them apart."""
     same = 1
@@ -104,7 +104,7 @@ def all_same(distance: np.ndarray, count: int) -> bool:
     return same >= count
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def ones(count: int) -> np.ndarray:
     """Weights that count tokens."""
     weight = np.empty(count, np.int64)
@@ -113,7 +113,7 @@ def ones(count: int) -> np.ndarray:
     return weight
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def crossing(bins: np.ndarray, need: int, last: int) -> tuple[int, int]:
     """The bin in which a running sum reaches `need`, and what it has to contribute."""
     for digit in range(last):
@@ -123,7 +123,7 @@ def crossing(bins: np.ndarray, need: int, last: int) -> tuple[int, int]:
     return last, need
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def reach(distance: np.ndarray, weight: np.ndarray, need: int) -> float:
     """The z down to which weights must be summed, from 0, to reach `need`; overwrites its arguments."""
     answer = np.int32(0)
@@ -147,7 +147,7 @@ def reach(distance: np.ndarray, weight: np.ndarray, need: int) -> float:
     return z_of(answer)
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def top_k_floor(row: np.ndarray, peaks: np.ndarray, top: float, temperature: float, k: int) -> float:
     """z of the k-th most likely token."""
     bound = NEGATIVE_INFINITY
@@ -163,7 +163,7 @@ def top_k_floor(row: np.ndarray, peaks: np.ndarray, top: float, temperature: flo
     return reach(near, ones(len(near)), k)
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def top_p_floor(row: np.ndarray, peaks: np.ndarray, top: float, temperature: float, p: float, floor: float) -> float:
     """z of the last token of the smallest set of most likely tokens that holds `p` of the mass above the floor."""
     total = total_mass(row, peaks, top, temperature, floor)
@@ -179,7 +179,7 @@ def top_p_floor(row: np.ndarray, peaks: np.ndarray, top: float, temperature: flo
     return max(floor, reach(near, weight, need))
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def lowest_allowed(
     row: np.ndarray, peaks: np.ndarray, best: int, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> float:

@@ -35,7 +35,7 @@ SLACK = np.float32(1e-3)  # covers the rounding of bounds
 LN_2 = np.float32(0.6931471805599453)
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def sortable(logit: float) -> int:
     """Map a float32 to an int32 with the same order; +inf counts as the largest float, NaN as -inf or less."""
     bits = np.float32(logit + PLUS_ZERO).view(np.int32)  # the sum turns -0 into 0
@@ -44,20 +44,20 @@ def sortable(logit: float) -> int:
     return HIGHEST if key > HIGHEST else key
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def unsorted(key: int) -> float:
     """The float32 behind a `sortable` key."""
     return np.int32(key ^ np.int32(np.int32(key >> SIGN_SHIFT) & MAGNITUDE)).view(np.float32)
 
 
-@njit(nogil=True, forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True, error_model="numpy")
 def scaled(logit: float, top: float, temperature: float) -> float:
     """z = (logit - top) / temperature, at most 0; NaN stays NaN, which no comparison lets through."""
     z = (logit - top) / temperature
     return PLUS_ZERO if z > PLUS_ZERO else z
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def highest(part: np.ndarray) -> int:
     """Largest `sortable` of some logits."""
     best = NOTHING
@@ -67,7 +67,7 @@ def highest(part: np.ndarray) -> int:
     return best
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def block_peaks(row: np.ndarray, peaks: np.ndarray) -> int:
     """Fill in the highest key of every block and return the highest of the row."""
     whole = len(row) // BLOCK
@@ -87,7 +87,7 @@ def block_peaks(row: np.ndarray, peaks: np.ndarray) -> int:
     return best
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def first_with(row: np.ndarray, peaks: np.ndarray, best: int) -> int:
     """Lowest token whose key is `best`."""
     for b in range(len(peaks)):
@@ -98,7 +98,7 @@ def first_with(row: np.ndarray, peaks: np.ndarray, best: int) -> int:
     return 0
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def philox(a: int, b: int, c: int, d: int, left: int, right: int) -> tuple[int, int, int, int]:
     """Philox4x32-10 on uint64 that hold uint32."""
     for _ in range(ROUNDS):
@@ -109,13 +109,13 @@ def philox(a: int, b: int, c: int, d: int, left: int, right: int) -> tuple[int, 
     return a, b, c, d
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def lesser(a: int, b: int) -> int:
     """The smaller; numba's own min widens its arguments, and this must stay in 32-bit lanes."""
     return a if a < b else b
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def lowest_word(block: int, seed: np.uint64, position: np.uint64) -> int:
     """Smallest noise word of a block's tokens: its highest noise."""
     low, high = position & LOW_32, position >> HALF_WORD
@@ -128,7 +128,7 @@ def lowest_word(block: int, seed: np.uint64, position: np.uint64) -> int:
     return least
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def word(token: int, seed: np.uint64, position: np.uint64) -> int:
     """The noise word of one token."""
     counter = np.uint64(token // 4)
@@ -136,21 +136,21 @@ def word(token: int, seed: np.uint64, position: np.uint64) -> int:
     return np.uint32(four[token % 4])
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def gumbel(raw: int) -> float:
     """The same noise as verify.noise.gumbel, for one word."""
     v = min((np.float32(raw) + HALF) * WORD_SCALE, LAST_UNIFORM)
     return np.float32(-math.log(np.float32(-math.log1p(-v))))
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True, forceinline=True)
 def noise_bound(raw: int) -> float:
     """At least gumbel(raw), without logarithms: E >= v, and the bits of a float lie below its base-2 logarithm."""
     v = (np.float32(raw) + HALF) * WORD_SCALE
     return (np.float32(127) - np.float32(np.float32(v).view(np.int32)) * np.float32(2.0**-23)) * LN_2
 
 
-@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit(nogil=True)
 def race(
     row: np.ndarray,
     peaks: np.ndarray,

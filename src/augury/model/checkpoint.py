@@ -36,7 +36,9 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.close()
 
     def __contains__(self, name: str) -> bool:
@@ -85,7 +87,9 @@ def read_config(directory: Path) -> Any:
     except (ValueError, OSError, KeyError, TypeError) as error:
         raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error
     if getattr(config, "quantization_config", None):
-        raise ModelError(f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint.")
+        raise ModelError(
+            f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint."
+        )
     return config.get_text_config(decoder=True)
 
 

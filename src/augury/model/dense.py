@@ -12,7 +12,7 @@ from torch import Tensor
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.layers import Attention, GatedMLP, Layer, Linear
-from augury.model.rope import head_dim, rotary_tables
+from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -22,11 +22,13 @@ TABLE_SLACK = 64  # a draft at the very end may run past the last position
 class Dense:
     """A Target."""
 
-    def __init__(self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: Linear) -> None:
+    def __init__(
+        self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: Linear
+    ) -> None:
         self.vocab_size: int = config.vocab_size
         self.hidden_size: int = config.hidden_size
         self.num_layers: int = config.num_hidden_layers
-        self.max_position: int = config.max_position_embeddings
+        self.max_position = context_length(config)
         self.device = embedding.device
         # The CPU kernels compute in float32 whatever the weights are stored in.
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else embedding.dtype
@@ -57,14 +59,14 @@ class Dense:
         return Scores(logits, tuple(streams[i] for i in features))
 
     @classmethod
-    def load(cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int) -> Dense:
+    def load(cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None) -> Dense:
         """Read a checkpoint directory."""
         config, ops = read_config(directory), choose(device)
-        plan = _Plan(config)
+        plan, length = _Plan(config), max_model_len or context_length(config)
         with Checkpoint(directory) as checkpoint:
             checkpoint.require(plan.shapes(), plan.spare())
             read = _Reader(checkpoint, ops, dtype, device)
-            rotary = tuple(t.to(device) for t in rotary_tables(config, max_model_len + TABLE_SLACK))
+            rotary = tuple(t.to(device) for t in rotary_tables(config, length + TABLE_SLACK))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
             embedding = read.matrix("model.embed_tokens.weight")
             head = embedding if config.tie_word_embeddings else read.matrix("lm_head.weight")
@@ -127,7 +129,10 @@ class _Plan:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor the checkpoint must hold."""
         hidden, vocabulary = self.config.hidden_size, self.config.vocab_size
-        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (vocabulary, hidden),
+            "model.norm.weight": (hidden,),
+        }
         if not self.config.tie_word_embeddings:
             shapes["lm_head.weight"] = (vocabulary, hidden)
         for i in range(self.config.num_hidden_layers):
@@ -141,7 +146,10 @@ class _Plan:
     def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
         hidden, inner = self.config.hidden_size, self.config.intermediate_size
         q, kv = self.heads * self.dim, self.kv_heads * self.dim
-        shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (hidden,),
+            "post_attention_layernorm.weight": (hidden,),
+        }
         projections = [
             ("self_attn.q_proj", q, hidden, self.qkv_bias), ("self_attn.k_proj", kv, hidden, self.qkv_bias),
             ("self_attn.v_proj", kv, hidden, self.qkv_bias), ("self_attn.o_proj", hidden, q, self.out_bias),

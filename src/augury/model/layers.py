@@ -39,9 +39,7 @@ class Attention:
 
     def __call__(self, x: Tensor, view: Any, keys: Tensor, values: Tensor) -> Tensor:
         """Run the rows; their keys and values enter the cache before any row looks at it."""
-        q = self.ops.rotate_and_store(
-            self.qkv(x), view, self.rotary, keys, values, self.q_norm, self.k_norm, self.eps
-        )
+        q = self.ops.rotate_and_store(self.qkv(x), view, self.rotary, keys, values, self.q_norm, self.k_norm, self.eps)
         return self.out(self.ops.attend(q, keys, values, view, self.scale, self.window).flatten(1))
 
 

@@ -27,15 +27,14 @@ def load_target(
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)
     kind = choose_dtype(directory, dtype, device)
-    length = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
     fits = runs_dense(config)
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
     if implementation == "adapter" or not fits:
         from augury.model.adapter import Adapter
 
-        return Adapter.load(directory, kind, device, length)
-    return dense.Dense.load(directory, kind, device, length)
+        return Adapter.load(directory, kind, device, max_model_len)
+    return dense.Dense.load(directory, kind, device, max_model_len)
 
 
 def runs_dense(config: Any) -> bool:

@@ -32,6 +32,16 @@ def rotary_tables(config: Any, length: int) -> tuple[Tensor, Tensor]:
     return angles.cos() * factor, angles.sin() * factor
 
 
+def context_length(config: Any) -> int:
+    """The longest context a checkpoint was made for, counted as vLLM does: some scalings stretch the stated length."""
+    stated: int = config.max_position_embeddings
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kind, factor = parameters.get("rope_type"), parameters.get("factor") or 1.0
+    if kind == "yarn":
+        return int(parameters.get("original_max_position_embeddings", stated) * factor)
+    return int(stated * factor) if kind in ("linear", "dynamic") else stated
+
+
 def head_dim(config: Any) -> int:
     """The explicit head dimension, else the hidden size shared out among the heads."""
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -1,0 +1,212 @@
+"""Any other causal language model of transformers, through its attention interface.
+
+The rows of a pass go in as one line of tokens with their positions; where the model would attend, our function stores
+keys and values in the paged cache and attends over what each row sees. The model itself never sees a mask or a cache.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AttentionInterface, AutoModelForCausalLM
+
+from augury.kernels import Ops, choose
+from augury.model.checkpoint import read_config
+from augury.model.errors import ModelError
+from augury.model.foreign import decoder_layers, fix_rotary, refuse, use_row_invariant_matrices
+from augury.model.rope import context_length
+from augury.model.target import KVCache, LayerShape, Rows, Scores
+
+ATTENTION = "augury"  # registered without a mask function, so that transformers builds no mask
+PROBE = (7, 11, 13, 17, 19)
+
+
+class Adapter:
+    """A Target."""
+
+    def __init__(self, model: Any, ops: Ops, max_position: int) -> None:
+        self._model, self._ops = model, ops
+        self._takes_wanted = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._layers = decoder_layers(model)
+        self.hidden_size: int = model.config.get_text_config(decoder=True).hidden_size
+        self.num_layers = len(self._layers)
+        self.max_position = max_position
+        self.device = next(model.parameters()).device
+        # The CPU kernels compute in float32 whatever the weights are stored in.
+        self.cache_dtype = torch.float32 if self.device.type == "cpu" else next(model.parameters()).dtype
+        self.cache = KVCache()
+        self._hook()
+        self.layer_shapes, self.vocab_size = self._measure()
+
+    @classmethod
+    def load(
+        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None
+    ) -> Adapter:
+        """Read a checkpoint directory; code that came with it is never run."""
+        config = read_config(directory)
+        refuse(config)
+        model = _read_model(directory, dtype).to(device).eval().requires_grad_(False)
+        fix_rotary(model, config, max_model_len or context_length(config))
+        ops = choose(device)
+        if device.type == "cpu":
+            use_row_invariant_matrices(model, ops)
+        adapter = cls(model, ops, context_length(config))
+        adapter._prove()
+        return adapter
+
+    @torch.no_grad()
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+        """See Target.forward."""
+        run = _Pass(self._ops, self._ops.view(rows), self.cache, features)
+        token = _current.set(run)
+        try:
+            wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}
+            out = self._model(input_ids=rows.tokens[None], position_ids=rows.positions[None], use_cache=False, **wanted)
+        finally:
+            _current.reset(token)
+        logits = out.logits[0] if self._takes_wanted else out.logits[0, rows.wanted]
+        return Scores(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
+
+    def _hook(self) -> None:
+        """Let decoder layers leave their residual streams with the pass."""
+
+        def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            _current.get().keep(0, args[0] if args else kwargs["hidden_states"])
+
+        def leaving(number: int) -> Any:
+            return lambda _, args, out: _current.get().keep(number, out if isinstance(out, Tensor) else out[0])
+
+        self._layers[0].register_forward_pre_hook(entering, with_kwargs=True)
+        for i, layer in enumerate(self._layers):
+            layer.register_forward_hook(leaving(i + 1))
+
+    def _measure(self) -> tuple[list[LayerShape], int]:
+        """Learn the cache shapes and the vocabulary from a dry run in which nobody attends to anything."""
+        probe = _Probe()
+        token = _current.set(probe)
+        try:
+            ids = torch.tensor([PROBE], device=self.device)
+            logits = self._model(
+                input_ids=ids, position_ids=torch.arange(len(PROBE), device=self.device)[None], use_cache=False
+            ).logits
+        finally:
+            _current.reset(token)
+        if len(probe.shapes) != self.num_layers:
+            raise _unsupported(
+                self._model, f"{len(probe.shapes)} of its {self.num_layers} layers attend through the interface"
+            )
+        return probe.shapes, logits.shape[-1]
+
+    def _prove(self) -> None:
+        """Refuse a model that scores a sequence otherwise when it comes token by token: it keeps a state we do not carry."""
+        size, device = len(PROBE), self.device
+        self.cache = KVCache.allocate(self.layer_shapes, 3 * size, self.cache_dtype, device)
+
+        def rows(slot: int, first: int, last: int) -> Rows:
+            index = torch.arange(first, last, device=device)
+            zero = torch.zeros_like(index)
+            tables = torch.tensor([[1], [2]], device=device)
+            tokens = torch.tensor(PROBE, device=device)[first:last] % self.vocab_size
+            return Rows(
+                tokens, index, zero + slot, index + 1, zero, zero, index + (slot + 1) * size,
+                torch.tensor([last - first - 1], device=device), tables, size, size,
+            )  # fmt: skip
+
+        whole = self.forward(rows(0, 0, size)).logits
+        steps = [self.forward(rows(1, i, i + 1)).logits for i in range(size)]
+        self.cache = KVCache()
+        error = (whole - steps[-1]).norm() / (whole - whole.mean()).norm().clamp(min=1e-6)
+        if not error < (1e-2 if next(self._model.parameters()).dtype == torch.float32 else 0.2):
+            raise _unsupported(self._model, "its scores change when a sequence comes in pieces")
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One forward pass, as the attention function and the hooks see it."""
+
+    ops: Ops
+    view: Any
+    cache: KVCache
+    features: tuple[int, ...]
+    streams: dict[int, Tensor] = field(default_factory=dict)
+    layer: int = 0
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float, sinks: Tensor | None
+    ) -> Tensor:
+        """Attention of the next layer; q, k, v are [R, heads, D]."""
+        keys, values = self.cache.keys[self.layer], self.cache.values[self.layer]
+        self.layer += 1
+        self.ops.store(k.to(keys.dtype), v.to(values.dtype), self.view, keys, values)
+        return self.ops.attend(q.to(keys.dtype), keys, values, self.view, scale, window, softcap, sinks).to(q.dtype)
+
+    def keep(self, number: int, stream: Tensor) -> None:
+        """Keep a residual stream if it was asked for."""
+        if number in self.features:
+            self.streams[number] = stream[0]
+
+
+@dataclass(slots=True)
+class _Probe:
+    """A dry run: notes shapes, attends to nothing."""
+
+    shapes: list[LayerShape] = field(default_factory=list)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
+        """Note one layer."""
+        self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
+        return q.new_zeros(*q.shape[:2], v.shape[2])
+
+    def keep(self, number: int, stream: Tensor) -> None:
+        """Nothing is kept."""
+
+
+_current: ContextVar[_Pass | _Probe] = ContextVar("current pass")
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, sliding_window: int | None = None, softcap: float | None = None,
+    s_aux: Tensor | None = None, position_bias: Tensor | None = None, is_causal: bool | None = None, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
+    if attention_mask is not None or position_bias is not None or is_causal is False:
+        raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
+    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    sinks = None if s_aux is None else s_aux.detach().float()
+    out = _current.get().attend(q, k, v, scale, sliding_window or 0, softcap or 0.0, sinks)
+    return out[None], None
+
+
+AttentionInterface.register(ATTENTION, _attention)
+
+
+def _read_model(directory: Path, dtype: torch.dtype) -> Any:
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False, local_files_only=True,
+            use_safetensors=True, output_loading_info=True,
+        )  # fmt: skip
+    except (ValueError, OSError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"transformers cannot load {directory}: {error}") from error
+    faults = [
+        f"{fault}: {', '.join(map(str, sorted(report[key])))}" for fault, key in _FAULTS.items() if report.get(key)
+    ]
+    if faults:
+        raise ModelError(f"the weights in {directory} do not fit its config.json; {'; '.join(faults)}")
+    return model
+
+
+_FAULTS = {"missing": "missing_keys", "wrong shape": "mismatched_keys"}
+
+
+def _unsupported(model: Any, why: str) -> ModelError:
+    return ModelError(f"model type {model.config.model_type!r} cannot run here: {why}.")

@@ -1,0 +1,82 @@
+"""What must be refused, found or mended in a transformers model before rows can run through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from augury.kernels import Ops
+from augury.model.errors import ModelError
+from augury.model.rope import rotary_tables
+
+ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+TABLE_SLACK = 64  # a draft at the very end may run past the last position
+
+
+def refuse(config: Any) -> None:
+    """Raise a ModelError for a model that keeps state outside the key-value cache or attends by itself."""
+
+    def because(why: str) -> ModelError:
+        return ModelError(f"model type {config.model_type!r} cannot run here: {why}.")
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        raise because("it is not a causal language model of transformers")
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
+    if kinds:
+        raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
+    if getattr(model_class, "_is_stateful", False):
+        raise because("it keeps a recurrent state")
+    if not model_class._can_set_attn_implementation() or not model_class._supports_attention_backend:
+        raise because("it does not use transformers' attention interface")
+
+
+def decoder_layers(model: Any) -> list[nn.Module]:
+    """The decoder layers in order."""
+    wanted = model.config.get_text_config(decoder=True).num_hidden_layers
+    for module in model.get_decoder().modules():
+        if isinstance(module, nn.ModuleList) and len(module) == wanted:
+            return list(module)
+    raise ModelError(f"model type {model.config.model_type!r} cannot run here: its decoder layers were not found.")
+
+
+def fix_rotary(model: nn.Module, config: Any, length: int) -> None:
+    """Make rotary scalings that look at the longest position of a pass look at each row's own position instead."""
+    for module in model.modules():
+        kind = getattr(module, "rope_type", None)
+        kinds = set(kind.values()) if isinstance(kind, dict) else {kind}
+        if not kinds & {"dynamic", "longrope"}:
+            continue
+        if isinstance(kind, dict):
+            raise ModelError(f"model type {config.model_type!r} cannot run here: {kind} rotary scaling by layer type.")
+        module.forward = _tabulated(*rotary_tables(config, length + TABLE_SLACK))  # type: ignore[method-assign]
+
+
+def _tabulated(cos: Tensor, sin: Tensor) -> Any:
+    def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal cos, sin
+        cos, sin = cos.to(x.device), sin.to(x.device)
+        lines = [table[position_ids] for table in (cos, sin)]
+        return tuple(torch.cat((line, line), dim=-1).to(x.dtype) for line in lines)  # type: ignore[return-value]
+
+    return forward
+
+
+def use_row_invariant_matrices(model: nn.Module, ops: Ops) -> None:
+    """Let plain linear layers run on our kernels: faster for a few rows, and blind to a row's neighbours."""
+    for module in model.modules():
+        if type(module) is nn.Linear and module.weight.is_contiguous():
+            module.forward = _matrix(module, ops)  # type: ignore[method-assign]
+
+
+def _matrix(module: nn.Linear, ops: Ops) -> Any:
+    weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach().float()
+
+    def forward(x: Tensor) -> Tensor:
+        out = ops.linear(x.reshape(-1, x.shape[-1]).float(), weight, bias)
+        return out.view(*x.shape[:-1], -1).to(x.dtype)
+
+    return forward
