@@ -13,7 +13,7 @@ MAX_BLOCKS = 16
 
 
 class Segment(NamedTuple):
-    """Tokens of one slot from logical cache row `start` on; tree nodes name their parents, -1 being the last known token."""
+    """Tokens of one slot from cache row `start` on; tree nodes name their parents, -1 being the last known token."""
 
     slot: int
     start: int

@@ -30,15 +30,17 @@ from augury.model.errors import ModelError
 from augury.model.load import load_target
 
 SIZES4 = {**SIZES, "num_hidden_layers": 4}
+MIXED = ["sliding_attention", "full_attention"] * 2
 MOE: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
 FOREIGN: dict[str, Any] = {
     "gpt2": GPT2Config(vocab_size=101, n_positions=64, n_embd=32, n_layer=3, n_head=4, initializer_range=0.15),
     "gemma2": Gemma2Config(**SIZES, head_dim=16, sliding_window=6, attn_logit_softcapping=3.0),
-    "gemma3": Gemma3TextConfig(**SIZES4, head_dim=16, sliding_window=6, layer_types=["sliding_attention", "full_attention"] * 2),
+    "gemma3": Gemma3TextConfig(**SIZES4, head_dim=16, sliding_window=6, layer_types=MIXED),
     "qwen3-moe": Qwen3MoeConfig(**SIZES, **MOE, num_experts=4, head_dim=16, decoder_sparse_step=2),
     "deepseek-v3": DeepseekV3Config(
         **{**SIZES, "num_key_value_heads": 4}, **MOE, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1,
-        q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=1,
+        q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
+        first_k_dense_replace=1,
     ),
     "gpt-oss": GptOssConfig(**SIZES4, num_local_experts=4, num_experts_per_tok=2, head_dim=16, sliding_window=6),
 }  # fmt: skip
@@ -126,7 +128,7 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
     weights = load_file(file)
     lost = next(name for name in weights if name.endswith("h.1.attn.c_attn.weight"))
     save_file({name: tensor for name, tensor in weights.items() if name != lost}, file, metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="h.1.attn.c_attn.weight"):
+    with pytest.raises(ModelError, match="c_attn"):
         load_target(tmp_path)
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match="cannot load"):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from draw_oracle import NEVER, Oracle, chain, roots, sampling, scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from augury.kernels import verify, verify_numba
+from augury.kernels import verify, verify_numba, verify_numba_race
 from augury.verify import noise
 from augury.verify.logprobs import score
 from augury.verify.sampling import Draws, SlotSampling
@@ -22,168 +23,15 @@ from augury.verify.sampling import Draws, SlotSampling
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
 FACES = pytest.mark.parametrize("draw", [verify.draw, verify_numba.draw], ids=["torch", "numba"])
 Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
-NEAR = 1e-4  # scores closer than this are a tie that float32 may break either way
-NEVER = -math.inf
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out."""
+    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def sampling(slots: int = 1, **columns: Any) -> SlotSampling:
-    """Parameters of some slots; a number stands for all of them."""
-    blank = SlotSampling.allocate(slots)
-    for name, value in columns.items():
-        old = getattr(blank, name)
-        value = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=old.dtype)
-        setattr(blank, name, value.expand(slots).clone() if value.dim() == 0 else value)
-    return blank
-
-
-def roots(count: int, start: int = 0, **flags: bool) -> Draws:
-    """Lines without drafts at successive positions of slot 0."""
-    zero = torch.zeros(count, dtype=torch.int64)
-    history = torch.zeros(1, start + count, dtype=torch.int64)
-    return Draws(zero, start + torch.arange(count), zero, zero - 1, history, count, **flags)
-
-
-def chain(tokens: list[int], known: list[int], **flags: bool) -> Draws:
-    """A root that is the last known token, and a chain of drafts below it."""
-    count = len(tokens) + 1
-    lines = torch.arange(count)
-    own = torch.tensor([known[-1], *tokens])
-    return Draws(lines * 0, len(known) + lines, own, lines - 1, torch.tensor([known + [0] * count]), count, **flags)
-
-
-class Oracle:
-    """One line, recomputed from its own history in float64."""
-
-    def __init__(self, logits: Tensor, draws: Draws, params: SlotSampling, line: int) -> None:
-        self.params, self.slot, self.position = params, int(draws.slots[line]), int(draws.positions[line])
-        path: list[int] = []
-        node = line
-        while (parent := int(draws.parents[node])) >= 0:
-            path.insert(0, int(draws.tokens[node]))
-            node = parent
-        known = draws.history[self.slot, : int(draws.positions[node])].tolist()
-        self.raw = np.where(np.isnan(logits[line]), NEVER, logits[line].numpy().astype(np.float64))
-        self.scores = self._processed(path, known + path)
-
-    def _processed(self, path: list[int], text: list[int]) -> np.ndarray:
-        p, s, size = self.params, self.slot, len(self.raw)
-        scores = self.raw.copy()
-        if p.bias is not None and p.biased[s]:
-            scores += p.bias[s].double().numpy()
-        counts = np.zeros(size, int) if p.counts is None else p.counts[s].numpy().astype(int).copy()
-        for token in path:
-            if 0 <= token < size:
-                counts[token] += 1
-        if p.penalized[s]:
-            seen = (counts > 0) | (p.in_prompt[s].numpy() if p.in_prompt is not None else False)
-            rate = float(p.repetition[s])
-            scores = np.where(seen, np.where(scores > 0, scores / rate, scores * rate), scores)
-            scores -= float(p.frequency[s]) * counts + float(p.presence[s]) * (counts > 0)
-        barred = set(p.stops[s].tolist()) if self.position < int(p.min_length[s]) else set()
-        for padded in p.bad_words[s].tolist():
-            word = [t for t in padded if t != -1]
-            if word and text[len(text) - len(word) + 1 :] == word[:-1] and len(text) >= len(word) - 1:
-                barred.add(word[-1])
-        scores[[t for t in barred if 0 <= t < size]] = NEVER
-        return scores
-
-    def survivors(self, slack: float) -> np.ndarray:
-        """Tokens that the filters leave in; a positive slack lets near-ties in, a negative one keeps them out."""
-        p, s = self.params, self.slot
-        z = (self.scores - self.scores.max()) / float(p.temperature[s])
-        kept = z > NEVER
-        if p.min_p[s] > 0:
-            kept &= z >= math.log(float(p.min_p[s])) - slack
-        if p.top_k[s] > 0:
-            kept &= z >= np.sort(z)[-min(int(p.top_k[s]), len(z))] - slack
-        if p.top_p[s] < 1:
-            weight = np.where(kept, np.exp(z), 0)
-            order = np.argsort(-z)
-            mass = np.cumsum(weight[order])
-            last = np.searchsorted(mass, (float(p.top_p[s]) + slack) * mass[-1])
-            kept &= z >= z[order[min(last, len(z) - 1)]] - slack
-        return kept
-
-    def law(self) -> np.ndarray:
-        """The distribution of the token."""
-        z = (self.scores - self.scores.max()) / float(self.params.temperature[self.slot])
-        weight = np.where(self.survivors(1e-9), np.exp(z), 0)
-        return weight / weight.sum()
-
-    def check(self, token: int) -> None:
-        """The token is the right one, or provably too close to it to tell."""
-        p, s = self.params, self.slot
-        if self.scores.max() == NEVER:
-            allowed = np.ones(len(self.raw), bool)
-            if p.bias is not None and p.biased[s]:
-                allowed = p.bias[s].numpy() > NEVER
-            assert token == (np.argmax(allowed) if allowed.any() else np.argmax(self.raw))
-        elif p.temperature[s] == 0:
-            assert self.scores[token] >= self.scores.max() - NEAR
-        else:
-            key = torch.tensor([int(p.seed[s])]), torch.tensor([self.position])
-            v = noise.uniform(noise.words(*key, noise.TARGET, len(self.raw)))[0].double().numpy()
-            race = (self.scores - self.scores.max()) / float(p.temperature[s]) - np.log(-np.log1p(-v))
-            assert self.survivors(NEAR)[token]
-            assert race[token] >= race[self.survivors(-NEAR)].max(initial=NEVER) - NEAR
-
-
-def scenario(seed: int) -> tuple[Tensor, Draws, SlotSampling]:
-    """Three requests with random trees, parameters and tables."""
-    random = np.random.default_rng(seed)
-    vocab, slots = int(random.choice([2, 5, 63, 64, 130, 300])), 3
-    low = min(vocab, 4)  # few distinct tokens, so that histories, words and drafts meet
-
-    def some(*shape: int) -> Tensor:
-        return torch.from_numpy(random.integers(0, low, shape))
-
-    def pick(options: list[float]) -> Tensor:
-        return torch.from_numpy(random.choice(options, slots)).float()
-
-    parents, owner = [], []
-    for slot in range(slots):
-        begin = len(parents)
-        for node in range(int(random.integers(1, 9))):
-            parents.append(begin + int(random.integers(node)) if node else -1)
-            owner.append(slot)
-    known = random.integers(1, 6, slots)
-    history, tokens = some(slots, 8), some(len(parents))
-    depth = [0] * len(parents)
-    for i, parent in enumerate(parents):
-        depth[i] = depth[parent] + 1 if parent >= 0 else 0
-        if parent < 0:
-            tokens[i] = history[owner[i], known[owner[i]] - 1]
-    words = some(slots, 3, 3)
-    for word in words.view(-1, 3):
-        word[: random.integers(0, 4)] = -1
-    bias = torch.from_numpy(random.normal(size=(slots, vocab))).float()
-    bias[torch.from_numpy(random.random((slots, vocab)) < 0.3)] = NEVER
-    params = sampling(
-        slots, temperature=pick([0, 0.3, 1, 2]), top_k=pick([0, 1, 3, 40, 70, 1000]).long(),
-        top_p=pick([1, 0.2, 0.9, 0.999]), min_p=pick([0, 0.05, 0.5, 1]), repetition=pick([0.7, 1, 1.3]),
-        presence=pick([-1, 0, 1.5]), frequency=pick([-0.5, 0, 0.7]), penalized=pick([0, 1]).bool(),
-        seed=torch.from_numpy(random.integers(-9, 9, slots)), min_length=torch.from_numpy(random.integers(0, 9, slots)),
-        biased=pick([0, 1]).bool(), stops=some(slots, 2) - 1, bad_words=words,
-    )  # fmt: skip
-    if random.random() < 0.7:
-        params.counts, params.in_prompt = some(slots, vocab).int(), some(slots, vocab) == 0
-    if random.random() < 0.7:
-        params.bias = bias
-    positions = torch.from_numpy(known[owner]) + torch.tensor(depth)
-    draws = Draws(torch.tensor(owner), positions, tokens, torch.tensor(parents), history, len(parents))
-    logits = torch.from_numpy(random.normal(size=(len(parents), vocab)) * random.choice([0.1, 2, 6])).float()
-    if random.random() < 0.2:
-        logits = logits.round()  # ties
-    return logits, draws, params
 
 
 @REPEATABLE
@@ -276,6 +124,37 @@ def test_draws_follow_the_law_of_a_wide_row(draw: Draw) -> None:
 
 
 @FACES
+def test_great_noise_wins_from_far_below(draw: Draw) -> None:
+    vocab, count = 128, 20_000
+    params = sampling(temperature=1.0, seed=8)
+    every = noise.gumbel(params.seed.expand(count), torch.arange(count), noise.TARGET, vocab)
+    position, token = divmod(int(every[:, 64:].argmax()), 64)
+    lead = every[position, 64 + token] - every[position, 0]
+    assert lead > 11
+    logits = torch.full((1, vocab), NEVER)
+    logits[0, 0] = 0
+    for margin, winner in ((0.01, 64 + token), (-0.01, 0)):
+        logits[0, 64 + token] = margin - lead
+        assert draw(logits, roots(1, position, plain=True), params).tolist() == [winner]
+
+
+@FACES
+def test_equal_scores_go_to_the_lowest_token(draw: Draw) -> None:
+    ties = 0
+    for position in range(40):
+        if draw is verify.draw:
+            low, high = noise.gumbel(torch.tensor([0]), torch.tensor([position]), noise.TARGET, 2)[0].numpy()
+        else:
+            words = (verify_numba_race.word(token, np.uint64(0), np.uint64(position)) for token in (0, 1))
+            low, high = (np.float32(verify_numba_race.gumbel(np.uint32(w))) for w in words)
+        if low > high and (high - low) + low == high:
+            ties += 1
+            row = torch.tensor([[float(high - low), 0.0]])
+            assert draw(row, roots(1, position, plain=True), sampling(temperature=1.0)).tolist() == [0]
+    assert ties > 3
+
+
+@FACES
 def test_ties_at_a_threshold_stay_in_and_greedy_ties_go_to_the_lowest(draw: Draw) -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0, 1.0, 1.0, 0.0]]).expand(300, 6).contiguous()
     draws = roots(300, plain=True)
@@ -322,7 +201,9 @@ def test_bad_words_reach_across_the_root(draw: Draw) -> None:
     assert draw(logits, chain([2, 2], [9, 1]), params).tolist() == [3, 4, 3]  # known 1, drafted 2
     assert draw(logits, chain([1, 2], [9, 9]), params).tolist() == [3, 3, 4]  # both drafted
     assert draw(logits, chain([4, 4], [1, 2]), params).tolist() == [4, 3, 3]  # both known
-    assert draw(logits[:1], chain([], [2]), params).tolist() == [3]  # a history too short to match
+    short = chain([], [2])
+    short.history[0, -1] = 1  # not part of the text
+    assert draw(logits[:1], short, params).tolist() == [3]
     lone = sampling(bad_words=torch.tensor([[[-1, -1, 3]]]))
     assert draw(logits, chain([2, 2], [9, 1]), lone).tolist() == [4, 4, 4]
 

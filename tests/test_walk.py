@@ -23,9 +23,9 @@ TORCH, NUMBA = verify.VerifyOps(verify.draw, verify.walk), verify.choose("cpu")
 FACES = pytest.mark.parametrize("ops", [TORCH, NUMBA], ids=["torch", "numba"])
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out."""
+    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -142,7 +142,7 @@ def _one(llm: LLM, prompt: Any, job: Job) -> None:
     console.print()
     if speculating:
         console.print("accepted drafts", style=style, end=" · ")
-    console.print(summary(run, speculating), style="dim", soft_wrap=True)
+    console.print(summary(run, speculating), style="dim")
     return None
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from augury.observe.stats import SpecStats
@@ -135,6 +136,8 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
     from augury.kernels.threads import wait_quietly
     from augury.model.store import resolve
 
+    if missing := next((name for name in ("torch", "transformers") if find_spec(name) is None), None):
+        raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
     wait_quietly()
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):

@@ -32,6 +32,7 @@ class EngineConfig(BaseModel):
     enforce_eager: bool = False
     seed: int = 0
     disable_log_stats: bool = True
+    load_format: Literal["auto", "safetensors", "gguf"] = "auto"
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
     speculative_config: SpeculativeConfig | None = None
 
@@ -61,7 +62,6 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "quantization": (None,),
     "kv_cache_dtype": ("auto",),
     "trust_remote_code": (False,),
-    "load_format": ("auto", "safetensors"),
     "hf_overrides": (None, {}),
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),

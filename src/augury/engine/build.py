@@ -39,6 +39,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
         device=device,
         max_model_len=config.max_model_len,
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
+        packed=config.load_format != "safetensors",
     )
     _choose_sizes(config, target)
     blocks = _num_blocks(config, target)

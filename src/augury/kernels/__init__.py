@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from augury.model.packed import Packed
     from augury.model.target import Rows
 
 
@@ -25,6 +26,10 @@ class Ops(Protocol):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [R, in] times weight [out, in], plus bias."""
+        ...
+
+    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+        """The same with a packed matrix, and the same bits as with its float32 twin."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -45,9 +50,16 @@ class Ops(Protocol):
     ) -> Tensor:  # fmt: skip
         """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
 
-        qkv is [R, (H + 2 * KVH) * D]; rotary is (cos, sin), each float32 [positions, rotated / 2]; a head dimension
+        qkv is [R, (H + 2 * KVH) * D] and is used up; rotary is (cos, sin), each float32 [positions, rotated / 2]; a head dimension
         past the rotated ones passes through.
         """
+        ...
+
+    def rotate_store_attend(
+        self, qkv: Tensor, view: Any, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, scale: float,
+        window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """rotate_and_store, then attend, [R, H * D]: all of a layer between its two projections."""
         ...
 
     def store(self, keys: Tensor, values: Tensor, view: Any, key_cache: Tensor, value_cache: Tensor) -> None:

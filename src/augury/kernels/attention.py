@@ -55,10 +55,8 @@ def attend(
         visible = visible & (view.rows.positions[:, None] - view.key_positions < window)
     row_bytes = view.physical.shape[1] * keys[0].numel() * keys.element_size()
     tile = max(1, GATHER_BUDGET // max(1, row_bytes))
-    parts = [
-        _attend_tile(q[i : i + tile], keys, values, view.physical[i : i + tile], visible[i : i + tile], scale, softcap, sinks)
-        for i in range(0, len(q), tile)
-    ]  # fmt: skip
+    tiles = zip(*(t.split(tile) for t in (q, view.physical, visible)), strict=True)
+    parts = [_attend_tile(rows, keys, values, *sight, scale, softcap, sinks) for rows, *sight in tiles]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

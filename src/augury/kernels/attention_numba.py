@@ -1,7 +1,7 @@
 """Attention over a paged cache on a CPU.
 
-A row's keys form a list in order of position: its context, then its ancestors. The list is walked in blocks counted from
-its first visible key, so a draft node adds the same numbers in the same order as the plain row it stands for, and
+A row's keys form a list in order of position: its context, then its ancestors. The list is walked in blocks counted
+from its first visible key, so a draft node adds the same numbers in the same order as the plain row it stands for, and
 neighbours, padding, chunking and threads cannot change a bit.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.simd import LANES, axpy4, dot4
+from augury.kernels.simd import LANES, axpy4, dot4, largest
 
 KEY_BLOCK = 64
-FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}  # not nnan/ninf: scores start at -inf
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}  # not ninf: a row's largest score starts at -inf
 OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST}
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -27,17 +27,19 @@ _C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.00133335581464284
 
 @njit(inline="always", **OPTIONS)
 def exp(x):
-    """e**x that LLVM can vectorise, which np.exp is not: 0.5 ns an element instead of 4."""
-    x = min(max(x * _LOG2E, _FLOOR), np.float32(127.0))
-    whole = np.floor(x + _HALF)
-    f = x - whole
+    """e**x that LLVM can vectorise, which np.exp is not: 0.5 ns an element instead of 4; what underflows is zero."""
+    power = x * _LOG2E
+    bounded = min(max(power, _FLOOR), np.float32(127.0))
+    whole = np.floor(bounded + _HALF)
+    f = bounded - whole
     series = _ONE + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6)))))
-    return np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32) * series
+    value = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32) * series
+    return value if power > _FLOOR else _ZERO
 
 
 @njit(**OPTIONS)
-def _list_keys(table, block_size, context, base, ancestors, position, window, width, keys):
-    """Fill `keys` with the first elements of the visible cache rows, in order of position, and count them.
+def _list_keys(tables, slot, block_size, context, base, ancestors, position, window, keys):
+    """Fill `keys` with the physical cache rows that are visible, in order of position, and count them.
 
     The list is padded to a multiple of four with its last entry.
     """
@@ -45,10 +47,10 @@ def _list_keys(table, block_size, context, base, ancestors, position, window, wi
     count = 0
     c = max(since, 0)
     while c < context:
-        start = table[c // block_size] * block_size
+        start = tables[slot, c // block_size] * block_size
         stop = min(context, (c // block_size + 1) * block_size)
         for offset in range(c % block_size, c % block_size + stop - c):
-            keys[count] = (start + offset) * width
+            keys[count] = start + offset
             count += 1
         c = stop
     depth = 0
@@ -58,7 +60,7 @@ def _list_keys(table, block_size, context, base, ancestors, position, window, wi
             depth += 1
             if base - 1 + depth >= since:
                 c = base + node
-                keys[count] = (table[c // block_size] * block_size + c % block_size) * width
+                keys[count] = tables[slot, c // block_size] * block_size + c % block_size
                 count += 1
         ancestors >>= 1
         node += 1
@@ -68,133 +70,131 @@ def _list_keys(table, block_size, context, base, ancestors, position, window, wi
 
 
 @njit(**OPTIONS)
-def _score(q, q0, dim, cache, head, keys, start, padded, scores, s0):
-    """Dot products of one query with a block of keys; `head` is where its kv head begins in a cache row."""
+def _score(q, q0, dim, cache, width, head, keys, start, padded, scores):
+    """Dot products of one query with a block of keys; `head` is where its kv head begins in a cache row of `width`."""
     whole = dim // LANES * LANES
     for j in range(0, padded, 4):
-        k0, k1 = keys[start + j] + head, keys[start + j + 1] + head
-        k2, k3 = keys[start + j + 2] + head, keys[start + j + 3] + head
-        if whole > 0:
-            dot4(q, q0, cache, k0, k1, k2, k3, whole, scores, s0 + j)
-        else:
-            scores[s0 + j : s0 + j + 4] = _ZERO
-        for d in range(whole, dim):
-            scores[s0 + j] += q[q0 + d] * cache[k0 + d]
-            scores[s0 + j + 1] += q[q0 + d] * cache[k1 + d]
-            scores[s0 + j + 2] += q[q0 + d] * cache[k2 + d]
-            scores[s0 + j + 3] += q[q0 + d] * cache[k3 + d]
+        k0, k1 = keys[start + j] * width + head, keys[start + j + 1] * width + head
+        k2, k3 = keys[start + j + 2] * width + head, keys[start + j + 3] * width + head
+        dot4(q, q0, cache, k0, k1, k2, k3, whole, scores, j)
+    if whole < dim:
+        for j in range(padded):
+            k = keys[start + j] * width + head
+            for d in range(whole, dim):
+                scores[j] += q[q0 + d] * cache[k + d]
 
 
 @njit(**OPTIONS)
-def _gather(out, o0, dim, cache, head, keys, start, padded, scores, s0):
+def _gather(out, o0, dim, cache, width, head, keys, start, padded, scores):
     """Add a block of values, weighted, to one output."""
     whole = dim // LANES * LANES
     for j in range(0, padded, 4):
-        v0, v1 = keys[start + j] + head, keys[start + j + 1] + head
-        v2, v3 = keys[start + j + 2] + head, keys[start + j + 3] + head
-        if whole > 0:
-            axpy4(out, o0, scores, s0 + j, cache, v0, v1, v2, v3, whole)
-        for d in range(whole, dim):
-            near = scores[s0 + j] * cache[v0 + d] + scores[s0 + j + 1] * cache[v1 + d]
-            out[o0 + d] += near + (scores[s0 + j + 2] * cache[v2 + d] + scores[s0 + j + 3] * cache[v3 + d])
+        v0, v1 = keys[start + j] * width + head, keys[start + j + 1] * width + head
+        v2, v3 = keys[start + j + 2] * width + head, keys[start + j + 3] * width + head
+        axpy4(out, o0, scores, j, cache, v0, v1, v2, v3, whole)
+    if whole < dim:
+        for j in range(padded):
+            v = keys[start + j] * width + head
+            for d in range(whole, dim):
+                out[o0 + d] += scores[j] * cache[v + d]
 
 
 @njit(**OPTIONS)
-def _soften(scores, s0, count, padded, scale, softcap, top):
-    """Scale scores and turn them to weights relative to the largest seen so far; gives (new largest, their sum)."""
-    for j in range(s0, s0 + count):
-        scores[j] *= scale
-    if softcap > _ZERO:
-        for j in range(s0, s0 + count):
-            scores[j] = softcap * (_ONE - _TWO / (exp(_TWO * scores[j] / softcap) + _ONE))
-    for j in range(s0, s0 + count):
-        top = max(top, scores[j])
+def _bend(scores, count, scale, softcap):
+    """Scale scores, then cap them smoothly: softcap * tanh(score / softcap)."""
+    for j in range(count):
+        scores[j] = softcap * (_ONE - _TWO / (exp(_TWO * scale / softcap * scores[j]) + _ONE))
+
+
+@njit(**OPTIONS)
+def _soften(scores, count, scale, top):
+    """Turn scores to weights relative to the largest seen so far; gives (new largest, sum of the weights).
+
+    Works on the whole block, with nothing past `count`: a loop of known length runs half as long again faster.
+    """
+    for j in range(count, KEY_BLOCK):
+        scores[j] = _LOWEST
+    top = max(top, largest(scores, 0, KEY_BLOCK, _LOWEST) * scale)
     total = _ZERO
-    for j in range(s0, s0 + count):
-        weight = exp(scores[j] - top)
+    for j in range(KEY_BLOCK):
+        weight = exp(scores[j] * scale - top)
         scores[j] = weight
         total += weight
-    for j in range(s0 + count, s0 + padded):
-        scores[j] = _ZERO
     return top, total
 
 
 @njit(**OPTIONS)
-def _attend_heads(q, out, key_cache, value_cache, shape, keys, value_keys, count, kv_head, scale, softcap, sinks):
-    """All query heads of one kv head of one row; q and out are that row's, flat."""
-    group, key_dim, value_dim = shape
-    scores = np.empty(group * KEY_BLOCK, np.float32)
-    top = np.empty(group, np.float32)
-    total = np.empty(group, np.float32)
-    for g in range(group):
-        head = kv_head * group + g
-        top[g] = sinks[head] if sinks.size > 0 else _LOWEST
-        total[g] = _ONE if sinks.size > 0 else _ZERO
-        out[head * value_dim : (head + 1) * value_dim] = _ZERO
-    for start in range(0, count, KEY_BLOCK):
-        size = min(KEY_BLOCK, count - start)
-        padded = -(-size // 4) * 4
-        for g in range(group):
-            head, s0 = kv_head * group + g, g * KEY_BLOCK
-            _score(q, head * key_dim, key_dim, key_cache, kv_head * key_dim, keys, start, padded, scores, s0)
-            higher, added = _soften(scores, s0, size, padded, scale, softcap, top[g])
-            if higher > top[g]:
-                # exp(-inf) is a tiny number here, not zero; nothing has been summed yet in that case.
-                shrink = exp(top[g] - higher)
-                total[g] *= shrink
-                for d in range(head * value_dim, (head + 1) * value_dim):
-                    out[d] *= shrink
-                top[g] = higher
-            total[g] += added
-            _gather(
-                out,
-                head * value_dim,
-                value_dim,
-                value_cache,
-                kv_head * value_dim,
-                value_keys,
-                start,
-                padded,
-                scores,
-                s0,
-            )
-    for g in range(group):
-        head = kv_head * group + g
-        if total[g] > _ZERO:
-            for d in range(head * value_dim, (head + 1) * value_dim):
-                out[d] /= total[g]
+def _attend_block(
+    q, q0, key_dim, key_cache, out, o0, value_dim, value_cache, kv, keys, start, size, scores, scale, softcap, top
+):
+    """One query head over one block of keys; gives (largest score so far, factor for what was summed before, new sum).
+
+    kv is (number of kv heads, the one that this head reads).
+    """
+    kv_heads, kv_head = kv
+    padded = -(-size // 4) * 4
+    _score(q, q0, key_dim, key_cache, kv_heads * key_dim, kv_head * key_dim, keys, start, padded, scores)
+    if softcap > _ZERO:
+        _bend(scores, size, scale, softcap)
+        scale = _ONE
+    higher, added = _soften(scores, size, scale, top)
+    shrink = _ONE
+    if higher > top:
+        shrink = exp(top - higher)
+        for d in range(o0, o0 + value_dim):
+            out[d] *= shrink
+    _gather(out, o0, value_dim, value_cache, kv_heads * value_dim, kv_head * value_dim, keys, start, padded, scores)
+    return higher, shrink, added
 
 
 @njit(**OPTIONS)
-def _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):
-    """One (row, kv head)."""
-    kv_heads, group, key_dim, value_dim = shape
+def _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """All query heads of one (row, kv head), block by block so that they share the keys while these are near."""
     positions, slots, context, base, ancestors, tables = rows
-    r, kv_head = item // kv_heads, item % kv_heads
-    room = context[r] + 64 + 4
-    keys = np.empty(room, np.int64)
-    count = _list_keys(
-        tables[slots[r]], block_size, context[r], base[r], ancestors[r], positions[r], window, kv_heads * key_dim, keys
+    kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
+    group = out.shape[1] // (value_dim * kv_heads)
+    flat_q, flat_out, flat_keys, flat_values = (
+        q.reshape(-1),
+        out.reshape(-1),
+        key_cache.reshape(-1),
+        value_cache.reshape(-1),
     )
-    value_keys = keys
-    if value_dim != key_dim:
-        value_keys = keys[: -(-count // 4) * 4] // key_dim * value_dim
-    _attend_heads(
-        q[r], out[r], key_cache, value_cache, (group, key_dim, value_dim), keys, value_keys, count, kv_head,
-        scale, softcap, sinks,
-    )  # fmt: skip
+    r, kv_head = item // kv_heads, item % kv_heads
+    first_q, first_out = r * q.shape[1] + kv_head * group * key_dim, item * group * value_dim
+    keys = np.empty(context[r] + 64 + 4, np.int64)
+    count = _list_keys(tables, slots[r], block_size, context[r], base[r], ancestors[r], positions[r], window, keys)
+    scores, top, total = np.empty(KEY_BLOCK, np.float32), np.empty(group, np.float32), np.empty(group, np.float32)
+    for g in range(group):
+        top[g] = sinks[kv_head * group + g] if sinks.size > 0 else _LOWEST
+        total[g] = _ONE if sinks.size > 0 else _ZERO
+    for d in range(first_out, first_out + group * value_dim):
+        flat_out[d] = _ZERO
+    for start in range(0, count, KEY_BLOCK):
+        for g in range(group):
+            top[g], shrink, added = _attend_block(
+                flat_q, first_q + g * key_dim, key_dim, flat_keys, flat_out, first_out + g * value_dim, value_dim,
+                flat_values, (kv_heads, kv_head), keys, start, min(KEY_BLOCK, count - start), scores, scale, softcap,
+                top[g],
+            )  # fmt: skip
+            total[g] = total[g] * shrink + added
+    for g in range(group):
+        if total[g] > _ZERO:
+            for d in range(first_out + g * value_dim, first_out + (g + 1) * value_dim):
+                flat_out[d] /= total[g]
 
 
 @njit(**OPTIONS)
-def attend_serial(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out):
-    """See Ops.attend; q, out [R, H * D] and the caches flat."""
-    for item in range(q.shape[0] * shape[0]):
-        _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out)
+def attend_serial(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """See Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim]."""
+    scale, softcap = np.float32(scale), np.float32(softcap)
+    for item in range(out.shape[0] * key_cache.shape[1]):
+        _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
 
 
 @njit(parallel=True, **OPTIONS)
-def attend_parallel(q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out, threads):
+def attend_parallel(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out, threads):
     """The same over threads; items are dealt like cards, since the rows of a prompt grow longer."""
+    scale, softcap = np.float32(scale), np.float32(softcap)
     for thread in prange(threads):
-        for item in range(thread, q.shape[0] * shape[0], threads):
-            _attend_one(item, q, key_cache, value_cache, shape, rows, block_size, scale, window, softcap, sinks, out)
+        for item in range(thread, out.shape[0] * key_cache.shape[1], threads):
+            _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)

@@ -27,7 +27,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs (i, i + rotated/2) of x [R, heads, D] by each row's angles [R, rotated/2]; the rest passes through."""
+    """Rotate pairs (i, i + half) of x [R, heads, D] by each row's angles [R, half]; the rest passes through."""
     half = cos.shape[-1]
     cos, sin = cos[:, None, :], sin[:, None, :]
     first, second = x[..., :half].float(), x[..., half : 2 * half].float()

@@ -1,7 +1,7 @@
 """Norms, rotary embedding with cache write, and the gated activation on a CPU: one pass over the data each.
 
-Each row is reduced by itself in the same order, so neighbours cannot change it. Not threaded: at the sizes where it would
-pay, the matrices around these take a hundred times longer.
+Each row is reduced by itself in the same order, so neighbours cannot change it. Not threaded: at the sizes where it
+would pay, the matrices around these take a hundred times longer.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 @njit(**OPTIONS)
-def _norm_row(x, weight, eps, out):
+def _norm_line(x, r, start, size, weight, eps, out, o0):
+    """Norm of x[r, start : start + size] into out[r, o0 : o0 + size], which may be the same place."""
     total = _ZERO
-    for i in range(x.size):
-        total += x[i] * x[i]
-    factor = _ONE / np.sqrt(total / np.float32(x.size) + eps)
-    for i in range(x.size):
-        out[i] = x[i] * factor * weight[i]
+    for i in range(size):
+        total += x[r, start + i] * x[r, start + i]
+    factor = _ONE / np.sqrt(total / np.float32(size) + eps)
+    for i in range(size):
+        out[r, o0 + i] = x[r, start + i] * factor * weight[i]
 
 
 @njit(**OPTIONS)
 def rms_norm(x, weight, eps, out):
     """See Ops.rms_norm."""
+    eps = np.float32(eps)
     for r in range(x.shape[0]):
-        _norm_row(x[r], weight, eps, out[r])
+        _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
 @njit(**OPTIONS)
 def add_rms_norm(x, residual, weight, eps, out):
     """See Ops.add_rms_norm; the sum replaces x."""
+    eps = np.float32(eps)
     for r in range(x.shape[0]):
         for i in range(x.shape[1]):
             x[r, i] += residual[r, i]
-        _norm_row(x[r], weight, eps, out[r])
+        _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
 @njit(**OPTIONS)
@@ -51,28 +54,29 @@ def silu_mul(gate_up, out):
 
 
 @njit(**OPTIONS)
-def _turn_head(x, norm, eps, cos, sin, out):
-    """One head: norm if there is one, rotate the first dimensions, copy the rest."""
+def _turn_head(x, r, start, dim, norm, eps, cos, sin, position):
+    """One head in its place: norm if there is one, then rotate the first dimensions."""
     if norm.size > 0:
-        _norm_row(x, norm, eps, x)
-    half = cos.size
+        _norm_line(x, r, start, dim, norm, eps, x, start)
+    half = cos.shape[1]
     for i in range(half):
-        first, second = x[i], x[half + i]
-        out[i] = first * cos[i] - second * sin[i]
-        out[half + i] = second * cos[i] + first * sin[i]
-    for i in range(2 * half, x.size):
-        out[i] = x[i]
+        first, second = x[r, start + i], x[r, start + half + i]
+        x[r, start + i] = first * cos[position, i] - second * sin[position, i]
+        x[r, start + half + i] = second * cos[position, i] + first * sin[position, i]
 
 
 @njit(**OPTIONS)
-def rotate_and_store(qkv, positions, write, cos, sin, keys, values, q_norm, k_norm, eps, q):
-    """See Ops.rotate_and_store; qkv is [R, heads, D] and is used up."""
-    heads, kv_heads = q.shape[1], keys.shape[1]
+def rotate_and_store(qkv, heads, positions, write, cos, sin, keys, values, q_norm, k_norm, eps):
+    """See Ops.rotate_and_store; queries are left in the first `heads` heads of qkv, keys and values go to the cache."""
+    eps = np.float32(eps)
+    kv_heads, dim = keys.shape[1], keys.shape[2]
     for r in range(qkv.shape[0]):
-        position = min(positions[r], cos.shape[0] - 1)
-        c, s, target = cos[position], sin[position], write[r]
+        position, target = min(positions[r], cos.shape[0] - 1), write[r]
         for h in range(heads):
-            _turn_head(qkv[r, h], q_norm, eps, c, s, q[r, h])
+            _turn_head(qkv, r, h * dim, dim, q_norm, eps, cos, sin, position)
         for h in range(kv_heads):
-            _turn_head(qkv[r, heads + h], k_norm, eps, c, s, keys[target, h])
-            values[target, h] = qkv[r, heads + kv_heads + h]
+            _turn_head(qkv, r, (heads + h) * dim, dim, k_norm, eps, cos, sin, position)
+            start, after = (heads + h) * dim, (heads + kv_heads + h) * dim
+            for i in range(dim):
+                keys[target, h, i] = qkv[r, start + i]
+                values[target, h, i] = qkv[r, after + i]

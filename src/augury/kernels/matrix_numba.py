@@ -1,7 +1,7 @@
 """Matrix products of a few rows on a CPU, at the speed at which the weights can be read.
 
-Weights are read once for all rows, four lines at a time, float32 or bf16 (as 16-bit integers); sums are float32. A row's
-sums are taken in one fixed order, so its result is the same among any other rows, which holds for neither MKL nor oneDNN.
+Weights are read once for all rows, four lines at a time, float32 or bf16 (as 16-bit integers); sums are float32. A
+row's sums are taken in one fixed order, so its result is the same among any other rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,20 @@ PANEL = 16  # rows of x worked on at a time, so that they stay in the first-leve
 
 
 @njit(**OPTIONS)
+def tile_rows(x, first, last, weights, line, width, out, column, columns):
+    """Rows first .. last-1 times four lines of weights, of which the first begins at `line`; all arrays flat."""
+    r = first
+    while r + 4 <= last:
+        tile4(x, r * width, weights, line, width, out, r * columns + column, columns)
+        r += 4
+    if r + 2 <= last:
+        tile2(x, r * width, weights, line, width, out, r * columns + column, columns)
+        r += 2
+    if r < last:
+        tile1(x, r * width, weights, line, width, out, r * columns + column, columns)
+
+
+@njit(**OPTIONS)
 def _columns(x, weight, first, last, out):
     """Output columns first .. last-1, four at a time; the last four may write again what is there, the same bits."""
     rows, width, columns = x.shape[0], x.shape[1], weight.shape[0]
@@ -23,19 +37,12 @@ def _columns(x, weight, first, last, out):
         end = min(rows, panel + PANEL)
         for begin in range(first, last, 4):
             column = min(begin, columns - 4)
-            line, r = column * width, panel
-            while r + 4 <= end:
-                tile4(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
-                r += 4
-            if r + 2 <= end:
-                tile2(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
-                r += 2
-            if r < end:
-                tile1(flat_x, r * width, flat_weight, line, width, flat_out, r * columns + column, columns)
+            tile_rows(flat_x, panel, end, flat_weight, column * width, width, flat_out, column, columns)
 
 
 @njit(**OPTIONS)
-def _add_bias(out, bias):
+def add_bias(out, bias):
+    """Add a bias to every row, if it has any elements."""
     if bias.size > 0:
         for r in range(out.shape[0]):
             for column in range(out.shape[1]):
@@ -46,7 +53,7 @@ def _add_bias(out, bias):
 def linear_serial(x, weight, bias, out):
     """out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
     _columns(x, weight, 0, weight.shape[0], out)
-    _add_bias(out, bias)
+    add_bias(out, bias)
 
 
 @njit(parallel=True, **OPTIONS)
@@ -56,4 +63,4 @@ def linear_parallel(x, weight, bias, out, threads):
     share = -(-columns // (4 * threads)) * 4
     for thread in prange(threads):
         _columns(x, weight, thread * share, min(columns, (thread + 1) * share), out)
-    _add_bias(out, bias)
+    add_bias(out, bias)

@@ -13,17 +13,19 @@ from augury.kernels import fused, threads
 
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
-from augury.kernels import attention_numba, fused_numba, matrix_numba  # noqa: E402
+from augury.kernels import attention_numba, fused_numba, matrix_numba, packed_numba  # noqa: E402
 from augury.kernels.simd import LANES  # noqa: E402
 
 if TYPE_CHECKING:
+    from augury.model.packed import Packed
     from augury.model.target import Rows
 
 Array = np.ndarray[Any, Any]
 
 EXACT_ROWS = 64  # up to here a matrix product is row-invariant; past it MKL and AMX are faster and prompts run there
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
-PARALLEL_SIGHT = 1 << 20  # multiply-adds of an attention below which it does
+PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which it does
+ALIGNED_ROWS = 4
 
 _NOTHING = np.empty(0, np.float32)
 
@@ -56,46 +58,55 @@ class NumbaOps:
         rows, width = x.shape
         if rows > EXACT_ROWS or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
-        out = torch.empty(rows, len(weight))
-        arrays = _array(x), _lasting(weight), _optional(bias), out.numpy()
+        out, array = _fresh(rows, len(weight))
         if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
-            matrix_numba.linear_parallel(*arrays, self._threads)
+            matrix_numba.linear_parallel(_array(x), _lasting(weight), _optional(bias), array, self._threads)
         else:
-            matrix_numba.linear_serial(*arrays)
+            matrix_numba.linear_serial(_array(x), _lasting(weight), _optional(bias), array)
+        return out
+
+    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+        """Few rows read the codes themselves; many rows pay for unpacking once and run on the vendor's product."""
+        codes, scales = _lasting(weight.codes), _lasting(weight.scales)
+        if len(x) > EXACT_ROWS:
+            whole = torch.empty(len(weight), weight.width)
+            packed_numba.unpack_all(codes, scales, whole.numpy(), self._threads)
+            return fused.linear(x, whole, bias)
+        out, array = _fresh(len(x), len(weight))
+        packed_numba.linear_packed(_array(x), codes, scales, _optional(bias), array, self._threads)
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """One pass over each row."""
-        out = torch.empty_like(x)
-        fused_numba.rms_norm(_array(x), _lasting(weight), np.float32(eps), out.numpy())
+        out, array = _fresh(*x.shape)
+        fused_numba.rms_norm(_array(x), _lasting(weight), eps, array)
         return out
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """One pass over each row; x becomes the new residual."""
-        out = torch.empty_like(x)
-        fused_numba.add_rms_norm(_array(x), _array(residual), _lasting(weight), np.float32(eps), out.numpy())
+        out, array = _fresh(*x.shape)
+        fused_numba.add_rms_norm(_array(x), _array(residual), _lasting(weight), eps, array)
         return out, x
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """One pass over each row."""
-        out = torch.empty(len(gate_up), gate_up.shape[1] // 2)
-        fused_numba.silu_mul(_array(gate_up), out.numpy())
+        rows, width = gate_up.shape
+        out, array = _fresh(rows, width // 2)
+        fused_numba.silu_mul(_array(gate_up), array)
         return out
 
     def rotate_and_store(
         self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
         q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
     ) -> Tensor:  # fmt: skip
-        """One pass over queries, keys and values; qkv is used up."""
+        """One pass over queries, keys and values; the queries stay where they are, so the result is a part of qkv."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
-        q = torch.empty(len(qkv), heads, dim)
         fused_numba.rotate_and_store(
-            _array(qkv).reshape(len(qkv), heads + 2 * kv_heads, dim), view.positions, view.write,
-            _lasting(rotary[0]), _lasting(rotary[1]), _lasting(keys), _lasting(values),
-            _optional(q_norm), _optional(k_norm), np.float32(eps), q.numpy(),
+            _array(qkv), heads, view.positions, view.write, _lasting(rotary[0]), _lasting(rotary[1]),
+            _lasting(keys), _lasting(values), _optional(q_norm), _optional(k_norm), eps,
         )  # fmt: skip
-        return q
+        return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
     def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
         """A plain copy."""
@@ -107,23 +118,63 @@ class NumbaOps:
         window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Rows and kv heads one by one, over threads where that pays."""
-        rows, heads, key_dim = q.shape
-        kv_heads, value_dim = values.shape[1:]
-        out = torch.empty(rows, heads, value_dim)
-        arguments = (
-            _array(q).reshape(rows, -1), _lasting(keys).reshape(-1), _lasting(values).reshape(-1),
-            (kv_heads, heads // kv_heads, key_dim, value_dim), view.rows, view.block_size,
-            np.float32(scale), window, np.float32(softcap), _optional(sinks), out.numpy().reshape(rows, -1),
+        rows, heads, _ = q.shape
+        out = self._attend(_array(q).reshape(rows, -1), heads, keys, values, view, scale, window, softcap, sinks)
+        return out.view(rows, heads, values.shape[2])
+
+    def rotate_store_attend(
+        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, scale: float,
+        window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Both on the same array: queries are turned in their place and read from there."""
+        _, kv_heads, dim = keys.shape
+        heads = qkv.shape[1] // dim - 2 * kv_heads
+        array = _array(qkv)
+        fused_numba.rotate_and_store(
+            array, heads, view.positions, view.write, _lasting(rotary[0]), _lasting(rotary[1]),
+            _lasting(keys), _lasting(values), _optional(q_norm), _optional(k_norm), eps,
         )  # fmt: skip
-        if self._threads > 1 and view.keys * heads * (key_dim + value_dim) > PARALLEL_SIGHT:
-            attention_numba.attend_parallel(*arguments, self._threads)
+        return self._attend(array, heads, keys, values, view, scale, window, 0.0, None)
+
+    def _attend(
+        self, q: Array, heads: int, keys: Tensor, values: Tensor, view: View, scale: float,
+        window: int, softcap: float, sinks: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        _, _, value_dim = values.shape
+        out = torch.empty(len(q), heads * value_dim)  # aligned: it is added to again and again
+        array = out.numpy()
+        out._augury_view = array  # type: ignore[attr-defined]
+        caches = _lasting(keys), _lasting(values)
+        if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
+            attention_numba.attend_parallel(
+                q, *caches, view.rows, view.block_size, scale, window, softcap, _optional(sinks), array, self._threads
+            )
         else:
-            attention_numba.attend_serial(*arguments)
+            attention_numba.attend_serial(
+                q, *caches, view.rows, view.block_size, scale, window, softcap, _optional(sinks), array
+            )
         return out
 
 
+def _fresh(rows: int, width: int) -> tuple[Tensor, Array]:
+    """A new float32 tensor and its array, which it keeps.
+
+    numpy allocates in a third of torch's time, torch on whole cache lines, which only matters where rows are reused.
+    """
+    if rows >= ALIGNED_ROWS:
+        tensor = torch.empty(rows, width)
+        array = tensor.numpy()
+    else:
+        array = np.empty((rows, width), np.float32)
+        tensor = torch.from_numpy(array)
+    tensor._augury_view = array  # type: ignore[attr-defined]
+    return tensor, array
+
+
 def _array(tensor: Tensor) -> Array:
-    return tensor.contiguous().numpy()
+    """The numpy view of an activation; those made here bring it along."""
+    view: Array | None = getattr(tensor, "_augury_view", None)
+    return tensor.contiguous().numpy() if view is None else view
 
 
 def _optional(tensor: Tensor | None) -> Array:

@@ -16,8 +16,8 @@ from pathlib import Path
 def wait_quietly() -> None:
     """Let idle OpenMP threads sleep instead of spin; works only before torch is first imported.
 
-    Spinning saves some ten microseconds a parallel region on an idle machine, but beside one busy process it makes every
-    region wait for the scheduler: 8 ms instead of 8 us.
+    Spinning saves some ten microseconds a parallel region on an idle machine, but beside one busy process it makes
+    every region wait for the scheduler: 8 ms instead of 8 us.
     """
     if "GOMP_SPINCOUNT" not in os.environ:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -40,7 +40,7 @@ def cache_directory() -> Path:
 
 
 def keep_compiled_code() -> None:
-    """Point numba's disk cache elsewhere when the package directory cannot be written; before any kernel is imported."""
+    """Point numba's disk cache elsewhere if the package directory is read-only; before any kernel is imported."""
     package = Path(__file__).resolve().parents[1]
     if "NUMBA_CACHE_DIR" in os.environ or os.access(package, os.W_OK):
         return

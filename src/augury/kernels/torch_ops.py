@@ -9,6 +9,7 @@ from torch import Tensor
 from augury.kernels import attention, fused
 
 if TYPE_CHECKING:
+    from augury.model.packed import Packed
     from augury.model.target import Rows
 
 
@@ -23,6 +24,10 @@ class TorchOps:
     rms_norm = staticmethod(fused.rms_norm)
     silu_mul = staticmethod(fused.silu_mul)
     attend = staticmethod(attention.attend)
+
+    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+        """Unpack, then multiply."""
+        return fused.linear(x, weight.unpacked(), bias)
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """Add, then norm."""
@@ -44,6 +49,14 @@ class TorchOps:
         cos, sin = (table[view.rows.positions] for table in rotary)
         self.store(fused.rotate(k, cos, sin), v, view, keys, values)
         return fused.rotate(q, cos, sin)
+
+    def rotate_store_attend(
+        self, qkv: Tensor, view: attention.Sight, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
+        scale: float, window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """One after the other."""
+        q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
+        return attention.attend(q, keys, values, view, scale, window).flatten(1)
 
     def store(
         self, keys: Tensor, values: Tensor, view: attention.Sight, key_cache: Tensor, value_cache: Tensor

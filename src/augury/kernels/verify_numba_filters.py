@@ -176,7 +176,7 @@ def top_p_floor(row: np.ndarray, peaks: np.ndarray, top: float, temperature: flo
     for i in range(len(near)):
         mantissa, halvings = power(z_of(near[i]))
         weight[i] = mass(mantissa, halvings)
-    return max(floor, reach(near, weight, need))
+    return reach(near, weight, need)
 
 
 @njit(nogil=True)

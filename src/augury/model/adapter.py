@@ -105,7 +105,7 @@ class Adapter:
         return probe.shapes, logits.shape[-1]
 
     def _prove(self) -> None:
-        """Refuse a model that scores a sequence otherwise when it comes token by token: it keeps a state we do not carry."""
+        """Refuse a model that scores a sequence otherwise when it comes token by token: it keeps a state of its own."""
         size, device = len(PROBE), self.device
         self.cache = KVCache.allocate(self.layer_shapes, 3 * size, self.cache_dtype, device)
 

@@ -1,4 +1,4 @@
-"""A model directory: its configuration, and its weights in safetensors, one file or shards, read by name when asked for."""
+"""A model directory: its configuration, and its safetensors, one file or shards, read by name when asked for."""
 
 from __future__ import annotations
 

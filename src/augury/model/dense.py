@@ -11,7 +11,8 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import Checkpoint, read_config
-from augury.model.layers import Attention, GatedMLP, Layer, Linear
+from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
+from augury.model.packed import PackedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
@@ -23,7 +24,7 @@ class Dense:
     """A Target."""
 
     def __init__(
-        self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: Linear
+        self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: AnyLinear
     ) -> None:
         self.vocab_size: int = config.vocab_size
         self.hidden_size: int = config.hidden_size
@@ -59,25 +60,32 @@ class Dense:
         return Scores(logits, tuple(streams[i] for i in features))
 
     @classmethod
-    def load(cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None) -> Dense:
-        """Read a checkpoint directory."""
+    def load(
+        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None,
+        packed: bool = False,
+    ) -> Dense:  # fmt: skip
+        """Read a checkpoint directory; `packed` takes matrices in the precision of the file they came from."""
         config, ops = read_config(directory), choose(device)
         plan, length = _Plan(config), max_model_len or context_length(config)
         with Checkpoint(directory) as checkpoint:
             checkpoint.require(plan.shapes(), plan.spare())
-            read = _Reader(checkpoint, ops, dtype, device)
+            read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length + TABLE_SLACK))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
             embedding = read.matrix("model.embed_tokens.weight")
-            head = embedding if config.tie_word_embeddings else read.matrix("lm_head.weight")
-            return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), Linear(ops, head))
+            head = read.linear(["model.embed_tokens" if config.tie_word_embeddings else "lm_head"], bias=False)
+            if config.tie_word_embeddings and isinstance(head, Linear):
+                head.weight = embedding  # one matrix, not two copies
+            return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), head)
 
 
 class _Reader:
     """Tensors of a checkpoint, in the types the kernels want."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: Ops, dtype: torch.dtype, device: torch.device) -> None:
-        self._checkpoint, self._ops, self._dtype, self._device = checkpoint, ops, dtype, device
+    def __init__(
+        self, checkpoint: Checkpoint, packed: PackedFile | None, ops: Ops, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
         self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
 
     def matrix(self, *names: str) -> Tensor:
@@ -88,10 +96,14 @@ class _Reader:
         """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
         return self._stack(names, self._vector_dtype)
 
-    def linear(self, names: list[str], bias: bool) -> Linear:
-        """One projection, or several fused."""
-        weight = self.matrix(*(f"{name}.weight" for name in names))
-        return Linear(self._ops, weight, self.vector(*(f"{name}.bias" for name in names)) if bias else None)
+    def linear(self, names: list[str], bias: bool) -> AnyLinear:
+        """One projection, or several fused; packed if all of them are."""
+        added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
+        weights = tuple(f"{name}.weight" for name in names)
+        packed = self._packed.matrix(weights) if self._packed else None
+        if packed is not None:
+            return PackedLinear(self._ops, packed, added)
+        return Linear(self._ops, self.matrix(*weights), added)
 
     @property
     def ops(self) -> Ops:

@@ -1,7 +1,8 @@
 """A GGUF file turned, once, into a directory that transformers loads as it is.
 
 Everything comes from the file itself: config.json and generation_config.json from its metadata, the tokenizer from its
-vocabulary, and model.safetensors in float32 from its tensors, dequantised a few rows at a time.
+vocabulary, and model.safetensors in float32 from its tensors, dequantised a few rows at a time. Matrices whose codes
+our kernels can read are kept as they are too, in packed.safetensors.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
     from augury.model.gguf_file import GGUFFile, Tensor
 
-CONVERTER_VERSION = 1  # raise it when the output changes: what is in the cache is then converted again
-FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+CONVERTER_VERSION = 2  # raise it when the output changes: what is in the cache is then converted again
+FILES = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors",
+    "packed.safetensors",
+)  # fmt: skip
+PACKED_KINDS = ("Q4_0", "Q4_1", "Q8_0")  # what packed.py reads
 CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the processor's cache: 16 MB takes 1.7 times as long
 
 
@@ -87,9 +92,14 @@ def convert(source: Path, target: Path, quiet: bool = False) -> str:
     _write_json(target / "generation_config.json", build_generation_config(file))
     write_tokenizer(file, target, config["max_position_embeddings"])
     plan = plan_weights(file, family, config)
-    total = sum(4 * _elements(weight.tensor.shape) for weight in plan)
+    packed = [w for w in plan if len(w.tensor.shape) == 2 and w.tensor.kind.name in PACKED_KINDS]
+    kinds = {w.name: w.tensor.kind.name for w in packed}
+    total = sum(4 * _elements(w.tensor.shape) for w in plan) + sum(w.tensor.raw.nbytes for w in packed)
     with progress(f"Converting {source.name}", total, quiet) as advance:
-        return write_weights(target / "model.safetensors", plan, file, advance)
+        stored = [Stored(w.name, "U8", w.tensor.raw.shape, _stored_rows(w)) for w in packed]
+        write_tensors(target / "packed.safetensors", stored, {"kinds": json.dumps(kinds)}, advance)
+        floats = [Stored(w.name, "F32", w.tensor.shape, dequantised(w, file)) for w in plan]
+        return write_tensors(target / "model.safetensors", floats, {"format": "pt"}, advance)
 
 
 def family_of(file: GGUFFile) -> Family:
@@ -154,16 +164,28 @@ def _new_name(file: GGUFFile, family: Family, name: str) -> str:
     raise ModelError(f"{file.path}: no place is known for tensor {name!r} in {family.class_name}.")
 
 
-def write_weights(path: Path, plan: list[Weight], file: GGUFFile, advance: Callable[[int], None]) -> str:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of a safetensors file: name, type, shape, and its data piece by piece."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: Iterator[np.ndarray]
+
+
+def write_tensors(
+    path: Path, tensors: list[Stored], metadata: dict[str, str], advance: Callable[[int], None]
+) -> str:
     """Write a safetensors file chunk by chunk and give its sha256.
 
     `safetensors.numpy.save_file` wants every tensor in memory at once; the format is a JSON header and the bare data.
     """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
-    for weight in plan:
-        start, end = end, end + 4 * _elements(weight.tensor.shape)
-        header[weight.name] = {"dtype": "F32", "shape": list(weight.tensor.shape), "data_offsets": [start, end]}
+    for tensor in tensors:
+        start, end = end, end + _elements(tensor.shape) * {"F32": 4, "U8": 1}[tensor.dtype]
+        header[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
@@ -174,11 +196,19 @@ def write_weights(path: Path, plan: list[Weight], file: GGUFFile, advance: Calla
             digest.update(data)
 
         put(struct.pack("<Q", len(text)) + text)
-        for weight in plan:
-            for chunk in dequantised(weight, file):
+        for tensor in tensors:
+            for chunk in tensor.chunks:
                 put(chunk.data)
                 advance(chunk.nbytes)
     return digest.hexdigest()
+
+
+def _stored_rows(weight: Weight) -> Iterator[np.ndarray]:
+    """The packed rows of one matrix, in the order transformers wants them."""
+    import numpy as np
+
+    rows = weight.tensor.raw
+    yield np.ascontiguousarray(rows[row_order(len(rows), weight.heads)] if weight.heads else rows)
 
 
 def dequantised(weight: Weight, file: GGUFFile) -> Iterator[np.ndarray]:

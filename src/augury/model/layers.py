@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.model.packed import Packed
 
 
 @dataclass(slots=True)
 class Linear:
-    """A matrix [out, in] and perhaps a bias; packed weights would be another class with the same call."""
+    """A matrix [out, in] and perhaps a bias."""
 
     ops: Ops
     weight: Tensor
@@ -24,12 +25,28 @@ class Linear:
 
 
 @dataclass(slots=True)
+class PackedLinear:
+    """The same, with the matrix as its file has it."""
+
+    ops: Ops
+    weight: Packed
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to rows [R, in]."""
+        return self.ops.packed_linear(x, self.weight, self.bias)
+
+
+AnyLinear = Linear | PackedLinear
+
+
+@dataclass(slots=True)
 class Attention:
     """Fused projections, rotary embedding, paged attention."""
 
     ops: Ops
-    qkv: Linear
-    out: Linear
+    qkv: AnyLinear
+    out: AnyLinear
     q_norm: Tensor | None
     k_norm: Tensor | None
     rotary: tuple[Tensor, Tensor]
@@ -39,8 +56,10 @@ class Attention:
 
     def __call__(self, x: Tensor, view: Any, keys: Tensor, values: Tensor) -> Tensor:
         """Run the rows; their keys and values enter the cache before any row looks at it."""
-        q = self.ops.rotate_and_store(self.qkv(x), view, self.rotary, keys, values, self.q_norm, self.k_norm, self.eps)
-        return self.out(self.ops.attend(q, keys, values, view, self.scale, self.window).flatten(1))
+        seen = self.ops.rotate_store_attend(
+            self.qkv(x), view, self.rotary, keys, values, self.scale, self.window, self.q_norm, self.k_norm, self.eps
+        )
+        return self.out(seen)
 
 
 @dataclass(slots=True)
@@ -48,8 +67,8 @@ class GatedMLP:
     """silu(gate) * up, then down."""
 
     ops: Ops
-    gate_up: Linear
-    down: Linear
+    gate_up: AnyLinear
+    down: AnyLinear
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run the rows."""
