@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# errors only: a site with several package indexes gets a page of warnings otherwise
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 # The stamp carries a checksum of what was installed from, so that a changed pin installs again and nothing else does.
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
@@ -20,11 +21,12 @@ setup: $(STAMP)  ## make .venv, install with constraints.txt, fetch the embedded
 	@$(BIN)/augury models pull default
 
 $(STAMP):
-	@echo "setting up .venv (first time: two or three minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# torch first and by itself, so that the CPU build is taken where the site provides it
-	$(PIP) -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(PIP) -c constraints.txt -e '.[dev]'
+	@echo "installing torch into .venv (the first time takes two or three minutes in all)"
+	@$(PIP) -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	@echo "installing augury and everything it is tested with"
+	@$(PIP) -c constraints.txt -e '.[dev]'
 	@rm -f .venv/.installed-*
 	@touch $@
 

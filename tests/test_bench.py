@@ -14,7 +14,7 @@ import pytest
 from augury.bench import command
 from augury.bench.clock import CORE, PARTS, Clock, Steps, watched
 from augury.bench.contenders import all_contenders, choose
-from augury.bench.figures import Spread, agreement, agreements_of, lines_of, parting, ratio
+from augury.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
 from augury.bench.peers import Ran
 from augury.bench.profile import profile_of
 from augury.bench.prompts import SETS, load_prompts
@@ -91,6 +91,12 @@ def test_report_is_json_with_every_round(record: Record) -> None:
     assert ours["speed"] == {"median": 3.0, "low": 2.0, "high": 4.0}
     assert "2 threads" in conditions_line(conditions) and "K=4" in conditions_line(conditions)
     assert table_of(lines).row_count == 3
+
+
+def test_disturbance_is_the_share_others_took(record: Record) -> None:
+    assert disturbance(record, 2) == 0.0 == disturbance(Record(), 2)
+    record.add(Key("chat", 1, "augury"), 1, [0], Ran(0.0, [[]], foreign=4.2))
+    assert disturbance(record, 2) == pytest.approx(0.1)  # of 21 seconds on two processors
 
 
 def test_a_broken_contender_leaves_the_table_but_not_the_report(record: Record) -> None:
@@ -220,7 +226,7 @@ def test_bench_of_a_toy(toy_model: Path, questions: Path, tmp_path: Path, capsys
     }
     assert all(len(r["rounds"]) == 2 and r["speed"]["median"] > 0 for r in report["results"])
     assert all(a["equal"] == a["total"] for a in report["agreement"]) and len(report["agreement"]) == 2
-    assert not report["broken"]
+    assert not report["broken"] and report["conditions"]["disturbance"] >= 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import reference
 import torch
-from augury.propose.base import Needs
 from torch import Tensor
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
+from augury.propose.base import Needs
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
@@ -134,7 +134,8 @@ def test_random_trees_change_nothing_but_the_number_of_passes(
 ) -> None:
     params = [SamplingParams(temperature=temperature, seed=i, max_tokens=60, ignore_eos=True) for i in range(8)]
     want = ids(plain, PROMPTS, params)
-    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config={**NGRAM, "num_speculative_tokens": 12})
+    wide = {**NGRAM, "num_speculative_tokens": 12}
+    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=wide)
     truth = {i: [*plain.tokenizer.encode(p), *w] for i, (p, w) in enumerate(zip(PROMPTS, want, strict=True))}
     llm.engine.drafter = RandomTrees(12, truth)
     assert ids(llm, PROMPTS, params) == want

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -224,11 +226,35 @@ def test_rotation_and_store(rows: Rows, dims: tuple[int, int], normed: bool) -> 
 
 def test_torch_keeps_its_number_of_threads() -> None:
     """numba's OpenMP layer resets the pool that it shares with torch."""
-    script = (
-        "import torch; from augury.kernels import choose; ops = choose(torch.device('cpu'));"
-        "w = torch.randn(512, 512); ops.linear(torch.randn(2, 512), w); print(torch.get_num_threads(), ops._threads)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True
-    )
+    script = """
+import torch
+from augury.kernels import choose
+ops = choose(torch.device("cpu"))
+ops.linear(torch.randn(2, 512), torch.randn(512, 512))
+print(torch.get_num_threads(), ops._threads)
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
     assert done.stdout.split() == [b"1", b"1"], done.stderr
+
+
+def test_activations_and_caches_are_freed() -> None:
+    """numpy arrays take no part in cycle collection, so a tensor and its array must not hold each other."""
+    x = torch.randn(8, 64)
+    for rows in (1, 8):
+        results = [NUMBA.linear(x[:rows], torch.randn(64, 64)), NUMBA.rms_norm(x[:rows], torch.randn(64), 1e-5)]
+        watch = [weakref.ref(tensor) for tensor in results]
+        del results
+        gc.collect()
+        assert [ref() for ref in watch] == [None, None]
+    cache = torch.zeros(16, 2, 16)
+    NUMBA.store(
+        torch.ones(1, 2, 16),
+        torch.ones(1, 2, 16),
+        NUMBA.view(make_rows([Segment(0, 0, [1])], torch.tensor([[1]]))),
+        cache,
+        cache,
+    )
+    watch = [weakref.ref(cache)]
+    del cache
+    assert watch[0]() is None

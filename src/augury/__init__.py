@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from augury.kernels.threads import wait_quietly
+
 if TYPE_CHECKING:
     from augury.config.sampling import SamplingParams
     from augury.engine.llm import LLM
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+
+wait_quietly()  # before anything imports torch, which reads this once
 
 _HOMES = {
     "LLM": "augury.engine.llm",

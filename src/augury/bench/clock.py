@@ -111,8 +111,10 @@ def watched(engine: Engine) -> Iterator[Steps]:
 
     scheduler, target, ops = engine.scheduler, engine.target, choose(engine.target.device)
     kernels: dict[str, Any] = {
-        "linear": matrix, "attend": ATTENTION, "rms_norm": "norms", "add_rms_norm": "norms", "silu_mul": "activation",
-        "rotate_and_store": "rotary and cache write", "store": "rotary and cache write",
+        "linear": matrix, "packed_linear": matrix, "rms_norm": "norms", "add_rms_norm": "norms",
+        "silu_mul": "activation", "rotate_and_store": "rotary and cache write", "store": "rotary and cache write",
+        # What is left of the fused operation once its attention is booked by itself.
+        "rotate_store_attend": "rotary and cache write", "attend": ATTENTION, "_attend": ATTENTION,
     }  # fmt: skip
     changes: list[tuple[Any, str, Any]] = [
         (engine, "step", steps.step(timed(OTHER, engine.step))),
@@ -125,7 +127,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (engine, "propose", timed("propose", engine.propose)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
-        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),
+        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),
     ]
     with ExitStack() as undo:
         for owner, name, changed in changes:

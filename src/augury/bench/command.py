@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,18 +75,21 @@ def bench(
 
 def run_bench(plan: Plan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
     """Run the plan, print table or JSON, draw the plot, and give the report back."""
-    from augury.bench.figures import agreements_of, lines_of
+    from augury.bench.figures import agreements_of, disturbance, lines_of
     from augury.bench.plot import plot as draw
     from augury.bench.report import as_report, conditions_line, show
     from augury.commands.terminal import output_console, print_json
+    from augury.model.packed import PACKED_FILE
 
     directory, gguf = find_weights(plan.model, as_json)
-    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf)
+    packed = plan.dtype == "float32" and (Path(directory) / PACKED_FILE).is_file()
+    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf, packed)
     if max(plan.batches) == 1:
         contenders = [c for c in contenders if c.name != "transformers-batch"]
     record, counts = measure(plan, contenders, directory, gguf)
     lines, agreements = lines_of(record, contenders), agreements_of(record, contenders)
     conditions = conditions_of(plan, counts, gguf)
+    conditions["disturbance"] = disturbance(record, os.cpu_count() or 1)
     report = as_report(conditions, lines, agreements, left_out, record.broken)
     if as_json:
         print_json(report)

@@ -21,6 +21,7 @@ class Contender:
     plain: str  # the contender of the same library without speculation, which may be itself
     batching: str = IN_TURN  # what it does with several prompts
     speculates: bool = False
+    load_format: str = "auto"  # Augury's
 
     @property
     def in_turn(self) -> bool:
@@ -56,6 +57,8 @@ FIXED = (
     LLAMACPP,
     replace(LLAMACPP, name="llamacpp-lookup", speculates=True),
     AUGURY,
+    # The same weights as float32 matrices, as transformers has them, where a quantised file could be run as it is.
+    replace(AUGURY, name="augury-unpacked", load_format="safetensors"),
 )
 
 
@@ -65,7 +68,9 @@ def all_contenders(method: str) -> dict[str, Contender]:
     return {contender.name: contender for contender in (*FIXED, ours)}
 
 
-def choose(peers: list[str], method: str, gguf: str | None) -> tuple[list[Contender], dict[str, str]]:
+def choose(
+    peers: list[str], method: str, gguf: str | None, packed: bool = True
+) -> tuple[list[Contender], dict[str, str]]:
     """The contenders asked for (none named: all that can run), and why each of the others was left out."""
     known = all_contenders(method)
     for name in peers:
@@ -75,7 +80,7 @@ def choose(peers: list[str], method: str, gguf: str | None) -> tuple[list[Conten
     for contender in known.values():
         if peers and contender.name not in peers:
             continue
-        reason = _missing(contender, gguf)
+        reason = _missing(contender, gguf, packed)
         if reason and peers:
             raise ConfigError(f"--peers {contender.name}: {reason}.")
         if reason:
@@ -85,10 +90,12 @@ def choose(peers: list[str], method: str, gguf: str | None) -> tuple[list[Conten
     return chosen, left_out
 
 
-def _missing(contender: Contender, gguf: str | None) -> str | None:
+def _missing(contender: Contender, gguf: str | None, packed: bool) -> str | None:
     if find_spec(contender.library) is None:
         extra = "llamacpp" if contender.library == "llama_cpp" else "engine"
         return f"{contender.library} is not installed; `pip install 'augury[{extra}]'`"
     if contender.library == "llama_cpp" and gguf is None:
         return "llama.cpp reads GGUF files only; use --model default or a .gguf file"
+    if contender.load_format != "auto" and not packed:
+        return "the same as augury: these weights have no packed form in this dtype"
     return None

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from augury.bench.contenders import Contender
+from augury.bench.contenders import PADDED, Contender
 from augury.bench.peers import Tokens
 from augury.bench.rounds import Key, Record, Total
 
@@ -92,12 +92,19 @@ def _line(record: Record, contender: Contender, prompts: str, batch: int, totals
     )  # fmt: skip
 
 
+def disturbance(record: Record, processors: int) -> float:
+    """The share of the machine that processes outside the bench took while it measured."""
+    totals = [total for every in record.totals.values() for total in every]
+    seconds = sum(total.seconds for total in totals)
+    return sum(total.foreign for total in totals) / (seconds * processors) if seconds else 0.0
+
+
 def agreements_of(record: Record, contenders: list[Contender]) -> list[Agreement]:
-    """Ours against transformers, and every speculating contender against its own plain one."""
+    """Ours against transformers, and every contender against its library's plain one."""
     found = []
     for key, answers in record.answers.items():
         contender = next(c for c in contenders if c.name == key.contender)
-        others = {contender.plain} if contender.speculates else set()
+        others = {contender.plain} if contender.batching != PADDED else set()  # padding changes the arithmetic
         if contender.make == "AuguryPeer":
             others.add(BASELINE)
         for other in sorted(others - {key.contender}):

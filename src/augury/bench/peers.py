@@ -24,6 +24,7 @@ class Ran:
     drafts: int = 0  # passes that had a draft
     drafted: int = 0  # tokens in those drafts
     accepted: int = 0  # drafted tokens that stayed
+    foreign: float = 0.0  # processor seconds that other processes took meanwhile
 
     @property
     def tokens(self) -> int:
@@ -138,7 +139,10 @@ class AuguryPeer:
         from augury.engine.llm import LLM
 
         spec = setup.speculative if setup.contender.speculates else None
-        self._llm = LLM(setup.directory, dtype=setup.dtype, device="cpu", speculative_config=spec)
+        self._llm = LLM(
+            setup.directory, dtype=setup.dtype, device="cpu", load_format=setup.contender.load_format,
+            speculative_config=spec,
+        )  # fmt: skip
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
         """Answer the prompts at once."""

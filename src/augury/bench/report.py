@@ -16,6 +16,8 @@ from augury.bench.figures import Agreement, Line, Spread
 
 PACKAGES = {"torch": "torch", "transformers": "transformers", "llama.cpp": "llama-cpp-python", "numba": "numba"}
 
+QUIET = 0.03  # share of the machine that others may take before the report says so
+
 
 def cpu_name() -> str:
     """The processor as the system names it."""
@@ -99,6 +101,9 @@ def show(console: Console, report: dict[str, Any], lines: list[Line], agreements
         console.print(agreement_line(found), style="" if found.whole else "yellow", soft_wrap=True)
     for name, reason in {**report["left_out"], **report["broken"]}.items():
         console.print(f"left out: {name}: {reason}", style="yellow", soft_wrap=True)
+    disturbed = report["conditions"]["disturbance"]
+    if disturbed > QUIET:
+        console.print(f"not a quiet machine: other processes took {disturbed:.0%} of it meanwhile", style="yellow")
     console.print(
         "tok/s: new tokens over the whole time, reading the prompts included; median of the rounds. Ratios are medians "
         "of the ratio in each round. Acceptance: accepted of drafted tokens; length: tokens from a drafted pass.",

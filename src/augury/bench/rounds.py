@@ -30,6 +30,7 @@ class Total:
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
+    foreign: float = 0.0
 
     def add(self, ran: Ran) -> None:
         """Count one more run."""
@@ -38,6 +39,7 @@ class Total:
         self.drafts += ran.drafts
         self.drafted += ran.drafted
         self.accepted += ran.accepted
+        self.foreign += ran.foreign
 
     @property
     def speed(self) -> float:

@@ -10,9 +10,11 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from augury.bench import peers
@@ -44,10 +46,11 @@ class Worker:
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
         """Have the prompts answered, timed inside the process."""
+        before = _machine_seconds()
         self._pipe.send((prompts, max_tokens))
-        ran = self._receive()
-        assert isinstance(ran, Ran)
-        return ran
+        ran, own = self._receive()
+        ran.foreign = max(0.0, _machine_seconds() - before - own)
+        return ran  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """End the process: an idle one sees its pipe close and leaves, a busy one is not waited for."""
@@ -77,12 +80,25 @@ def _serve(setup: Setup, pipe: Connection) -> None:
             peer = getattr(peers, setup.contender.make)(setup)
             pipe.send(None)
             while True:
-                pipe.send(peer.run(*pipe.recv()))
+                prompts, max_tokens = pipe.recv()
+                begun = time.process_time()
+                ran = peer.run(prompts, max_tokens)
+                pipe.send((ran, time.process_time() - begun))
         except EOFError:
             return
         except Exception as error:  # whatever a peer raises is one line of the report
             lines = str(error).strip().splitlines()
             pipe.send(f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
+
+
+def _machine_seconds() -> float:
+    """Processor seconds spent by everybody since the machine started; 0 where the system does not say."""
+    try:
+        fields = Path("/proc/stat").read_text().split(maxsplit=9)
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, fields[1:9])
+    return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

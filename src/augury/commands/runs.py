@@ -133,12 +133,10 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
 
     EngineConfig.parse(model=model, **arguments)  # a typing error should not wait for torch
     from augury.commands.terminal import waiting
-    from augury.kernels.threads import wait_quietly
     from augury.model.store import resolve
 
     if missing := next((name for name in ("torch", "transformers") if find_spec(name) is None), None):
         raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
-    wait_quietly()
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):
         from augury.engine.llm import LLM

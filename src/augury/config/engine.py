@@ -49,8 +49,7 @@ class EngineConfig(BaseModel):
             config = cls(**given)
         except ValidationError as error:
             problem = error.errors()[0]
-            name = problem["loc"][0]
-            raise ConfigError(f"{name}={problem['input']!r}: {problem['msg'].lower()}.") from None
+            raise ConfigError(f"{problem['loc'][0]}={problem['input']!r}: {problem['msg'].lower()}.") from None
         return config
 
 

@@ -72,7 +72,8 @@ def _check_method(keys: dict[str, Any]) -> None:
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    problem = error.errors()[0]
+    # A misspelt key shows up twice, as unknown and as missing; the first says more.
+    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         close = get_close_matches(key, list(model.model_fields), n=1, cutoff=0.6)

@@ -46,7 +46,8 @@ class Segments:
     @classmethod
     def pack(cls, table: Tensor) -> Segments:
         """From one int64 [6, G] table, so that the host sends one small tensor a step."""
-        return cls(*table[:5], table[5].bool())
+        slots, start, known, nodes, scored, active = table.unbind(0)
+        return cls(slots, start, known, nodes, scored, active.bool())
 
 
 @dataclass(slots=True)

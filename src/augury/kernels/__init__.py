@@ -50,8 +50,8 @@ class Ops(Protocol):
     ) -> Tensor:  # fmt: skip
         """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
 
-        qkv is [R, (H + 2 * KVH) * D] and is used up; rotary is (cos, sin), each float32 [positions, rotated / 2]; a head dimension
-        past the rotated ones passes through.
+        qkv is [R, (H + 2 * KVH) * D] and is used up; rotary is (cos, sin), each float32 [positions, rotated / 2]; a
+        head dimension past the rotated ones passes through.
         """
         ...
 

@@ -55,8 +55,8 @@ def attend(
         visible = visible & (view.rows.positions[:, None] - view.key_positions < window)
     row_bytes = view.physical.shape[1] * keys[0].numel() * keys.element_size()
     tile = max(1, GATHER_BUDGET // max(1, row_bytes))
-    tiles = zip(*(t.split(tile) for t in (q, view.physical, visible)), strict=True)
-    parts = [_attend_tile(rows, keys, values, *sight, scale, softcap, sinks) for rows, *sight in tiles]
+    tiles = zip(q.split(tile), view.physical.split(tile), visible.split(tile), strict=True)
+    parts = [_attend_tile(rows, keys, values, where, seen, scale, softcap, sinks) for rows, where, seen in tiles]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

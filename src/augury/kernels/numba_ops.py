@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numba import set_num_threads
 from torch import Tensor
 
 from augury.kernels import fused, threads
@@ -25,7 +26,7 @@ Array = np.ndarray[Any, Any]
 EXACT_ROWS = 64  # up to here a matrix product is row-invariant; past it MKL and AMX are faster and prompts run there
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
 PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which it does
-ALIGNED_ROWS = 4
+ALIGNED_ROWS = 4  # rows from which aligned activations are worth their slower allocation
 
 _NOTHING = np.empty(0, np.float32)
 
@@ -49,6 +50,7 @@ class NumbaOps:
 
     def view(self, rows: Rows) -> View:
         """Take the arrays out of their tensors."""
+        set_num_threads(self._threads)  # the limit holds in one thread alone, and a server steps in another
         fields = (rows.positions, rows.slots, rows.context, rows.base, rows.ancestors, rows.block_tables)
         arrays = tuple(np.ascontiguousarray(field.numpy()) for field in fields)
         return View(arrays[0], rows.write.numpy(), arrays, rows.block_size, int(arrays[2].sum()))
@@ -142,31 +144,30 @@ class NumbaOps:
     ) -> Tensor:  # fmt: skip
         _, _, value_dim = values.shape
         out = torch.empty(len(q), heads * value_dim)  # aligned: it is added to again and again
-        array = out.numpy()
-        out._augury_view = array  # type: ignore[attr-defined]
+        array, sinks_array = out.numpy(), _optional(sinks)
         caches = _lasting(keys), _lasting(values)
         if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
             attention_numba.attend_parallel(
-                q, *caches, view.rows, view.block_size, scale, window, softcap, _optional(sinks), array, self._threads
+                q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array, self._threads
             )
         else:
             attention_numba.attend_serial(
-                q, *caches, view.rows, view.block_size, scale, window, softcap, _optional(sinks), array
+                q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
             )
         return out
 
 
 def _fresh(rows: int, width: int) -> tuple[Tensor, Array]:
-    """A new float32 tensor and its array, which it keeps.
+    """A new float32 tensor and its array.
 
-    numpy allocates in a third of torch's time, torch on whole cache lines, which only matters where rows are reused.
+    numpy allocates in a third of torch's time, torch on whole cache lines, which pays where many rows are read again.
+    Only an array that does not hold the tensor may be kept on it: see _lasting.
     """
     if rows >= ALIGNED_ROWS:
         tensor = torch.empty(rows, width)
-        array = tensor.numpy()
-    else:
-        array = np.empty((rows, width), np.float32)
-        tensor = torch.from_numpy(array)
+        return tensor, tensor.numpy()
+    array = np.empty((rows, width), np.float32)
+    tensor = torch.from_numpy(array)
     tensor._augury_view = array  # type: ignore[attr-defined]
     return tensor, array
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 def wait_quietly() -> None:
@@ -25,16 +26,13 @@ def wait_quietly() -> None:
 
 def cache_directory() -> Path:
     """Where compiled kernels may be kept: AUGURY_CACHE, else the user's cache directory, else a temporary one."""
-    home = os.environ.get("AUGURY_CACHE")
-    if home is None:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        home = Path(root) / "augury"
-    directory = Path(home) / "numba"
     try:
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "augury"
+        directory = Path(os.environ.get("AUGURY_CACHE") or user) / "numba"
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
             return directory
-    except OSError:
+    except (OSError, RuntimeError):  # no home at all is a RuntimeError
         pass
     return Path(tempfile.mkdtemp(prefix="augury-numba-"))
 
@@ -52,13 +50,14 @@ def keep_compiled_code() -> None:
 @cache
 def share_pool() -> int:
     """Make numba use torch's OpenMP pool and its number of threads (OMP_NUM_THREADS); gives that number."""
-    import numba
+    import numba as numba_module
     import torch
 
+    numba: Any = numba_module
+    wanted, settings = torch.get_num_threads(), numba.config
     if "NUMBA_THREADING_LAYER" not in os.environ and _has_openmp():
-        numba.config.THREADING_LAYER = "omp"
-    wanted = torch.get_num_threads()
-    threads = max(1, min(wanted, numba.config.NUMBA_NUM_THREADS))
+        settings.THREADING_LAYER = "omp"
+    threads = max(1, min(wanted, settings.NUMBA_NUM_THREADS))
     numba.set_num_threads(threads)
     torch.set_num_threads(wanted)  # starting numba's layer resets the shared pool to all cores
     return threads

@@ -21,7 +21,6 @@ from augury.verify.tree import Draft
 NEVER = float("-inf")
 LARGEST = torch.finfo(torch.float32).max
 MASS_UNIT = 2.0**40  # probabilities are summed as integers, in units of 2**-40 of the likeliest token's
-DISTANCE_BITS = 31  # the bits of a non-negative float32
 UNUSED = -1  # pads stops and bad words
 BEFORE_START = -2  # stands where the history has no token; no word holds it
 
@@ -136,25 +135,16 @@ def _floor(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
     """The lowest z that min-p, top-k and top-p leave in, float32 [L, 1]; tokens at the floor stay in."""
     vocab = z.shape[1]
     top_k, top_p = sampling.top_k[slots][:, None], sampling.top_p[slots][:, None]
-    floor = sampling.min_p[slots][:, None].log()
-    distance = z.abs().view(torch.int32)  # these bits have the order of -z
+    falling = z.sort(dim=1, descending=True).values  # values only, so ties have no order to depend on
     limited = (top_k > 0) & (top_k < vocab)
-    k = torch.where(limited, top_k, vocab)
-    floor = torch.maximum(floor, _reach(distance, torch.ones_like(distance), k))
-    mass = torch.where(z >= floor, (z.exp().double() * MASS_UNIT).to(torch.int64), 0)
-    total = mass.sum(1, keepdim=True)
+    kth = falling.gather(1, torch.where(limited, top_k, vocab) - 1)
+    floor = torch.maximum(sampling.min_p[slots][:, None].log(), torch.where(limited, kth, NEVER))
+    mass = torch.where(falling >= floor, (falling.exp().double() * MASS_UNIT).to(torch.int64), 0)
+    reached = mass.cumsum(1)
+    total = reached[:, -1:]
     need = torch.minimum((top_p.double() * total.double()).ceil().to(torch.int64).clamp(min=1), total)
-    return torch.where(top_p < 1, torch.maximum(floor, _reach(distance, mass, need)), floor)
-
-
-def _reach(distance: Tensor, weight: Tensor, need: Tensor) -> Tensor:
-    """The z down to which integer weights must be summed, from 0, to reach `need`, bit by bit."""
-    found = torch.zeros_like(need, dtype=torch.int32)
-    for bit in reversed(range(DISTANCE_BITS)):
-        trial = found | 1 << bit
-        nearer = torch.where(distance < trial, weight, 0).sum(1, keepdim=True)
-        found = torch.where(nearer >= need, found, trial)
-    return -found.view(torch.float32)
+    last = falling.gather(1, (reached < need).sum(1, keepdim=True).clamp(max=vocab - 1))
+    return torch.where(top_p < 1, last, floor)
 
 
 def _last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:

@@ -1,6 +1,4 @@
 """The processed logits of one line on the CPU: bias, penalties and bars, with the history of the line's own path."""
-# The types in compiled functions are numba's, not Python's:
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 No sort: a distance (the bits of -z, which have the order of -z) is found digit by digit in a histogram of integer
 weights, and only among tokens that block peaks or the total mass could not rule out.
 """
-# The types in compiled functions are numba's, not Python's:
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ the lead, and its highest noise is bounded by its lowest Philox word, so logarit
 Loops over a row are integer or elementwise: LLVM vectorises them without fast-math, and results do not depend on the
 width of the machine's vectors.
 """
-# The types in compiled functions are numba's, not Python's:
-# mypy: ignore-errors
 
 from __future__ import annotations
 

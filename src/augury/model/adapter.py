@@ -25,7 +25,7 @@ from augury.model.rope import context_length
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
 ATTENTION = "augury"  # registered without a mask function, so that transformers builds no mask
-PROBE = (7, 11, 13, 17, 19)
+PROBE = (7, 11, 13)
 
 
 class Adapter:
@@ -92,10 +92,8 @@ class Adapter:
         probe = _Probe()
         token = _current.set(probe)
         try:
-            ids = torch.tensor([PROBE], device=self.device)
-            logits = self._model(
-                input_ids=ids, position_ids=torch.arange(len(PROBE), device=self.device)[None], use_cache=False
-            ).logits
+            ids = torch.arange(len(PROBE), device=self.device)[None]
+            logits = self._model(input_ids=ids, position_ids=ids, use_cache=False).logits
         finally:
             _current.reset(token)
         if len(probe.shapes) != self.num_layers:
@@ -191,12 +189,13 @@ AttentionInterface.register(ATTENTION, _attention)
 
 def _read_model(directory: Path, dtype: torch.dtype) -> Any:
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False, local_files_only=True,
             use_safetensors=True, output_loading_info=True,
         )  # fmt: skip
     except (ValueError, OSError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"transformers cannot load {directory}: {error}") from error
+    model, report = loaded
     faults = [
         f"{fault}: {', '.join(map(str, sorted(report[key])))}" for fault, key in _FAULTS.items() if report.get(key)
     ]

@@ -17,7 +17,6 @@ from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
-TABLE_SLACK = 64  # a draft at the very end may run past the last position
 
 
 class Dense:
@@ -70,7 +69,7 @@ class Dense:
         with Checkpoint(directory) as checkpoint:
             checkpoint.require(plan.shapes(), plan.spare())
             read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device)
-            rotary = tuple(t.to(device) for t in rotary_tables(config, length + TABLE_SLACK))
+            rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
             embedding = read.matrix("model.embed_tokens.weight")
             head = read.linear(["model.embed_tokens" if config.tie_word_embeddings else "lm_head"], bias=False)

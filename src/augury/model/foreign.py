@@ -13,7 +13,6 @@ from augury.model.errors import ModelError
 from augury.model.rope import rotary_tables
 
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}
-TABLE_SLACK = 64  # a draft at the very end may run past the last position
 
 
 def refuse(config: Any) -> None:
@@ -52,7 +51,7 @@ def fix_rotary(model: nn.Module, config: Any, length: int) -> None:
             continue
         if isinstance(kind, dict):
             raise ModelError(f"model type {config.model_type!r} cannot run here: {kind} rotary scaling by layer type.")
-        module.forward = _tabulated(*rotary_tables(config, length + TABLE_SLACK))  # type: ignore[method-assign]
+        module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
 
 
 def _tabulated(cos: Tensor, sin: Tensor) -> Any:

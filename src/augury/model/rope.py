@@ -14,9 +14,12 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from augury.model.errors import ModelError
 
+SLACK = 64  # a draft at the very end may run past the last position
+
 
 def rotary_tables(config: Any, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [length, rotated / 2], the attention factor multiplied in."""
+    """cos and sin, float32 [length + SLACK, rotated / 2], the attention factor multiplied in."""
+    length += SLACK
     parameters = config.rope_parameters
     kind = parameters.get("rope_type", "default")
     if kind == "default":

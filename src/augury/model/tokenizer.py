@@ -16,10 +16,8 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
-        from transformers import AutoTokenizer
-
         try:
-            self.inner: Any = AutoTokenizer.from_pretrained(directory)
+            self.inner: Any = _load(directory)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"no usable tokenizer in {directory}: {str(error).splitlines()[0]}") from None
         self.eos_ids = _eos_ids(directory, self.inner)
@@ -56,6 +54,18 @@ class Tokenizer:
             if spaced[0] != alone[0] and len(spaced) == len(alone):
                 found.append(spaced)
         return [ids for ids in found if ids]
+
+
+def _load(directory: Path) -> Any:
+    """The tokenizer of a directory; looking for its class takes longer than all the rest, so a plain one is named."""
+    settings = directory / "tokenizer_config.json"
+    if settings.is_file() and json.loads(settings.read_text()).get("tokenizer_class") == "PreTrainedTokenizerFast":
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(directory)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(directory)
 
 
 def _eos_ids(directory: Path, inner: Any) -> frozenset[int]:
