@@ -13,7 +13,6 @@ from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.control.budget import FixedBudget
 from augury.engine.engine import Engine
-from augury.engine.rows import round_up
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
 from augury.kernels import verify as verify_kernels
@@ -58,7 +57,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
         target, state, scheduler, verify_kernels.choose(device), _drafter(config), FixedBudget(nodes), stats,
         capture=device.type == "cuda" and not config.enforce_eager,
     )  # fmt: skip
-    engine.warm_up((1, 8, round_up(config.max_num_batched_tokens)))
+    engine.warm_up((1, 8))
     return engine
 
 
