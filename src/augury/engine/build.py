@@ -55,7 +55,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     )  # fmt: skip
     engine = Engine(
         target, state, scheduler, verify_kernels.choose(device), _drafter(config), FixedBudget(nodes), stats,
-        capture=device.type == "cuda" and not config.enforce_eager,
+        capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )  # fmt: skip
     engine.warm_up((1, 8))
     return engine

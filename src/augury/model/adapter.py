@@ -31,6 +31,8 @@ PROBE = (7, 11, 13)
 class Adapter:
     """A Target."""
 
+    capturable = False  # models of transformers may wait for the host, to sort tokens to experts for one
+
     def __init__(self, model: Any, ops: Ops, max_position: int) -> None:
         self._model, self._ops = model, ops
         self._takes_wanted = "logits_to_keep" in inspect.signature(model.forward).parameters

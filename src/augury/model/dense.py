@@ -22,6 +22,8 @@ MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 class Dense:
     """A Target."""
 
+    capturable = True
+
     def __init__(
         self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: AnyLinear
     ) -> None:

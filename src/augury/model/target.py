@@ -90,6 +90,7 @@ class Target(Protocol):
     device: torch.device
     cache_dtype: torch.dtype
     layer_shapes: list[LayerShape]
+    capturable: bool  # whether forward may be captured as a CUDA graph
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:

@@ -1,0 +1,60 @@
+"""Packed matrices compute, to the bit, what their float32 twins compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf.quants import dequantize, quantize
+from rows import Segment, give_cache, make_rows, scattered_tables
+
+from augury.kernels import choose
+from augury.model.errors import ModelError
+from augury.model.load import load_target
+from augury.model.packed import PACKED_FILE, UNPACK, Packed, PackedFile
+
+CPU = torch.device("cpu")
+
+
+def packed_matrix(kind: str, lines: int, width: int) -> tuple[Packed, torch.Tensor]:
+    values = np.random.default_rng(5).standard_normal((lines, width)).astype(np.float32)
+    raw = quantize(values, Kind[kind])
+    codes, scales = UNPACK[kind](raw)
+    return Packed(torch.from_numpy(codes), torch.from_numpy(scales)), torch.from_numpy(dequantize(raw, Kind[kind]))
+
+
+@pytest.mark.parametrize("kind", UNPACK)
+def test_unpacking_gives_the_dequantised_bits(kind: str) -> None:
+    packed, twin = packed_matrix(kind, 12, 96)
+    assert torch.equal(packed.unpacked(), twin)
+
+
+@pytest.mark.parametrize("kind", UNPACK)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 16, 64, 65])
+@pytest.mark.parametrize("lines", [4, 30, 257])
+def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: int) -> None:
+    packed, twin = packed_matrix(kind, lines, 96)
+    x = torch.from_numpy(np.random.default_rng(rows).standard_normal((rows, 96)).astype(np.float32))
+    bias = torch.arange(lines, dtype=torch.float32)
+    ops = choose(CPU)
+    assert torch.equal(ops.packed_linear(x, packed, bias), ops.linear(x, twin, bias))
+    assert torch.equal(ops.packed_linear(x, packed), ops.linear(x, twin))
+
+
+def test_the_embedded_model_scores_the_same_packed_and_not(default_model: Path) -> None:
+    logits = []
+    for packed in (True, False):
+        target = load_target(default_model, "float32", CPU, 64, packed=packed)
+        give_cache(target, slots=1)
+        rows = make_rows([Segment(0, 0, list(range(40, 60)))], scattered_tables(1))
+        logits.append(target.forward(rows).logits)
+    assert torch.equal(*logits)
+
+
+def test_a_torn_packed_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / PACKED_FILE).write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    with pytest.raises(ModelError, match=r"packed\.safetensors"):
+        PackedFile(tmp_path)
