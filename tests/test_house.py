@@ -1,0 +1,63 @@
+"""The house: a room imports only from floors below it, operators' rooms never import torch, methods have drafters."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from augury.methods.registry import METHODS, drafter_class
+
+SOURCE = Path(__file__).parents[1] / "src" / "augury"
+FLOORS = [
+    {"methods", "index", "cache", "observe"},
+    {"config", "verify", "control"},
+    {"kernels"},
+    {"model"},
+    {"propose"},
+    {"engine"},
+    {"commands"},
+    {"bench"},
+    {"cli", "__init__", "__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def imports(path: Path) -> set[str]:
+    """Rooms a file imports at run time; what stands under `if TYPE_CHECKING` is for the type checker alone."""
+    found = set()
+    skipped: set[ast.AST] = set()
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped.update(ast.walk(node))
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{a.name}" if node.module == "augury" else node.module for a in node.names]
+        found.update(name.split(".")[1] for name in names if name.startswith("augury."))
+    return found
+
+
+def test_rooms_import_only_from_below() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for other in imports(path) - {room, "__version__"}:
+            if LEVEL[other] >= LEVEL[room]:
+                wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
+    assert not wrong, wrong
+
+
+def test_light_rooms_import_without_torch() -> None:
+    names = ["augury", "augury.cli", "augury.config.engine", "augury.methods.registry", "augury.observe.stats"]
+    code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_method_has_a_drafter_of_its_name() -> None:
+    for name, method in METHODS.items():
+        assert drafter_class(method).name == name == method.name  # type: ignore[attr-defined]
