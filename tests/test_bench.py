@@ -18,7 +18,7 @@ from augury.bench.figures import Spread, agreement, agreements_of, disturbance, 
 from augury.bench.peers import Ran
 from augury.bench.profile import profile_of
 from augury.bench.prompts import SETS, load_prompts
-from augury.bench.report import as_report, conditions_line, table_of
+from augury.bench.report import agreement_lines, as_report, conditions_line, table_of
 from augury.bench.rounds import Key, Record, Total, groups_of, jobs_of
 from augury.config.errors import ConfigError
 
@@ -77,6 +77,9 @@ def test_agreement(record: Record) -> None:
     assert found["augury", "transformers"].whole
     assert found["augury-ngram", "augury"].equal == 1
     assert found["augury-ngram", "augury"].first_difference == 2
+    said = agreement_lines(list(found.values()))
+    assert ("augury gives the tokens of transformers in 2 of 2 answers", True) in said
+    assert ("  chat, batch 1: 1 of 2, the first to part does so at token 2", False) in said
     assert parting([1, 2], [1, 2]) is None and parting([1, 2], [1]) == 1
     assert agreement(Key("chat", 1, "a"), "b", {0: [1], 3: [2]}, {0: [1]}).total == 1
 

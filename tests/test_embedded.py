@@ -78,7 +78,7 @@ def sampled_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
     return tokens(load(default_model), prompts, temperature=0.8)
 
 
-# (settings, prompts to run): few slots are slow, so they run fewer prompts here; each set holds copying ones.
+# (settings, prompts to run): few slots are slow, so they run fewer prompts unless AUGURY_TEST_FULL is set.
 SERVED = {
     "plain, 8 at a time": ({"max_num_seqs": 8}, 24),
     "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, 24),
@@ -99,6 +99,7 @@ def test_tokens_are_transformers_own_and_speculation_changes_none(
     sampled_tokens: list[list[int]],
 ) -> None:  # fmt: skip
     settings, count = SERVED[name]
+    count = len(prompts) if "AUGURY_TEST_FULL" in os.environ else count
     llm = load(default_model, **settings)
     chosen = range(len(prompts))[-count:]
     some = [prompts[i] for i in chosen]

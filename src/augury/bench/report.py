@@ -84,21 +84,26 @@ def _cells(line: Line) -> list[str]:
     ]  # fmt: skip
 
 
-def agreement_line(found: Agreement) -> str:
-    """One comparison of tokens in words."""
-    where = "" if found.first_difference is None else f"; the first to part does so at token {found.first_difference}"
-    return (
-        f"{found.prompts}, batch {found.batch}: {found.contender} gives the tokens of {found.other} "
-        f"on {found.equal} of {found.total} prompts{where}"
-    )
+def agreement_lines(agreements: list[Agreement]) -> list[tuple[str, bool]]:
+    """Who gives whose tokens, a line a pair, and a line more for each place where not all answers agree."""
+    lines = []
+    for contender, other in dict.fromkeys((found.contender, found.other) for found in agreements):
+        pair = [found for found in agreements if (found.contender, found.other) == (contender, other)]
+        equal, total = sum(found.equal for found in pair), sum(found.total for found in pair)
+        lines.append((f"{contender} gives the tokens of {other} in {equal} of {total} answers", equal == total))
+        for found in pair:
+            if not found.whole:
+                where = f"{found.equal} of {found.total}, the first to part does so at token {found.first_difference}"
+                lines.append((f"  {found.prompts}, batch {found.batch}: {where}", False))
+    return lines
 
 
 def show(console: Console, report: dict[str, Any], lines: list[Line], agreements: list[Agreement]) -> None:
     """Print tables, agreement, what was left out, and the conditions."""
     for panel in dict.fromkeys((line.prompts, line.batch) for line in lines):
         console.print(table_of([line for line in lines if (line.prompts, line.batch) == panel]))
-    for found in agreements:
-        console.print(agreement_line(found), style="" if found.whole else "yellow", soft_wrap=True)
+    for line, whole in agreement_lines(agreements):
+        console.print(line, style="" if whole else "yellow", soft_wrap=True)
     for name, reason in {**report["left_out"], **report["broken"]}.items():
         console.print(f"left out: {name}: {reason}", style="yellow", soft_wrap=True)
     disturbed = report["conditions"]["disturbance"]

@@ -154,24 +154,24 @@ class Engine:
         outcome = passed.outcome
         emitted, counts, accepted = outcome.emitted.tolist(), outcome.emitted_count.tolist(), outcome.accepted.tolist()
         nodes = drafts.count.tolist() if drafts is not None else [0] * len(shares)
+        depths = drafts.depth().tolist() if drafts is not None and self.drafter.branching else nodes  # type: ignore[union-attr]
         updates = []
         for g, share in enumerate(shares):
             request = share.request
             kept = request.accept(emitted[g][: counts[g]], accepted[g])
             record_logprobs(request, share, g, kept, passed)
             self.scheduler.commit(share, accepted[g], kept)
-            request.draft_nodes = nodes[g]
             if kept:
                 updates.append(self._count(share, emitted[g][:kept], min(accepted[g], kept)))
+            request.draft_nodes, request.draft_depth = nodes[g], depths[g]
             if request.finish_reason:
                 self._finish(request)
         return updates
 
     def _count(self, share: Share, tokens: list[int], accepted: int) -> Update:
         self.stats.generation_tokens += len(tokens)
-        depth = share.nodes  # a chain is as deep as it has nodes
         for spec in (self.stats.spec, share.request.spec):
-            spec.observe(share.nodes, accepted, depth)
+            spec.observe(share.nodes, accepted, min(share.nodes, share.request.draft_depth))
         return Update(share.request, tokens, accepted)
 
     def _finish(self, request: Request) -> None:

@@ -44,6 +44,7 @@ class Request:
     tabled: int = 0  # blocks already written to the slot's block table
     computed: int = 0  # tokens whose keys and values are in the cache
     draft_nodes: int = 0  # nodes of the draft pending in the slot
+    draft_depth: int = 0  # and how many tokens of it could be accepted
     cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
     preemptions: int = 0
 

@@ -27,6 +27,11 @@ class Draft:
         blank = torch.zeros(groups, nodes, dtype=torch.int64, device=device)
         return cls(blank, chain_parents(groups, nodes, device), blank.new_zeros(groups))
 
+    def depth(self) -> Tensor:
+        """How deep each tree goes, int64 [G]."""
+        used = torch.arange(self.parents.shape[1], device=self.parents.device) < self.count[:, None]
+        return torch.where(used, shape_of(self.parents)[0], 0).amax(1)
+
 
 def chain_parents(groups: int, nodes: int, device: torch.device | str = "cpu") -> Tensor:
     """Parents of a chain: -1, 0, 1, ..."""
