@@ -248,6 +248,33 @@ def test_one_bad_request_is_one_bad_response(ngram: LLM, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda llm: llm.generate(5), "prompts must be"),
+        (lambda llm: llm.generate(None), "prompts must be"),
+        (lambda llm: llm.generate("a", {"temperature": 0}), "SamplingParams"),
+        (lambda llm: llm.generate("a", lora_request=object()), "lora_request"),
+        (lambda llm: llm.generate("a\ud83d"), "surrogate"),
+        (lambda llm: llm.chat("hi"), "conversation"),
+        (lambda llm: llm.chat([{"content": "hi"}]), "role"),
+        (lambda llm: llm.chat([{"role": "user", "content": [{"type": "image_url"}]}]), "text parts"),
+        (lambda llm: llm.generate({"prompt": "a", "multi_modal_data": {"image": 1}}), "multi_modal_data"),
+    ],
+)
+def test_bad_calls_say_what_to_write(ngram: LLM, call: Callable, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        call(ngram)
+    assert "\n" not in str(caught.value)
+
+
+def test_text_parts_are_joined(ngram: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=4)
+    parts = [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]
+    outputs = ngram.chat([[{"role": "user", "content": c}] for c in (parts, "abc")], params, use_tqdm=False)
+    assert outputs[0].prompt_token_ids == outputs[1].prompt_token_ids
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"max_model_length": 5}, "did you mean 'max_model_len'"),

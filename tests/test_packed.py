@@ -33,7 +33,7 @@ def test_unpacking_gives_the_dequantised_bits(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", UNPACK)
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 16, 64, 65])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 16, 64, 65, 150])
 @pytest.mark.parametrize("lines", [4, 30, 257])
 def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: int) -> None:
     packed, twin = packed_matrix(kind, lines, 96)
@@ -52,6 +52,19 @@ def test_the_embedded_model_scores_the_same_packed_and_not(default_model: Path) 
         rows = make_rows([Segment(0, 0, list(range(40, 60)))], scattered_tables(1))
         logits.append(target.forward(rows).logits)
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_prompt_scores_the_same_in_any_pieces(default_model: Path, packed: bool) -> None:
+    """What makes text independent of batch, chunks and preemption: no row's bits depend on its neighbours."""
+    target = load_target(default_model, "float32", CPU, 256, packed=packed)
+    tokens, tables = list(range(100, 240)), scattered_tables(2, blocks=40)
+    give_cache(target, slots=2, blocks=40)
+    whole = target.forward(make_rows([Segment(0, 0, tokens)], tables)).logits
+    for start in range(0, len(tokens), 33):
+        part = tokens[start : start + 33]
+        logits = target.forward(make_rows([Segment(1, start, part)], tables)).logits
+        assert torch.equal(logits, whole[start : start + len(part)])
 
 
 def test_a_torn_packed_file_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +28,8 @@ Messages = list[dict[str, Any]]
 class LLM:
     """A model, ready to generate: `LLM("default").generate("Hello")`."""
 
-    def __init__(self, model: str = "default", **arguments: Any) -> None:
-        self.config = EngineConfig.parse(model=model, **arguments)
+    def __init__(self, model: str | os.PathLike[str] = "default", **arguments: Any) -> None:
+        self.config = EngineConfig.parse(model=os.fspath(model), **arguments)
         self.model_path: Path = resolve(self.config.model)
         self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
         self.engine = build_engine(self.config, self.model_path)
@@ -40,14 +41,22 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
     ) -> list[RequestOutput]:
         """Answer prompts (texts, token id lists, or vLLM's dictionaries); outputs come in the order of the prompts."""
+        if lora_request is not None:
+            raise ConfigError("lora_request is not supported yet; leave it out.")
+        if not isinstance(prompts, (str, dict, list, tuple)):
+            raise ConfigError(f"prompts must be a text, token ids, a dictionary or a list of them, got {prompts!r}.")
         single = isinstance(prompts, (str, dict)) or (bool(prompts) and isinstance(prompts[0], int))
         batch: list[Any] = [prompts] if single else list(prompts)
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             every = [sampling_params or SamplingParams()] * len(batch)
         else:
             every = list(sampling_params)
+        for params in every:
+            if not isinstance(params, SamplingParams):
+                raise ConfigError(f"sampling_params must be SamplingParams(...) objects, got {type(params).__name__}.")
         if len(every) != len(batch):
             raise ConfigError(f"{len(batch)} prompts came with {len(every)} sampling_params; give one, or one each.")
         return self._answer([(p, self._tokens_of, s) for p, s in zip(batch, every, strict=True)], use_tqdm)
@@ -66,6 +75,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer conversations, each a list of {"role", "content"} messages, through the model's chat template."""
         batch: Any = [messages] if messages and isinstance(messages[0], dict) else messages
+        batch = [_checked_messages(conversation) for conversation in batch]
         options = {
             "chat_template": chat_template,
             "add_generation_prompt": add_generation_prompt,
@@ -144,6 +154,8 @@ class LLM:
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt), prompt
         if isinstance(prompt, dict):
+            if prompt.get("multi_modal_data"):
+                raise ConfigError("multi_modal_data is not supported: the engine reads text only; remove it.")
             if "prompt_token_ids" in prompt:
                 return list(prompt["prompt_token_ids"]), prompt.get("prompt")
             if isinstance(prompt.get("prompt"), str):
@@ -211,6 +223,23 @@ class LLM:
             prompt_logprobs=first.prompt_logprobs if first.params.prompt_logprobs is not None else None,
             num_cached_tokens=first.cached_tokens,
         )
+
+
+def _checked_messages(conversation: Any) -> Messages:
+    """A conversation whose contents are plain texts; OpenAI's lists of text parts are joined."""
+    if not isinstance(conversation, (list, tuple)) or not conversation:
+        raise ConfigError(f"a conversation is a list of {{'role', 'content'}} messages, got {conversation!r}.")
+    checked = []
+    for message in conversation:
+        if not isinstance(message, dict) or "role" not in message:
+            raise ConfigError(f"a chat message needs a 'role' and a 'content', got {message!r}.")
+        content = message.get("content")
+        if isinstance(content, list):
+            if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+                raise ConfigError("a message's content may hold text parts only: {'type': 'text', 'text': ...}.")
+            message = {**message, "content": "".join(part["text"] for part in content)}
+        checked.append(message)
+    return checked
 
 
 class _Bar:

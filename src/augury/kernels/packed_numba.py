@@ -40,13 +40,3 @@ def linear_packed(x, codes, scales, bias, out, threads):
         _columns(x, codes, scales, thread * share, min(columns, (thread + 1) * share), out)
     add_bias(out, bias)
 
-
-@njit(parallel=True, **OPTIONS)
-def unpack_all(codes, scales, out, threads):
-    """The float32 matrix, for products of so many rows that a vendor's routine is faster."""
-    rows, blocks = scales.shape[0], scales.shape[1]
-    flat_codes, flat_scales, flat_out = codes.reshape(-1), scales.reshape(-1), out.reshape(-1)
-    for thread in prange(threads):
-        for line in range(thread, rows, threads):
-            start = line * blocks * BLOCK
-            unpack(flat_codes, line * codes.shape[1], flat_scales, 2 * line * blocks, blocks, flat_out, start)

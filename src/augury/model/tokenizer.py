@@ -27,7 +27,10 @@ class Tokenizer:
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids of a text, with the special tokens the model expects around it."""
-        ids: list[int] = self.inner.encode(text, add_special_tokens=special)
+        try:
+            ids: list[int] = self.inner.encode(text, add_special_tokens=special)
+        except TypeError:  # the tokenizer's way of saying that this is no Unicode text
+            raise ModelError("the text holds a lone surrogate, which no encoding can write; remove it.") from None
         return ids
 
     def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
