@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from augury import __version__
 from augury.cli import app
-from augury.commands.generate import gather, speculation
+from augury.commands.generate import gather
 from augury.commands.runs import Piece, Pieces
 from augury.commands.terminal import UNSAFE, colored
 from augury.config.errors import ConfigError
@@ -155,7 +155,7 @@ def test_some_prompts_refused_others_answered(toy_model: Path, tmp_path: Path) -
         (["-sc", "{nonsense"], ["--speculative-config", "not JSON"]),
         (["-sc", "[1]"], ["JSON object"]),
         (["-sc", '{"method": "ngram", "num_speculative_tokens": 2, "promt_lookup_max": 3}'], ["prompt_lookup_max"]),
-        (["-sc", NGRAM, "--spec-tokens", "3"], ["--spec-tokens", "both"]),
+        (["-sc", NGRAM, "--spec-tokens", "3"], ["--spec-tokens", "twice"]),
         (["--spec-method", "ngrams", "--spec-tokens", "3"], ["did you mean 'ngram'"]),
         (["--max-tokens", "-3"], ["max_tokens", "-3"]),
         (["--max-tokens", "many"], ["--max-tokens"]),
@@ -242,12 +242,6 @@ def test_demo_piped(default_model: Path) -> None:
 
 
 # --- parts ---------------------------------------------------------------------------------------------------------
-
-
-def test_shortcuts_build_the_config() -> None:
-    expected = {"method": "ngram", "num_speculative_tokens": 3}
-    assert speculation(None, None, None) is None
-    assert speculation(None, "ngram", 3) == speculation('{"method": "ngram"}', None, 3) == expected
 
 
 def test_prompts_come_from_files(tmp_path: Path) -> None:

@@ -144,6 +144,16 @@ def test_random_trees_change_nothing_but_the_number_of_passes(
     assert ids(llm, PROMPTS, params) == want  # what the trees left in the prefix cache is sound
 
 
+def test_drafting_pauses_while_many_run(toy_model: Path, plain: LLM) -> None:
+    """`disable_by_batch_size` as of old, the table of today: with more than two requests nobody drafts."""
+    gentle = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config={**NGRAM, "disable_by_batch_size": 2})
+    params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+    assert ids(gentle, PROMPTS[:4], params) == ids(plain, PROMPTS[:4], params)
+    assert gentle.engine.stats.spec.num_drafts == 0
+    assert ids(gentle, PROMPTS[:2], params) == ids(plain, PROMPTS[:2], params)
+    assert gentle.engine.stats.spec.num_drafts > 0
+
+
 CASES = {
     "top_k": {"top_k": 5}, "top_p": {"top_p": 0.6}, "min_p": {"min_p": 0.1},
     "all": {"top_k": 20, "top_p": 0.9, "min_p": 0.01}, "repetition": {"repetition_penalty": 1.7},
@@ -286,7 +296,7 @@ def test_text_parts_are_joined(ngram: LLM) -> None:
         ({"max_num_batched_tokens": 2, "max_num_seqs": 8}, "max_num_batched_tokens"),
         ({"num_gpu_blocks_override": 4, "max_model_len": 256}, "KV cache"),
         ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 2}}, "did you mean 'ngram'"),
-        ({"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2}}, "planned"),
+        ({"speculative_config": {"method": "dspark", "num_speculative_tokens": 2}}, "planned"),
         ({"speculative_config": {"method": "ngram"}}, "num_speculative_tokens"),
         ({"speculative_config": {"method": "ngram", "num_spec_tokens": 2}}, "num_speculative_tokens"),
         ({"speculative_config": {**NGRAM, "prompt_lookup_min": 9}}, "prompt_lookup_min"),

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from augury import __version__
+from augury.config import surfaces
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 
@@ -81,6 +82,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+config_app = typer.Typer(help="Check, list and explain speculative_config.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
 models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", invoke_without_command=True)
 app.add_typer(models_app, name="models")
 
@@ -123,6 +126,7 @@ def generate(
         str | None, typer.Option("--speculative-config", "-sc", metavar="JSON", help="How to speculate, as in vLLM.")
     ] = None,
     spec_method: Annotated[str | None, typer.Option(help="Its 'method'.")] = None,
+    spec_model: Annotated[str | None, typer.Option(help="Its 'model'.")] = None,
     spec_tokens: Annotated[int | None, typer.Option(help="Its 'num_speculative_tokens'.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Longest prompt and answer together.")] = None,
     dtype: str = "auto",
@@ -130,14 +134,15 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Answer a prompt, or many. On a terminal, tokens that came from accepted drafts have another colour."""
-    from augury.commands.generate import Job, gather, speculation
+    from augury.commands.generate import Job, gather
     from augury.commands.generate import generate as run
     from augury.config.sampling import SamplingParams
 
     params = SamplingParams(
         max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, stop=stop, n=n
     )
-    spec = speculation(speculative_config, spec_method, spec_tokens)
+    shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
+    spec = surfaces.gather(speculative_config, shortcuts, os.environ)
     arguments = {"dtype": dtype, "device": device, "max_model_len": max_model_len, "speculative_config": spec}
     if not run(Job(gather(prompt, prompts_file), chat, params, model, arguments, as_json)):
         raise typer.Exit(1)
@@ -164,6 +169,49 @@ def bench() -> None:
 def version() -> None:
     """Print the version."""
     _version(True)
+
+
+@config_app.command("check")
+def check_config(
+    text: Annotated[str | None, typer.Argument(metavar="[JSON]", help="The configuration.")] = None,
+    speculative_config: Annotated[
+        str | None,
+        typer.Option("--speculative-config", "-sc", metavar="JSON", help="The same; -sc.key value works too."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file with `speculative-config:` and `model:`.")] = None,
+    target: Annotated[str | None, typer.Option(help="The target's directory: only its config.json is read.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="VERSION", help="What this vLLM release would say.")] = None,
+    tensor_parallel_size: Annotated[int | None, typer.Option(min=1, help="The target's.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(min=1, help="The target's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Resolve a configuration without loading anything. Exit code: 0 fine, 1 works with remarks, 2 refused."""
+    from augury.commands.config import ask, check
+
+    question = ask(text, speculative_config, config, target, as_of, tensor_parallel_size, max_model_len)
+    raise typer.Exit(check(question, as_json))
+
+
+@config_app.command("keys")
+def list_keys(
+    method: Annotated[str | None, typer.Option(help="Only what this method reads.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The reference page of the docs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every key: what it takes, who reads it, in which vLLM releases it is valid."""
+    from augury.commands.config_keys import keys
+
+    keys(method, as_json, markdown)
+
+
+@config_app.command("explain")
+def explain_profiles(
+    profile: Annotated[str | None, typer.Argument(help="One of them; all if left out.")] = None, as_json: Json = False
+) -> None:
+    """Four starting points, resolved: low latency, high throughput, balanced, agentic."""
+    from augury.commands.config import explain
+
+    explain(profile, as_json)
 
 
 @models_app.callback()
@@ -215,6 +263,15 @@ def verify(name: Name, as_json: Json = False) -> None:
     run(name, as_json)
 
 
+FROM_FILES = ("generate", "bench")  # commands whose flags may come from --config FILE
+
+
 def main() -> None:
     """The `augury` command."""
-    app()
+    words = sys.argv[1:]
+    try:
+        words = surfaces.fold_dotted(surfaces.unfold_yaml(words) if words[:1] and words[0] in FROM_FILES else words)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    app(words)

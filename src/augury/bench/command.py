@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,9 @@ import typer
 from augury.bench.contenders import Contender, Setup, choose
 from augury.bench.prompts import load_prompts
 from augury.config.errors import ConfigError
+from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
+from augury.config.surfaces import from_json
 
 SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
 
@@ -188,13 +189,10 @@ def _sizes(text: str) -> list[int]:
 
 
 def _speculation(text: str) -> dict[str, Any]:
-    try:
-        parsed = SpeculativeConfig.parse(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"--speculative-config is not JSON ({error.msg} at character {error.pos}).") from None
-    if parsed is None:
-        raise ConfigError("--speculative-config: give a JSON object; leave augury-<method> out with --peers instead.")
-    return parsed.model_dump(exclude_none=True)
+    parsed = SpeculativeConfig.parse(from_json(text))
+    assert parsed is not None
+    check_runnable(parsed)
+    return parsed.to_dict()
 
 
 @contextmanager

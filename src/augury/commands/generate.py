@@ -44,30 +44,6 @@ def generate(job: Job) -> bool:
     return _many(llm, prompts, job)
 
 
-def speculation(config: str | None, method: str | None, tokens: int | None) -> dict[str, Any] | None:
-    """One dictionary from --speculative-config and its shortcuts; the same key twice is an error, as in vLLM."""
-    given: Any = {}
-    if config is not None:
-        try:
-            given = json.loads(config)
-        except json.JSONDecodeError as error:
-            raise ConfigError(
-                f"--speculative-config is not JSON ({error.msg} at character {error.pos}); write for example "
-                '\'{"method": "ngram", "num_speculative_tokens": 4}\'.'
-            ) from None
-        if not isinstance(given, dict):
-            raise ConfigError(f"--speculative-config must be a JSON object, got {type(given).__name__}.")
-    for key, flag, value in (
-        ("method", "--spec-method", method),
-        ("num_speculative_tokens", "--spec-tokens", tokens),
-    ):
-        if value is not None:
-            if key in given:
-                raise ConfigError(f"{flag} and --speculative-config both set {key!r}; keep one.")
-            given[key] = value
-    return given or None
-
-
 def gather(prompt: str | None, file: Path | None) -> list[Asked]:
     """The prompts: from the argument, a file, or standard input, in that order."""
     if prompt not in (None, "-") and file is not None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
+from augury.config.facts import ModelFacts, Target
+from augury.config.notes import LOUD
+from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
+from augury.config.speculators import swap
+from augury.config.surfaces import SHORTCUTS
+
+logger = logging.getLogger("augury")
 
 
 class EngineConfig(BaseModel):
@@ -36,21 +44,62 @@ class EngineConfig(BaseModel):
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
     speculative_config: SpeculativeConfig | None = None
 
+    _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
+
     @classmethod
     def parse(cls, **given: Any) -> EngineConfig:
         """Check the arguments, or say in one line which is wrong and what to write."""
         for name in list(given):
             if name in NOT_YET:
                 _check_neutral(name, given.pop(name))
-            elif name not in cls.model_fields:
+            elif name not in (*cls.model_fields, *SHORTCUTS, "additional_config"):
                 raise unknown_keyword(name, [*cls.model_fields, *NOT_YET], "LLM")
-        given["speculative_config"] = SpeculativeConfig.parse(given.get("speculative_config"))
+        wanted = _speculation(given)
+        swapped = swap(given["model"], wanted) if isinstance(given.get("model"), str) else None
+        if swapped:
+            given["model"], wanted = swapped
+        given["speculative_config"] = SpeculativeConfig.parse(wanted)
         try:
             config = cls(**given)
         except ValidationError as error:
             problem = error.errors()[0]
             raise ConfigError(f"{problem['loc'][0]}={problem['input']!r}: {problem['msg'].lower()}.") from None
+        config._wanted = wanted
         return config
+
+    def check_speculation(self, target: ModelFacts | None) -> None:
+        """Compare the drafter with the target, now that its files are at hand; say aloud what was changed."""
+        if self._wanted is None:
+            return
+        known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
+        spec = SpeculativeConfig.parse(self._wanted, known)
+        assert spec is not None
+        check_runnable(spec)
+        self.speculative_config = spec
+        for note in spec.notes:
+            if note.kind in LOUD:
+                logger.warning("speculative_config.%s", note)
+
+
+def _speculation(given: dict[str, Any]) -> dict[str, Any] | None:
+    """The speculative_config, with vLLM's spec_* arguments and vllm-ascend's additional_config put in."""
+    wanted = given.get("speculative_config")
+    shortcuts = {name: given.pop(name) for name in SHORTCUTS if name in given}
+    extra = given.pop("additional_config", None) or {}
+    sampler = extra.get("rejection_sampler_config") if isinstance(extra, dict) else None
+    if extra and (sampler is None or len(extra) > 1):
+        raise ConfigError(f"additional_config={extra!r}: only rejection_sampler_config is known; remove the rest.")
+    added = {SHORTCUTS[name]: value for name, value in shortcuts.items() if value is not None}
+    if sampler is not None:
+        added["rejection_sampler_config"] = sampler
+    if not added:
+        return wanted
+    if wanted is None and not shortcuts:
+        raise ConfigError("additional_config.rejection_sampler_config needs a speculative_config beside it.")
+    for name in added:
+        if name in (wanted or {}):
+            raise ConfigError(f"{name!r} is given twice, inside speculative_config and beside it; keep one.")
+    return {**(wanted or {}), **added}
 
 
 # vLLM's arguments whose other values come later; the neutral ones are taken, so that scripts run unchanged.
@@ -67,7 +116,6 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "max_logprobs": (20,),
     "enable_lora": (False,),
     "kv_transfer_config": (None,),
-    "additional_config": (None, {}),
     "swap_space": (0, 4),
     "revision": (None,),
     "skip_tokenizer_init": (False,),
@@ -81,5 +129,3 @@ def _check_neutral(name: str, value: Any) -> None:
     if value not in NOT_YET[name]:
         allowed = " or ".join(repr(v) for v in NOT_YET[name])
         raise ConfigError(f"{name}={value!r} is not supported yet; leave it out or set it to {allowed}.")
-
-

@@ -1,83 +1,266 @@
-"""speculative_config: vLLM's keys, checked before anything is loaded."""
+"""speculative_config: every key of vLLM 0.32, those it has dropped, and ours.
+
+The class declares the keys; `config/resolve.py` turns what a user wrote into it, and writes down every decision.
+"""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import Any
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from augury.config.errors import ConfigError
-from augury.methods.registry import METHODS, PLANNED
+from augury.config.keys import OWN, key
+from augury.config.notes import Note
+from augury.config.schedule import Schedule
+from augury.methods.registry import METHODS
 from augury.methods.spec import MAX_NODES, Method
 
+MoeBackend = Literal[
+    "auto", "triton", "batched_triton", "deep_gemm", "deep_gemm_mega_moe", "cutlass", "flashinfer_trtllm",
+    "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_moe_ep_cutedsl", "flashinfer_b12x", "b12x",
+    "flashinfer_moe_ep_mega_deep_gemm", "marlin", "humming", "triton_unfused", "aiter", "aiter_mega_moe",
+    "aiter_triton_mxfp4_bf16", "flydsl", "hpc", "emulation", "rdna3",
+]  # fmt: skip
+SampleMethod = Literal["coupled", "standard", "block", "synthetic", "typical", "entropy", "ascend_block"]
+LOSSY = ("synthetic", "typical", "entropy", "ascend_block")
 
-class SpeculativeConfig(BaseModel):
-    """How to speculate; build it with `SpeculativeConfig.parse`."""
+
+class TreeShape(BaseModel):
+    """A draft tree grown best-first by path probability."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str
-    num_speculative_tokens: int = Field(gt=0, le=MAX_NODES)
-    prompt_lookup_max: int | None = Field(default=None, ge=1)
-    prompt_lookup_min: int | None = Field(default=None, ge=1)
+    max_nodes: int = key(MAX_NODES, "Most nodes a draft tree may have.", ge=1, le=MAX_NODES)
+    top_k: int = key(4, "Most children a node may have.", ge=1, le=MAX_NODES)
+
+
+class RejectionSampler(BaseModel):
+    """vllm-ascend's two lossy switches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    enable_block_verify: bool = key(False, "Judge the draft as a block (needs 3 tokens or more). Lossy.")
+    enable_entropy_verify: bool = key(False, "Judge more mildly where the target is unsure. Lossy.")
+    posterior_threshold: float = key(0.95, "Upper bound of the entropy threshold.", gt=0, le=1)
+    posterior_alpha: float = key(0.4, "How strongly entropy lowers the threshold.", ge=0)
+
+
+class SpeculativeConfig(BaseModel):
+    """How to speculate, resolved; build it with `SpeculativeConfig.parse`."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), arbitrary_types_allowed=True
+    )
+
+    method: str = key("", "How drafts are made; told from `model` when left out.", accepts="a method's name, or null")
+    model: str | None = key(None, "The drafter: a directory or hub id; for custom_class an import path.", min_length=1)
+    num_speculative_tokens: int = key(0, "K: most tokens a draft may have.", gt=0)
+    num_speculative_tokens_per_batch_size: list[tuple[int, int, int]] | None = key(
+        None, "K by the number of running requests: [first, last, K] ranges from 1 on; K=0 pauses drafting.",
+        since="0.24", accepts="a list of [first, last, K], or null",
+    )  # fmt: skip
+    prompt_lookup_max: int | None = key(None, "Longest n-gram looked up (5 if both are left out).", ge=1)
+    prompt_lookup_min: int | None = key(None, "Shortest n-gram looked up (5 if both are left out).", ge=1)
+    prompt_lookup_match: Literal["earliest", "latest"] = key(
+        "earliest", "Which earlier occurrence to copy from: vLLM's old runner takes the earliest, its new the latest.",
+        since=OWN,
+    )  # fmt: skip
+    suffix_decoding_max_tree_depth: int = key(24, "Longest match and draft together.", since="0.11.1", ge=1)
+    suffix_decoding_max_cached_requests: int = key(
+        10_000, "Past answers kept for matching; 0 keeps none.", since="0.11.1", ge=0
+    )
+    suffix_decoding_max_spec_factor: float = key(
+        1.0, "Draft at most this many times the matched length.", since="0.11.1", ge=0
+    )
+    suffix_decoding_min_token_prob: float = key(
+        0.1, "Stop drafting where a token's estimated probability falls below.", since="0.11.1", ge=0, le=1
+    )
+    parallel_drafting: bool = key(
+        False, "Draft all tokens in one pass: P-EAGLE with eagle and eagle3, PARD with draft_model.", since="0.16"
+    )
+    draft_sample_method: Literal["greedy", "probabilistic"] = key(
+        "greedy",
+        "Draft the likeliest tokens, or sampled ones.",
+        since="0.21",
+        values={"gumbel": ("0.21", "0.22"), "probabilistic": ("0.22", None)},
+    )
+    rejection_sample_method: SampleMethod = key(
+        "coupled", "The rule that accepts drafts; typical, entropy, ascend_block and synthetic change the output.",
+        since="0.18",
+        values={
+            "coupled": (OWN, None), "typical": (OWN, None), "entropy": (OWN, None), "ascend_block": (OWN, None),
+            "standard": ("0.21", None), "block": ("0.25", None), "synthetic": ("0.19", None),
+            "strict": ("0.18", "0.21"), "probabilistic": ("0.18", "0.21"),
+        },
+    )  # fmt: skip
+    synthetic_acceptance_rates: list[float] | None = key(
+        None, "For synthetic: the share of drafts accepted up to each position, falling.", since="0.20",
+        accepts="a list of K falling numbers in [0, 1], or null",
+    )  # fmt: skip
+    synthetic_acceptance_length: float | None = key(
+        None, "For synthetic: tokens a step to aim at, from 1 to K+1; turned into rates.", since="0.20", ge=1
+    )
+    rejection_sampler_config: RejectionSampler | None = key(
+        None, "vllm-ascend's block and entropy verification (there under additional_config). Lossy.", since=OWN
+    )
+    posterior_threshold: float | None = key(
+        None, "For typical: upper bound of the acceptance threshold (0.09).", until="0.10", gt=0, le=1,
+        instead="remove it: vLLM has no typical acceptance any more",
+    )  # fmt: skip
+    posterior_alpha: float | None = key(
+        None, "For typical: how strongly entropy lowers the threshold (0.3).", until="0.10", ge=0,
+        instead="remove it: vLLM has no typical acceptance any more",
+    )  # fmt: skip
+    tree: TreeShape | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
+    speculative_token_tree: str | None = key(
+        None, "Draft a tree of this shape: a list of paths such as '[(0,), (0, 0), (1,)]'.", since="0.9", until="0.21",
+        instead="remove it: vLLM has no trees any more; Augury still runs it",
+    )  # fmt: skip
+    use_heterogeneous_vocab: bool = key(
+        False, "Let a draft_model have another vocabulary: drafts use the tokens both share.", since="0.25"
+    )
+    draft_tensor_parallel_size: int | None = key(
+        None, "Tensor parallelism of the drafter: 1 or the target's.", ge=1, runs=False
+    )
+    max_model_len: int | None = key(
+        None, "Longest context for the drafter; longer requests go on without drafts.", ge=1
+    )
+    quantization: str | None = key(None, "How the drafter's weights are quantised.", min_length=1, runs=False)
+    kv_cache_dtype: str | None = key(None, "Type of the drafter's KV cache.", since="0.26", min_length=1, runs=False)
+    attention_backend: str | None = key(
+        None, "The drafter's attention kernels.", since="0.21", min_length=1, runs=False
+    )
+    moe_backend: MoeBackend | None = key(None, "The drafter's mixture-of-experts kernels.", since="0.19", runs=False)
+    enforce_eager: bool | None = key(None, "Run the drafter without CUDA graphs.", since="0.11", runs=False)
+    revision: str | None = key(None, "The drafter's revision on the hub.", min_length=1)
+    code_revision: str | None = key(None, "Revision of the drafter's code on the hub.", min_length=1, runs=False)
+    draft_load_config: dict[str, Any] | None = key(
+        None, "How the drafter's weights are read (vLLM's LoadConfig).", since="0.17", runs=False
+    )
+    draft_model_config: dict[str, Any] | None = key(
+        None, "For extract_hidden_states: {'hf_config': {'eagle_aux_hidden_state_layer_ids': [...]}}.", since="0.17"
+    )
+    disable_padded_drafter_batch: bool = key(
+        False, "vLLM: do not pad the drafter's inputs to one length.", since="0.11", runs=False
+    )
+    disable_eagle_block_drop: bool = key(
+        False, "vLLM: keep the last prefix-cache block with EAGLE-like drafters.", since="0.30", runs=False
+    )
+    use_local_argmax_reduction: bool = key(
+        False, "vLLM: pick greedy draft tokens within each tensor-parallel shard.", since="0.17", runs=False
+    )
+    enable_adaptive_verification: bool = key(
+        False, "vLLM: verify only as many drafted tokens as pay.", since="0.28", runs=False
+    )
+    index_share_for_mtp_iteration: bool | None = key(
+        None, "vLLM: MTP passes after the first reuse its sparse-attention indices.", since="0.29", runs=False
+    )
+    dspark_draft_topk: int | None = key(
+        None, "For dspark: correct only this many of the likeliest tokens.", since="0.28", ge=1
+    )
+
+    _notes: tuple[Note, ...] = PrivateAttr(default=())
+    _masked_rows_only: bool = PrivateAttr(default=False)  # dspark checkpoints that never sample the anchor's row
 
     @classmethod
-    def parse(cls, given: dict[str, Any] | SpeculativeConfig | None) -> SpeculativeConfig | None:
-        """Read the user's dictionary, or say in one line which key is wrong and what to write."""
-        if given is None or isinstance(given, SpeculativeConfig):
-            return given
-        if not isinstance(given, dict):
-            raise ConfigError(f"speculative_config must be a dictionary of keys, got {type(given).__name__}.")
-        keys = {k.replace("-", "_"): v for k, v in given.items()}
-        _check_method(keys)
-        try:
-            config = cls(**keys)
-        except ValidationError as error:
-            raise ConfigError(_first_problem(error, cls)) from None
-        return config._with_lookup_bounds()
+    def parse(
+        cls, given: Mapping[str, Any] | SpeculativeConfig | None, target: Any = None, as_of: str | None = None
+    ) -> SpeculativeConfig | None:
+        """Read the user's dictionary, or say in one line which key is wrong and what to write.
+
+        `target` is what is known of the target (config/facts.py); `as_of` asks what that vLLM release would say.
+        """
+        from augury.config.resolve import resolve  # it builds this class
+
+        return given if given is None or isinstance(given, SpeculativeConfig) else resolve(given, target, as_of)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Every decision made on the user's behalf."""
+        return self._notes
 
     @property
     def card(self) -> Method:
         """The method's card."""
         return METHODS[self.method]
 
-    def _with_lookup_bounds(self) -> SpeculativeConfig:
-        low, high = self.prompt_lookup_min, self.prompt_lookup_max
-        low, high = low or high or 5, high or low or 5  # vLLM's defaults: 5 and 5, or each the other's value
-        if low > high:
-            raise ConfigError(
-                f"speculative_config.prompt_lookup_min={low} must be at most prompt_lookup_max={high}; lower the first."
-            )
-        return self.model_copy(update={"prompt_lookup_min": low, "prompt_lookup_max": high})
+    @property
+    def lossless(self) -> bool:
+        """Whether the text is the target's own, whatever is drafted."""
+        return self.rejection_sample_method not in LOSSY
 
+    @property
+    def drafts_from_hidden_states(self) -> bool:
+        """Whether the drafter continues the target's hidden states (what vLLM calls `use_eagle`)."""
+        return self.card.reads_target
 
-def _check_method(keys: dict[str, Any]) -> None:
-    if keys.get("method") is None and keys.get("model") in ("ngram", "[ngram]"):
-        keys["method"] = "ngram"
-        del keys["model"]
-    method = keys.get("method")
-    if method in METHODS:
-        if keys.get("model") in (method, f"[{method}]"):
-            del keys["model"]
-        return
-    known = ", ".join(METHODS)
-    if method is None:
-        raise ConfigError(f"speculative_config.method is missing; methods that run today: {known}.")
-    if method in PLANNED:
-        raise ConfigError(f"speculative_config.method={method!r} is planned, not built yet; what runs today: {known}.")
-    close = get_close_matches(str(method), [*METHODS, *PLANNED], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"methods that run today: {known}."
-    raise ConfigError(f"speculative_config.method={method!r} is unknown; {hint}")
+    @property
+    def reads_auxiliary_layers(self) -> bool:
+        """Whether the target must hand out hidden states of several layers."""
+        return self.card.features == "auxiliary"
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the drafter is a model of its own or part of the target's."""
+        return self.card.weights in ("draft", "target", "either")
 
-def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    # A misspelt key shows up twice, as unknown and as missing; the first says more.
-    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        close = get_close_matches(key, list(model.model_fields), n=1, cutoff=0.6)
-        return f"speculative_config.{key} is unknown; " + (f"did you mean {close[0]!r}?" if close else "remove it.")
-    if problem["type"] == "missing":
-        return f"speculative_config.{key} is missing; give it a value, for example {{'{key}': 4}}."
-    return f"speculative_config.{key}={problem['input']!r}: {problem['msg'].lower()}."
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a token may be given more than one continuation."""
+        return self.tree is not None or self.speculative_token_tree is not None
+
+    @property
+    def max_nodes(self) -> int:
+        """Most guesses a request may have at once: the nodes of its tree, or the length of its chain."""
+        return self.tree.max_nodes if self.tree else self.num_speculative_tokens
+
+    @property
+    def extra_slots(self) -> int:
+        """Input rows a request takes for drafting beyond the target's own."""
+        return self.card.extra_slots(self.num_speculative_tokens, self.parallel_drafting)
+
+    @property
+    def kv_lookahead(self) -> int:
+        """KV rows a request writes ahead of its known text."""
+        ahead = 2 if self._masked_rows_only else self.card.lookahead
+        return 0 if ahead == 0 else self.num_speculative_tokens + ahead - 1
+
+    @property
+    def prefill_lookahead(self) -> int:
+        """Prompt tokens the drafter must see past the end of a chunk."""
+        return self.card.prefill_lookahead
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of one decoding request: its last token and the draft."""
+        return 1 + self.num_speculative_tokens
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """K by batch size, where the user gave a table."""
+        table = self.num_speculative_tokens_per_batch_size
+        return Schedule.read(table, self.num_speculative_tokens) if table else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that differ from their defaults, as JSON has them; parsing it again gives the same configuration."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def compute_hash(self) -> str:
+        """Two configurations that compute alike have one hash."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        """Alike in every key, whatever was noted on the way."""
+        return isinstance(other, SpeculativeConfig) and self.model_dump() == other.model_dump()
+
+    def __repr__(self) -> str:
+        """As vLLM prints it."""
+        model = self.model if self.has_weights else None
+        return (
+            f"SpeculativeConfig(method={self.method!r}, model={model!r}, num_spec_tokens={self.num_speculative_tokens})"
+        )
+
+    __str__ = __repr__

@@ -11,7 +11,7 @@ import torch
 from augury.cache.blocks import BlockPool
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.control.budget import FixedBudget
+from augury.control.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
@@ -43,7 +43,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     _choose_sizes(config, target)
     blocks = _num_blocks(config, target)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
-    nodes = config.speculative_config.num_speculative_tokens if config.speculative_config else 1
+    nodes = config.speculative_config.max_nodes if config.speculative_config else 1
     assert config.max_num_seqs and config.max_model_len and config.max_num_batched_tokens
     state = SlotState.allocate(
         config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
@@ -54,7 +54,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
         _chunk(config), config.enable_prefix_caching, stats,
     )  # fmt: skip
     engine = Engine(
-        target, state, scheduler, verify_kernels.choose(device), _drafter(config), FixedBudget(nodes), stats,
+        target, state, scheduler, verify_kernels.choose(device), _drafter(config), _budget(config, nodes), stats,
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )  # fmt: skip
     engine.warm_up((1, 8))
@@ -99,7 +99,7 @@ def _num_blocks(config: EngineConfig, target: Target) -> int:
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
-    extra = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
+    extra = config.speculative_config.max_nodes if config.speculative_config else 0
     # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     blocks = config.num_gpu_blocks_override or min(useful, _cache_bytes(config, target) // (per_token * size) + 1)
@@ -121,6 +121,12 @@ def _cache_bytes(config: EngineConfig, target: Target) -> int:
         free, total = torch.cuda.mem_get_info(target.device)
         return max(0, int(total * config.gpu_memory_utilization) - (total - free) - GPU_RESERVE_BYTES)
     return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def _budget(config: EngineConfig, nodes: int) -> Budget:
+    schedule = config.speculative_config.schedule if config.speculative_config else None
+    assert config.max_num_seqs
+    return ScheduledBudget(schedule.table(config.max_num_seqs)) if schedule else FixedBudget(nodes)
 
 
 def _drafter(config: EngineConfig) -> Drafter | None:

@@ -35,6 +35,7 @@ class Work(NamedTuple):
     segments: torch.Tensor  # int64 [6, G], see Segments.pack
     shape: Shape
     lines: int  # lines in use
+    requests: int  # groups in use
 
 
 class Engine:
@@ -77,7 +78,7 @@ class Engine:
             blank[0] = self.state.padding_slot
             for greedy in (True, False):
                 shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
-                self._advance(Work(blank, shape, 1))
+                self._advance(Work(blank, shape, 1, 1))
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -106,7 +107,7 @@ class Engine:
         columns = [(s.request.slot, s.start, s.known, s.nodes, s.scored, s.active) for s in shares]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
-        return Work(table, self._shape(shares, lines), lines)
+        return Work(table, self._shape(shares, lines), lines, len(shares))
 
     def _shape(self, shares: list[Share], lines: int) -> Shape:
         drawing = [s.request.params for s in shares if s.active]
@@ -143,7 +144,8 @@ class Engine:
         lengths = torch.where(drew, passed.layout.ends + passed.outcome.emitted_count, 0)
         remaining = torch.where(drew, self.state.limit[slots] - lengths, 0)
         self.drafter.observe(passed.outcome)
-        draft = self.drafter.propose(slots, lengths, self.state.history, self.budget.nodes(remaining))
+        budget = self.budget.nodes(remaining, work.requests)
+        draft = self.drafter.propose(slots, lengths, self.state.history, budget)
         pending = self.state.draft
         pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
         return draft

@@ -11,6 +11,7 @@ from typing import Any
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
+from augury.config.facts import read_facts
 from augury.config.sampling import SamplingParams
 from augury.engine.build import build_engine
 from augury.engine.engine import Update
@@ -31,6 +32,7 @@ class LLM:
     def __init__(self, model: str | os.PathLike[str] = "default", **arguments: Any) -> None:
         self.config = EngineConfig.parse(model=os.fspath(model), **arguments)
         self.model_path: Path = resolve(self.config.model)
+        self.config.check_speculation(read_facts(str(self.model_path)))
         self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
         self.engine = build_engine(self.config, self.model_path)
         self._arrivals = 0

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from augury.methods.custom_class import CUSTOM_CLASS
+from augury.methods.dflash import DFLASH
+from augury.methods.draft_model import DRAFT_MODEL
+from augury.methods.dspark import DSPARK
+from augury.methods.eagle import EAGLE
+from augury.methods.eagle3 import EAGLE3
+from augury.methods.extract_hidden_states import EXTRACT_HIDDEN_STATES
+from augury.methods.medusa import MEDUSA
+from augury.methods.mlp_speculator import MLP_SPECULATOR
+from augury.methods.mtp import MTP
 from augury.methods.ngram import NGRAM
+from augury.methods.ngram_gpu import NGRAM_GPU
 from augury.methods.spec import Method
+from augury.methods.suffix import SUFFIX
 
-METHODS: dict[str, Method] = {card.name: card for card in (NGRAM,)}
+METHODS: dict[str, Method] = {
+    card.name: card
+    for card in (
+        NGRAM, NGRAM_GPU, SUFFIX, DRAFT_MODEL, EAGLE, EAGLE3, MTP, MEDUSA, MLP_SPECULATOR, DFLASH, DSPARK,
+        CUSTOM_CLASS, EXTRACT_HIDDEN_STATES,
+    )
+}  # fmt: skip
+ALIASES: dict[str, str] = {alias: card.name for card in METHODS.values() for alias in card.aliases}
 
-# Known to vLLM, still to come here.
-PLANNED = (
-    "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "eagle", "eagle3", "mtp", "dflash",
-    "extract_hidden_states", "custom_class",
-)  # fmt: skip
+
+def readers(key: str) -> tuple[str, ...]:
+    """The methods that read a key; none by name means all of them."""
+    return tuple(name for name, card in METHODS.items() if key in card.keys)
 
 
 def drafter_class(method: Method) -> type:
     """Import the drafter a card points to."""
+    if method.drafter is None:
+        raise LookupError(f"{method.name} is planned: its drafter is not built yet")
     module, _, name = method.drafter.partition(":")
     found: type = getattr(import_module(module), name)
     return found

@@ -1,0 +1,147 @@
+"""The rule that accepts drafts, bounds that mirror each other, and keys that do nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from augury.config.checks import problem
+from augury.config.errors import ConfigError
+from augury.config.keys import Key
+from augury.config.notes import Notes
+from augury.config.schedule import Schedule
+from augury.config.synthetic import check_rates, rates_for_length
+from augury.config.tree_literal import read_tree
+from augury.methods.registry import METHODS, readers
+
+Keys = dict[str, Any]
+BLOCK_NEEDS = 3  # tokens; with fewer vllm-ascend verifies one by one
+
+
+def settle_rule(keys: Keys, notes: Notes) -> None:
+    """Which rule accepts drafts, told from its parameters where it is not named."""
+    for wanted, because in _rules_meant(keys):
+        named = keys.setdefault("rejection_sample_method", wanted)
+        if named != wanted:
+            raise ConfigError(
+                f"speculative_config.{because} is only valid with rejection_sample_method={wanted!r}, not {named!r}; "
+                "remove one of them."
+            )
+    if keys.get("rejection_sample_method") == "synthetic":
+        _settle_synthetic(keys)
+    if keys.get("rejection_sample_method") == "ascend_block" and keys["num_speculative_tokens"] < BLOCK_NEEDS:
+        notes.add("warning", "rejection_sample_method", f"a block needs {BLOCK_NEEDS} tokens; fewer are verified one "
+                  "by one.")  # fmt: skip
+
+
+def _rules_meant(keys: Keys) -> list[tuple[str, str]]:
+    meant = [("typical", name) for name in ("posterior_threshold", "posterior_alpha") if keys.get(name) is not None]
+    sampler = keys.get("rejection_sampler_config")
+    if sampler is not None:
+        if sampler.enable_block_verify:
+            meant.append(("ascend_block", "rejection_sampler_config.enable_block_verify"))
+        elif sampler.enable_entropy_verify:
+            meant.append(("entropy", "rejection_sampler_config.enable_entropy_verify"))
+    for name in ("synthetic_acceptance_rates", "synthetic_acceptance_length"):
+        # vLLM does not take these for the rule itself: they must stand beside it.
+        if keys.get(name) is not None and keys.get("rejection_sample_method") != "synthetic":
+            raise ConfigError(
+                f"speculative_config.{name} is only valid with rejection_sample_method='synthetic'; add that."
+            )
+    return meant
+
+
+def _settle_synthetic(keys: Keys) -> None:
+    rates, length = keys.get("synthetic_acceptance_rates"), keys.get("synthetic_acceptance_length")
+    if (rates is None) == (length is None):
+        raise ConfigError(
+            "speculative_config.rejection_sample_method='synthetic' needs exactly one of synthetic_acceptance_rates "
+            f"and synthetic_acceptance_length; {'neither' if rates is None else 'both'} is given."
+        )
+    if rates is None:
+        keys["synthetic_acceptance_rates"] = rates_for_length(
+            keys.pop("synthetic_acceptance_length"), keys["num_speculative_tokens"]
+        )
+    check_rates(keys["synthetic_acceptance_rates"], keys["num_speculative_tokens"])
+
+
+def settle_details(method: str, keys: Keys, notes: Notes) -> None:
+    """Defaults that depend on other keys, and combinations that cannot be."""
+    if method in ("ngram", "ngram_gpu"):
+        _settle_lookup(keys)
+    if keys.get("num_speculative_tokens_per_batch_size"):
+        Schedule.read(keys["num_speculative_tokens_per_batch_size"], keys["num_speculative_tokens"])
+    elif "num_speculative_tokens_per_batch_size" in keys:
+        del keys["num_speculative_tokens_per_batch_size"]
+        notes.add("unused", "num_speculative_tokens_per_batch_size", "an empty table means no table.")
+    if method in ("dflash", "dspark"):
+        if keys.get("parallel_drafting") is False:
+            notes.add("warning", "parallel_drafting", f"{method} always drafts in parallel: taken as true.")
+        keys["parallel_drafting"] = True
+    if (keys.get("attention_backend") or "").lower() == "auto":
+        del keys["attention_backend"]
+    elif keys.get("attention_backend"):
+        keys["attention_backend"] = keys["attention_backend"].upper()
+    _settle_tree(keys)
+    _refuse_combinations(method, keys)
+
+
+def _settle_lookup(keys: Keys) -> None:
+    low, high = keys.get("prompt_lookup_min"), keys.get("prompt_lookup_max")
+    low, high = low or high or 5, high or low or 5  # vLLM's defaults: 5 and 5, or each the other's value
+    if low > high:
+        raise problem(
+            "prompt_lookup_min", low, f"must be <= prompt_lookup_max={high}; lower the first or raise the second"
+        )
+    keys["prompt_lookup_min"], keys["prompt_lookup_max"] = low, high
+
+
+def _settle_tree(keys: Keys) -> None:
+    literal = keys.get("speculative_token_tree")
+    if literal is None:
+        return
+    if keys.get("tree") is not None:
+        raise ConfigError("speculative_config.tree and speculative_token_tree both describe a tree; keep one.")
+    paths = read_tree(literal)
+    if keys["num_speculative_tokens"] != len(paths):
+        raise problem("num_speculative_tokens", keys["num_speculative_tokens"],
+                      f"does not fit speculative_token_tree of {len(paths)} nodes; write {len(paths)}")  # fmt: skip
+    keys["speculative_token_tree"] = str(paths)
+
+
+def _refuse_combinations(method: str, keys: Keys) -> None:
+    if keys.get("index_share_for_mtp_iteration") is not None and method != "mtp":
+        raise problem(
+            "index_share_for_mtp_iteration",
+            keys["index_share_for_mtp_iteration"],
+            "works only with method='mtp'; remove it",
+        )
+    if keys.get("enable_adaptive_verification") and keys.get("use_local_argmax_reduction") and method != "dspark":
+        raise problem(
+            "enable_adaptive_verification", True, "does not go with use_local_argmax_reduction; disable one of them"
+        )
+    if keys.get("use_heterogeneous_vocab"):
+        if method != "draft_model":
+            raise problem(
+                "use_heterogeneous_vocab", True, f"works only with method='draft_model', not {method!r}; remove it"
+            )
+        if keys.get("draft_sample_method", "greedy") != "greedy":
+            raise problem("use_heterogeneous_vocab", True, "needs greedy drafts; remove draft_sample_method")
+    topk = keys.get("dspark_draft_topk")
+    if topk is not None and method != "dspark" and METHODS[method].weights in ("draft", "target"):
+        raise problem("dspark_draft_topk", topk, f"works only with method='dspark', not {method!r}; remove it")
+    if keys.get("draft_model_config") is not None and method != "extract_hidden_states":
+        raise problem("draft_model_config", keys["draft_model_config"],
+                      "is filled in by the engine for every method but extract_hidden_states; remove it")  # fmt: skip
+
+
+def name_unused(method: str, keys: Keys, declared: Mapping[str, Key], notes: Notes) -> None:
+    """Say which of the user's keys the method does not read, or this engine does not act on."""
+    for name, value in keys.items():
+        if value == declared[name].default or name in ("method", "model"):
+            continue
+        users = readers(name)
+        if users and method not in users:
+            notes.add("unused", name, f"{method} does not read it (it is for {', '.join(users)}).")
+        elif not declared[name].runs:
+            notes.add("unused", name, "checked and kept for vLLM; this engine does not act on it.")

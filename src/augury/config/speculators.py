@@ -1,0 +1,57 @@
+"""A speculators-format checkpoint: a drafter that names its target, and may be given in the target's place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, read_facts
+from augury.config.infer import SPECULATORS
+
+LOCKED = ("method", "model")  # what the checkpoint itself says
+
+
+class Swapped(NamedTuple):
+    """The target a speculator was trained for, and how to speculate with it."""
+
+    target: str
+    speculative_config: dict[str, Any]
+
+
+def is_speculator(facts: ModelFacts | None) -> bool:
+    """Whether a checkpoint is in this format."""
+    return facts is not None and ("speculators_model_type" in facts.raw or "speculators_config" in facts.raw)
+
+
+def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
+    """If `model` is a speculator, put its target in its place; the user's keys win except those it fixes itself."""
+    facts = read_facts(model)
+    if facts is None or not is_speculator(facts):
+        return None
+    kind = str(facts.raw.get("speculators_model_type", ""))
+    if kind not in SPECULATORS:
+        known = ", ".join(SPECULATORS)
+        raise ConfigError(f"model={model!r} is a speculator of type {kind!r}, which is not known; known are {known}.")
+    inner = facts.raw.get("speculators_config")
+    verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
+    target = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
+    if not isinstance(target, str) or not target:
+        raise ConfigError(
+            f"model={model!r} is a speculator without a target (speculators_config.verifier.name_or_path); "
+            "give the target as the model and this as speculative_config.model."
+        )
+    if kind not in ("mlp_speculator",) and not isinstance(facts.raw.get("transformer_layer_config"), Mapping):
+        raise ConfigError(
+            f"model={model!r}: its config.json has no transformer_layer_config; the checkpoint is incomplete."
+        )
+    fixed: dict[str, Any] = {"method": SPECULATORS[kind], "model": model}
+    if kind == "peagle":
+        fixed["parallel_drafting"] = True
+    own = dict(given or {})
+    for name in LOCKED:
+        if own.pop(name, fixed[name]) != fixed[name]:
+            raise ConfigError(
+                f"speculative_config.{name} is fixed to {fixed[name]!r} by the speculator that is the model; remove it."
+            )
+    return Swapped(target, {**fixed, **own})

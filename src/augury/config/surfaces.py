@@ -1,0 +1,175 @@
+"""Where a speculative_config may be written: JSON, dotted flags, shortcuts, a YAML file, the environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from augury.config.errors import ConfigError
+
+ENVIRONMENT = "AUGURY_SPECULATIVE_CONFIG"
+FLAG = "--speculative-config"
+SHORTCUTS = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
+EXAMPLE = '\'{"method": "ngram", "num_speculative_tokens": 4}\''
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
+
+
+def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
+    """One JSON object, or a line that says what is wrong with it."""
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError as error:
+        hint = (
+            " (the shell may have eaten the quotes: put the whole object in single quotes)"
+            if "'" not in text and '"' not in text
+            else ""
+        )
+        raise ConfigError(
+            f"{where} is not JSON ({error.msg} at character {error.pos}){hint}; write for example {EXAMPLE}."
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deeply.") from None
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
+    return given
+
+
+def gather(
+    text: str | None, shortcuts: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """One dictionary from the flag and its shortcuts, or else from the environment; the same key twice is an error."""
+    given = dict(from_json(text)) if text is not None else {}
+    for name, value in (shortcuts or {}).items():
+        if value is None:
+            continue
+        key = SHORTCUTS[name]
+        if any(other.replace("-", "_") == key for other in given):
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} and {key!r} in {FLAG} say the same thing twice; keep one.")
+        given[key] = value
+    if not given and text is None:
+        stored = (environment or {}).get(ENVIRONMENT)
+        return from_json(stored, ENVIRONMENT) if stored else None
+    return given
+
+
+def fold_dotted(arguments: Sequence[str]) -> list[str]:
+    """Turn `-sc.key value` flags into one JSON flag, merged with the one that may stand there already."""
+    rest: list[str] = []
+    dotted: dict[str, Any] = {}
+    whole: str | None = None
+    place = 0
+    words = iter(arguments)
+    for word in words:
+        flag, sign, value = word.partition("=")
+        name = re.sub(r"^(-sc|--speculative[-_]config)(?=$|\.)", FLAG, flag)
+        if word == "--":
+            rest += [word, *words]
+        elif name == FLAG:
+            whole, place = value if sign else _following(words, word), len(rest)
+        elif name.startswith(FLAG + "."):
+            _put(dotted, name.removeprefix(FLAG + "."), value if sign else _following(words, word))
+            place = place or len(rest)
+        else:
+            rest.append(word)
+    if whole is None and not dotted:
+        return rest
+    if dotted:
+        whole = json.dumps(_merged(from_json(whole) if whole is not None else {}, dotted))
+    return [*rest[:place], FLAG, whole or "", *rest[place:]]
+
+
+def _following(words: Any, flag: str) -> str:
+    value = next(words, None)
+    if value is None:
+        raise ConfigError(f"{flag} needs a value behind it.")
+    return str(value)
+
+
+def _put(into: dict[str, Any], path: str, text: str) -> None:
+    """`a.b value` sets a nested key, `a+ x,y` adds to a list."""
+    *parents, last = (part.replace("-", "_") for part in path.split("."))
+    for part in parents:
+        inner = into.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"-sc.{path}: {part!r} already has the value {inner!r}; a key cannot be both.")
+        into = inner
+    if last.endswith("+"):
+        added = [_value(item) for item in text.split(",")]
+        before = into.setdefault(last[:-1], [])
+        if not isinstance(before, list):
+            raise ConfigError(f"-sc.{path} adds to a list, but {last[:-1]!r} is {before!r}.")
+        before += added
+    elif last in into:
+        raise ConfigError(f"-sc.{path} is given twice; keep one.")
+    else:
+        into[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    """JSON where it is JSON, a number with a unit where it is that, otherwise the text itself."""
+    unit = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG])", text)
+    if unit:
+        return int(float(unit[1]) * UNITS[unit[2]])
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return text
+
+
+def _merged(whole: dict[str, Any], dotted: dict[str, Any]) -> dict[str, Any]:
+    result = {name.replace("-", "_"): value for name, value in whole.items()}
+    for name, value in dotted.items():
+        if isinstance(value, dict) and isinstance(result.get(name), dict):
+            result[name] = _merged(result[name], value)
+        elif name in result:
+            raise ConfigError(f"-sc.{name} and {name!r} in {FLAG} say the same thing twice; keep one.")
+        else:
+            result[name] = value
+    return result
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A YAML file of arguments, as a mapping."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {file}: {getattr(error, 'strerror', None) or 'not a text file'}.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {file} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"--config {file} must hold a mapping of arguments, such as `speculative-config:`.")
+    return {str(name).replace("_", "-"): value for name, value in found.items()}
+
+
+def unfold_yaml(arguments: Sequence[str]) -> list[str]:
+    """Put what `--config FILE` says in front of the other flags, which therefore win."""
+    rest, files = [], []
+    words = iter(arguments)
+    for word in words:
+        if word == "--config" or word.startswith("--config="):
+            files.append(Path(word.partition("=")[2] or _following(words, word)))
+        else:
+            rest.append(word)
+    given = {word.partition("=")[0] for word in rest}
+    flags: list[str] = []
+    for file in files:
+        for name, value in read_yaml(file).items():
+            if f"--{name}" not in given:
+                flags += _as_flags(name, value)
+    return [*rest, *flags]
+
+
+def _as_flags(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [f"--{name}"]
+    if isinstance(value, list):
+        return [part for item in value for part in (f"--{name}", str(item))]
+    return [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]

@@ -1,0 +1,30 @@
+"""The card of `dspark`."""
+
+from __future__ import annotations
+
+from augury.methods.lengths import all_but_first
+from augury.methods.spec import BLOCK_DROP_KEYS, SAMPLED_KEYS, WEIGHT_KEYS, Facts, Inferred, Method
+
+
+def _block(facts: Facts) -> Inferred | None:
+    for name in ("block_size", "dspark_block_size"):
+        size = facts.draft.get(name)
+        if isinstance(size, int) and size > 0:
+            return size, f"the checkpoint's {name}"
+    return None
+
+
+DSPARK = Method(
+    name="dspark",
+    help="A block drafter whose tokens are tied together by a low-rank Markov correction.",
+    drafter=None,
+    keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting", "dspark_draft_topk"),
+    weights="either",
+    features="auxiliary",
+    default_tokens=_block,
+    extra_slots=all_but_first,
+    lookahead=1,
+    prefill_lookahead=1,
+    parallel_keys=True,
+    vllm_since="0.25",
+)

@@ -1,0 +1,18 @@
+"""The card of `extract_hidden_states`."""
+
+from augury.methods.spec import Facts, Method
+
+
+def _exactly_one(tokens: int, facts: Facts) -> str | None:
+    return "must be 1: the method drafts nothing, it only saves hidden states; write 1" if tokens != 1 else None
+
+
+EXTRACT_HIDDEN_STATES = Method(
+    name="extract_hidden_states",
+    help="Drafts nothing; saves the target's hidden states to files, to train drafters on.",
+    drafter=None,
+    keys=("draft_model_config", "disable_padded_drafter_batch"),
+    features="auxiliary",
+    check_tokens=_exactly_one,
+    vllm_since="0.17",
+)

@@ -1,0 +1,36 @@
+"""The card of `medusa`."""
+
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Facts, Inferred, Method
+
+HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
+
+
+def _heads(facts: Facts) -> Inferred | None:
+    for name in HEAD_COUNTS:
+        count = facts.draft.get(name)
+        if isinstance(count, int) and count > 0:
+            return count, f"the checkpoint's {name}"
+    return None
+
+
+def _enough_heads(tokens: int, facts: Facts) -> str | None:
+    # medusa_num_heads is no bound: published checkpoints state 2 and hold 5.
+    count = facts.draft.get("num_heads")
+    if isinstance(count, int) and tokens > count:
+        return f"must be at most the checkpoint's {count} heads; write {count}"
+    return None
+
+
+MEDUSA = Method(
+    name="medusa",
+    help="Extra heads on the target's last hidden state, each guessing one token further ahead.",
+    drafter=None,
+    keys=(*WEIGHT_KEYS, *TREE_KEYS),
+    weights="draft",
+    features="last",
+    default_tokens=_heads,
+    check_tokens=_enough_heads,
+    vllm_old_runner=True,
+    vllm_async=False,
+    band=Band((0.60, 0.75), (1.6, 1.75), "as a chain"),
+)

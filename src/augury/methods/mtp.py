@@ -1,0 +1,148 @@
+"""The card of `mtp`, and which targets carry multi-token-prediction layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from augury.methods.lengths import multiple_of_depth, predict_depth
+from augury.methods.spec import BLOCK_DROP_KEYS, PADDED_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Band, Method
+
+# Retired names, and the first vLLM release that took them; each means `mtp` today.
+ALIASES = {
+    f"{family}_mtp": since
+    for since, families in {
+        "0.9": ("deepseek",),
+        "0.10.2": ("ernie", "qwen3_next"),
+        "0.11": ("mimo", "longcat_flash"),
+        "0.11.1": ("glm4_moe", "pangu_ultra_moe"),
+        "0.14": ("exaone_moe",),
+        "0.15": ("glm4_moe_lite",),
+        "0.15.1": ("step3p5",),
+        "0.16": ("glm_ocr",),
+        "0.17": ("nemotron_h", "qwen3_5"),
+        "0.20": ("exaone4_5", "hy_v3"),
+        "0.21": ("mimo_v2", "gemma4"),
+        "0.24": ("minimax_m3",),
+        "0.25": ("bailing_hybrid",),
+        "0.26": ("inkling",),
+        "0.27": ("kimi_k3",),
+        "0.28": ("dots3_note", "bailing_hybrid_v3"),
+        "0.29": ("qwen4_exp", "hy_v4"),
+        "0.30": ("glm5_next",),
+    }.items()
+    for family in families
+}
+
+DEPTH = "num_nextn_predict_layers"
+
+
+class Family(NamedTuple):
+    """How a target says that it has such layers, and what vLLM calls the drafter it makes of them."""
+
+    alias: str
+    drafter: str
+    depth: tuple[str, ...] = (DEPTH,)  # where n_predict stands, first found
+    default: int = 0  # n_predict when no key says it; 0: then there are no such layers
+
+
+QWEN35 = Family("qwen3_5_mtp", "Qwen3_5MTP", ("mtp_num_hidden_layers",))
+QWEN35_MOE = Family("qwen3_5_mtp", "Qwen3_5MoeMTP", ("mtp_num_hidden_layers",))
+QWEN4 = Family("qwen4_exp_mtp", "Qwen4ExpMTP", ("mtp_num_hidden_layers", DEPTH))
+DSA = Family("deepseek_mtp", "DeepseekV32MTPModel")
+NEMOTRON = Family("nemotron_h_mtp", "NemotronHMTPModel")
+MIMO_V2 = Family("mimo_v2_mtp", "MiMoV2MTPModel", (), 1)
+STEP = Family("step3p5_mtp", "Step3p5MTP", (DEPTH,), 1)
+GEMMA4 = Family("gemma4_mtp", "Gemma4MTPModel", (), 1)
+INKLING = Family("inkling_mtp", "InklingMTPModel", ("mtp_config.num_nextn_predict_layers", DEPTH))
+MINIMAX = Family("minimax_m3_mtp", "MiniMaxM3MTP", ("num_mtp_modules",), 1)
+BAILING_V3 = Family("bailing_hybrid_v3_mtp", "BailingMoeV3MTPModel")
+BAILING = Family("bailing_hybrid_mtp", "BailingMoeV25MTPModel")
+
+# By model_type or by architecture, whichever the target's config.json shows.
+FAMILIES: dict[str, Family] = {
+    "deepseek_v3": Family("deepseek_mtp", "DeepSeekMTPModel"),
+    "deepseek_v32": DSA, "glm_moe_dsa": DSA,
+    "deepseek_v4": Family("deepseek_mtp", "DeepSeekV4MTPModel"),
+    "deepseek_v41": Family("deepseek_mtp", ""),
+    "dots3_note": Family("dots3_note_mtp", "Dots3NoteMTPModel", (DEPTH,), 1),
+    "pangu_ultra_moe": Family("pangu_ultra_moe_mtp", "OpenPanguMTPModel"),
+    "kimi_k3": Family("kimi_k3_mtp", "KimiK3MTPModel"),
+    "MiMoForCausalLM": Family("mimo_mtp", "MiMoMTPModel"),
+    "MiMoV2ForCausalLM": MIMO_V2, "MiMoV2FlashForCausalLM": MIMO_V2,
+    "MiMoV2OmniForCausalLM": Family("mimo_v2_mtp", "MiMoV2OmniMTPModel", (), 1),
+    "Glm4MoeForCausalLM": Family("glm4_moe_mtp", "Glm4MoeMTPModel"),
+    "Glm4MoeLiteForCausalLM": Family("glm4_moe_lite_mtp", "Glm4MoeLiteMTPModel"),
+    "GlmOcrForConditionalGeneration": Family("glm_ocr_mtp", "GlmOcrMTPModel"),
+    "ernie4_5_moe": Family("ernie_mtp", "ErnieMTPModel"),
+    "nemotron_h": NEMOTRON, "nemotron_h_puzzle": NEMOTRON,
+    "qwen3_next": Family("qwen3_next_mtp", "Qwen3NextMTP"),
+    "qwen4_exp": QWEN4, "qwen4_exp_text": QWEN4,
+    "qwen3_5": QWEN35, "qwen3_5_text": QWEN35, "qwen3_5_moe": QWEN35_MOE, "qwen3_5_moe_text": QWEN35_MOE,
+    "intern_s2_preview": QWEN35_MOE,
+    "interns2_mobius": Family("qwen3_5_mtp", "InternS2MobiusMTP", ("mtp_num_hidden_layers",)),
+    "bailing_hybrid": BAILING, "BailingMoeV2_5ForCausalLM": BAILING, "BailingMoeV3ForCausalLM": BAILING_V3,
+    "exaone_moe": Family("exaone_moe_mtp", "ExaoneMoeMTP"),
+    "exaone4_5": Family("exaone4_5_mtp", "Exaone4_5_MTP"),
+    "longcat_flash": Family("longcat_flash_mtp", "LongCatFlashMTPModel", (DEPTH,), 1),
+    "step3p5": STEP, "step3p7": STEP,
+    "hy_v3": Family("hy_v3_mtp", "HYV3MTPModel"), "hy_v4": Family("hy_v4_mtp", "HYV4MTPModel"),
+    "inkling_mm_model": INKLING, "inkling_model": INKLING,
+    "gemma4_assistant": GEMMA4, "gemma4_unified_assistant": GEMMA4,
+    "minimax_m3_vl": MINIMAX, "MiniMaxM3SparseForCausalLM": MINIMAX,
+    "glm5_next": Family("glm5_next_mtp", "Glm5NextMTPModel"),
+}  # fmt: skip
+
+
+def family_of(target: Mapping[str, Any]) -> Family | None:
+    """The family a target's config.json belongs to, if one is known to train such layers."""
+    kind = str(target.get("model_type", ""))
+    names = [kind, *map(str, target.get("architectures") or ())]
+    text = target.get("text_config")
+    if isinstance(text, Mapping):
+        names.append(str(text.get("model_type", "")))
+    found = next((FAMILIES[name] for name in names if name in FAMILIES), None)
+    return found or (FAMILIES["exaone4_5"] if "exaone4_5" in kind else None)
+
+
+def trained_depth(target: Mapping[str, Any]) -> int:
+    """How many tokens ahead a target's own layers were trained to predict; 0 when it has none."""
+    family = family_of(target)
+    if family is None:
+        return 0
+    text = target.get("text_config")
+    places = [target, text if isinstance(text, Mapping) else {}]
+    for name in family.depth:
+        for place in places:
+            depth = _at(place, name)
+            if isinstance(depth, int):
+                return depth
+    return family.default
+
+
+def _at(place: Mapping[str, Any], dotted: str) -> Any:
+    for part in dotted.split("."):
+        found = place.get(part) if isinstance(place, Mapping) else None
+        if found is None:
+            return None
+        place = found
+    return place
+
+
+MTP = Method(
+    name="mtp",
+    help="The multi-token-prediction layers that some targets were trained with and carry in their own files.",
+    drafter=None,
+    aliases=ALIASES,
+    keys=(
+        *WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "index_share_for_mtp_iteration",
+    ),
+    weights="target",
+    features="last",
+    default_tokens=predict_depth,
+    check_tokens=multiple_of_depth,
+    lookahead=1,
+    prefill_lookahead=1,
+    vllm_since="0.11",
+    band=Band((0.75, 0.92), (1.6, 1.9), "DeepSeek-V3 class, n_predict=1"),
+)  # fmt: skip

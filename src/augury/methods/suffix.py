@@ -1,0 +1,25 @@
+"""The card of `suffix`."""
+
+from augury.methods.spec import TREE_KEYS, Band, Facts, Inferred, Method
+
+DEFAULT_DEPTH = 24
+
+
+def _depth(facts: Facts) -> Inferred:
+    return facts.keys.get("suffix_decoding_max_tree_depth", DEFAULT_DEPTH), "suffix_decoding_max_tree_depth"
+
+
+SUFFIX = Method(
+    name="suffix",
+    help="Matches the last tokens in a suffix index of this request and of past answers, and drafts by frequency.",
+    drafter=None,
+    keys=(
+        "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
+        "suffix_decoding_min_token_prob", *TREE_KEYS,
+    ),
+    default_tokens=_depth,
+    vllm_since="0.11.1",
+    vllm_old_runner=True,
+    vllm_async=False,
+    band=Band(None, (1.0, 5.0), "2.5-5.0 for agents, about 1 in open chat"),
+)  # fmt: skip
