@@ -82,7 +82,14 @@ def test_shortcuts_and_environment() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("ngram", "quotes"), ("[1]", "JSON object"), ("{'a': 1}", "not JSON"), ("[" * 99999, "deep|JSON")],
+    [
+        ("{method:ngram}", "quotes"),
+        ("[1]", "JSON object"),
+        ("{'a': 1}", "not JSON"),
+        ("[" * 99999, "deep|JSON"),
+        ('{"k": ' + "9" * 5000 + "}", "digits"),
+        ('{"a": 1, "a": 2}', "given twice"),
+    ],
 )
 def test_json_errors(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -96,10 +103,17 @@ def test_yaml(tmp_path: Path) -> None:
         "stop: [a, b]\nseed: null\n"
     )
     words = unfold_yaml(["generate", "hello", "--config", str(file), "--max-tokens", "9"])
-    assert words[:4] == ["generate", "hello", "--max-tokens", "9"]
-    assert words[4:] == [
-        "--model", "default", "--json", "--speculative-config", json.dumps(NGRAM), "--stop", "a", "--stop", "b",
+    assert words == [
+        "generate", "--model", "default", "--json", "--speculative-config", json.dumps(NGRAM), "--stop", "a", "--stop",
+        "b", "hello", "--max-tokens", "9",
     ]  # fmt: skip
+    file.write_text("chat: false\nspeculative-config: {method: 2020-01-01}")
+    assert unfold_yaml(["generate", "--config", str(file), "--", "--config"]) == [
+        "generate", "--raw", "--speculative-config", '{"method": "2020-01-01"}', "--", "--config",
+    ]  # fmt: skip
+    file.write_text("a: &x {b: *x}")
+    with pytest.raises(ConfigError, match="refer to itself"):
+        unfold_yaml(["generate", "--config", str(file)])
     for text, says in (("- a", "mapping"), ("a: [", "not YAML")):
         file.write_text(text)
         with pytest.raises(ConfigError, match=says):
@@ -194,6 +208,35 @@ def test_check_answers_by_exit_code(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     from_file = augury("config", "check", "--config", str(tmp_path / "f.yaml"))
     assert from_file.returncode == 2 and "has none known" in from_file.stdout
+    first = augury("config", "check", "--config", str(tmp_path / "f.yaml"), AUGURY_SPECULATIVE_CONFIG='{"method": "x"}')
+    assert "has none known" in first.stdout  # a file goes before the environment, as in every other command
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([json.dumps({**NGRAM, "rejection_sample_method": "strict"}), "--as-of", "0.20"], 1, "translated"),
+        (["--spec-method", "ngram", "--spec-tokens", "3"], 0, "fine"),
+        ([json.dumps(NGRAM), "-sc.prompt_lookup_max", "4"], 0, "prompt_lookup_max: 4"),
+        ([json.dumps(NGRAM), "--as-of", "banana"], 2, "not a vLLM release"),
+        ([json.dumps(NGRAM), "--target", ""], 2, "name a model's directory"),
+        (['{"method": "dspark", "num_speculative_tokens": 3}'], 1, "does not run here yet"),
+        (['{"method": "\\ud800", "num_speculative_tokens": 3}', "--json"], 2, "unknown"),
+        (['{"method": "ngram", "num_speculative_tokens": NaN}', "--json"], 2, "num_speculative_tokens"),
+        (["{bad", "--json"], 2, "not JSON"),
+    ],
+)
+def test_check_says_it_in_one_piece(words: list[str], code: int, says: str) -> None:
+    done = augury("config", "check", *words)
+    assert done.returncode == code, done
+    assert says in done.stdout + done.stderr and "Traceback" not in done.stderr
+    if "--json" in words:
+        json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_a_speculator_as_the_target_is_told(tmp_path: Path) -> None:
+    done = augury("config", "check", "--target", speculator(tmp_path / "s"))
+    assert done.returncode == 1 and "is a speculator" in done.stdout and "not on this machine" in done.stdout
 
 
 def test_explain_shows_the_four_profiles() -> None:

@@ -16,7 +16,7 @@ from augury.config.errors import ConfigError
 from augury.config.facts import Target, read_facts
 from augury.config.resolve import KEYS
 from augury.config.speculative import SpeculativeConfig
-from augury.config.synthetic import conditional_rates, rates_for_length
+from augury.config.synthetic import rates_for_length
 from augury.methods.registry import ALIASES, METHODS
 
 LLAMA = {
@@ -51,6 +51,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "mtp2": {**LLAMA, "model_type": "deepseek_v3", "num_nextn_predict_layers": 2},
     "inkling": {**LLAMA, "model_type": "inkling_model"},
     "dots": {**LLAMA, "model_type": "dots3_note", "mtp_layer_types": ["full", "full"]},
+    "odd": {"architectures": 5, "model_type": 3, "dflash_config": [1], "n_predict": True, "text_config": "x"},
+    "p-eagle": {
+        "speculators_model_type": "peagle", "transformer_layer_config": LLAMA, "speculators_config": {},
+    },
     "speculators": {
         "speculators_model_type": "eagle3", "transformer_layer_config": LLAMA, "draft_vocab_size": 50,
         "speculators_config": {
@@ -144,9 +148,9 @@ def test_slots_and_lookahead(method: str, parallel: bool, slots: int, ahead: int
     config = SpeculativeConfig.parse(given | ({"model": "a/b"} if METHODS[method].weights == "draft" else {}))
     assert config is not None
     assert (config.extra_slots, config.kv_lookahead, config.rows_per_step) == (slots, ahead, 9)
-    assert config.drafts_from_hidden_states == (method in ("eagle", "eagle3", "mtp", "dflash", "dspark"))
+    assert config.continues_hidden_states == (method in ("eagle", "eagle3", "mtp", "dflash", "dspark"))
     assert config.reads_auxiliary_layers == (method in ("eagle3", "dflash", "dspark", "extract_hidden_states"))
-    assert config.prefill_lookahead == int(config.drafts_from_hidden_states)
+    assert config.prefill_lookahead == int(config.continues_hidden_states)
 
 
 def test_a_dspark_draft_that_fills_in_looks_one_further(tmp_path: Path) -> None:
@@ -155,6 +159,21 @@ def test_a_dspark_draft_that_fills_in_looks_one_further(tmp_path: Path) -> None:
     )
     config = SpeculativeConfig.parse({"method": "dspark", "model": str(tmp_path), "num_speculative_tokens": 8})
     assert config is not None and config.kv_lookahead == 9
+
+
+def test_several_mtp_modules_look_further_ahead_in_the_prompt(models: Path) -> None:
+    two = Target("t", read_facts(place(models, "mtp2")))
+    config = SpeculativeConfig.parse({"method": "mtp", "num_speculative_tokens": 2}, two)
+    assert config is not None and config.prefill_lookahead == 2
+
+
+def test_an_instance_is_checked_like_a_dictionary() -> None:
+    again = SpeculativeConfig.parse(SpeculativeConfig(method="suffix"))
+    assert again is not None and again.num_speculative_tokens == 24
+    with pytest.raises(ConfigError, match="num_speculative_tokens"):
+        SpeculativeConfig.parse(SpeculativeConfig(method="ngram"))
+    assert "zzz" in repr(SpeculativeConfig(method="zzz"))
+    assert len({again, SpeculativeConfig.parse({"method": "suffix"})}) == 1
 
 
 def test_schedule_table() -> None:
@@ -173,11 +192,6 @@ def test_schedule_table() -> None:
 )
 def test_synthetic_lengths(length: float, tokens: int, rates: list[float]) -> None:
     assert rates_for_length(length, tokens) == pytest.approx(rates)
-
-
-def test_synthetic_conditional_rates() -> None:
-    assert conditional_rates([0.9, 0.5, 0.2]) == pytest.approx([0.9, 0.5 / 0.9, 0.4])
-    assert conditional_rates([1, 0.6, 0, 0]) == pytest.approx([1, 0.6, 0, 0])
 
 
 def test_repr_and_hash() -> None:

@@ -178,6 +178,9 @@ def check_config(
         str | None,
         typer.Option("--speculative-config", "-sc", metavar="JSON", help="The same; -sc.key value works too."),
     ] = None,
+    spec_method: Annotated[str | None, typer.Option(help="Its 'method'.")] = None,
+    spec_model: Annotated[str | None, typer.Option(help="Its 'model'.")] = None,
+    spec_tokens: Annotated[int | None, typer.Option(help="Its 'num_speculative_tokens'.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file with `speculative-config:` and `model:`.")] = None,
     target: Annotated[str | None, typer.Option(help="The target's directory: only its config.json is read.")] = None,
     as_of: Annotated[str | None, typer.Option(metavar="VERSION", help="What this vLLM release would say.")] = None,
@@ -186,10 +189,11 @@ def check_config(
     as_json: Json = False,
 ) -> None:
     """Resolve a configuration without loading anything. Exit code: 0 fine, 1 works with remarks, 2 refused."""
-    from augury.commands.config import ask, check
+    from augury.commands.config import Asked, check
 
-    question = ask(text, speculative_config, config, target, as_of, tensor_parallel_size, max_model_len)
-    raise typer.Exit(check(question, as_json))
+    shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
+    asked = Asked(text, speculative_config, shortcuts, config, target, as_of, tensor_parallel_size, max_model_len)
+    raise typer.Exit(check(asked, as_json))
 
 
 @config_app.command("keys")
@@ -270,7 +274,9 @@ def main() -> None:
     """The `augury` command."""
     words = sys.argv[1:]
     try:
-        words = surfaces.fold_dotted(surfaces.unfold_yaml(words) if words[:1] and words[0] in FROM_FILES else words)
+        words = surfaces.fold_dotted(words)
+        if words[:1] and words[0] in FROM_FILES:
+            words = surfaces.unfold_yaml(words)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

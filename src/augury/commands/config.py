@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +13,13 @@ from rich.text import Text
 from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
-from augury.config.notes import LOUD, Note
+from augury.config.notes import LOUD, Note, Notes
 from augury.config.profiles import PROFILES
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
-from augury.config.speculators import swap
-from augury.config.surfaces import from_json, gather, read_yaml
+from augury.config.speculators import is_speculator, swap
+from augury.config.surfaces import SHORTCUTS, from_json, gather, read_yaml
+from augury.config.versions import release
 
 FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
 STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warning": "yellow", "vllm": "magenta"}
@@ -33,21 +35,44 @@ class Question(NamedTuple):
     max_model_len: int | None = None
 
 
+class Asked(NamedTuple):
+    """What the command line said."""
+
+    text: str | None
+    flag: str | None
+    shortcuts: dict[str, Any]
+    file: Path | None
+    target: str | None
+    as_of: str | None
+    tensor_parallel_size: int | None
+    max_model_len: int | None
+
+
 class Answer(NamedTuple):
     """What became of it."""
 
     config: SpeculativeConfig | None
     error: str | None  # why it is refused
     not_here: str | None = None  # why this engine cannot run it, though it is valid
+    before: tuple[Note, ...] = ()  # what was decided before the configuration was looked at
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """Every decision."""
-        return self.config.notes if self.config else ()
+        return (*self.before, *(self.config.notes if self.config else ()))
 
 
-def check(question: Question, as_json: bool) -> int:
+def check(asked: Asked, as_json: bool) -> int:
     """Resolve, print, and say by exit code: 0 fine, 1 with warnings, 2 refused."""
+    try:
+        question = ask(asked)
+        if question.as_of is not None:
+            release(question.as_of)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({**as_record(Answer(None, str(error))), "exit_code": REFUSED})
+        return REFUSED
     answer = judge(question)
     code = exit_code(answer, question.as_of)
     if as_json:
@@ -57,30 +82,42 @@ def check(question: Question, as_json: bool) -> int:
     return code
 
 
-def ask(
-    text: str | None, flag: str | None, file: Path | None, target: str | None, as_of: str | None, tp: int | None,
-    max_model_len: int | None,
-) -> Question:  # fmt: skip
-    """Put the question together: the argument, the flag, a YAML file, or the environment."""
-    stored = read_yaml(file) if file else {}
-    if text is not None and flag is not None:
-        raise ConfigError("give the configuration as an argument or by --speculative-config, not both.")
-    given: Any = from_json(text, "the configuration") if text is not None else gather(flag, None, os.environ)
-    if given is None:
-        given = stored.get("speculative-config")
-    if isinstance(given, str):
-        given = from_json(given, "speculative-config")
+def ask(asked: Asked) -> Question:
+    """Put the question together: the command line first, then a YAML file, then the environment."""
+    stored = read_yaml(asked.file) if asked.file else {}
+    target = asked.target if asked.target is not None else stored.get("model")
+    if target is not None and (not isinstance(target, str) or not target):
+        raise ConfigError(f"the target is {target!r}; name a model's directory.")
+    given = _written(asked) or _stored(stored) or gather(None, None, os.environ)
+    if given is None and target is not None and is_speculator(read_facts(target)):
+        given = {}
     if given is None:
         raise ConfigError(
             'no configuration; write `augury config check \'{"method": "ngram", "num_speculative_tokens": 4}\'`, or '
             "use --config FILE."
         )
-    model = target or stored.get("model")
     return Question(
-        given, str(model) if model is not None else None, as_of,
-        tp or _whole(stored, "tensor-parallel-size"),
-        max_model_len or _whole(stored, "max-model-len"),
+        given, target, asked.as_of, asked.tensor_parallel_size or _whole(stored, "tensor-parallel-size"),
+        asked.max_model_len or _whole(stored, "max-model-len"),
     )  # fmt: skip
+
+
+def _written(asked: Asked) -> dict[str, Any] | None:
+    given = gather(asked.flag, asked.shortcuts)
+    if asked.text is None:
+        return given
+    whole = from_json(asked.text, "the configuration")
+    for name in given or {}:
+        if name in whole:
+            raise ConfigError(f"{name!r} is given twice, in the argument and by a flag; keep one.")
+    return {**whole, **(given or {})}
+
+
+def _stored(stored: dict[str, Any]) -> dict[str, Any] | None:
+    given = stored.get("speculative-config")
+    shortcuts = {name: stored.get(name.replace("_", "-")) for name in SHORTCUTS}
+    text = given if isinstance(given, str) or given is None else json.dumps(given, default=str)
+    return gather(text, shortcuts)
 
 
 def _whole(stored: dict[str, Any], name: str) -> int | None:
@@ -92,12 +129,18 @@ def _whole(stored: dict[str, Any], name: str) -> int | None:
 
 def judge(question: Question) -> Answer:
     """Resolve a configuration against a target and a release."""
+    notes = Notes()
     try:
         given, name = question.given, question.target
         swapped = swap(name, given) if name else None
         if swapped:
+            notes.add("inferred", "model", f"{name} is a speculator: its target {swapped.target} stands in for it.")
             name, given = swapped.target, swapped.speculative_config
-        facts = _facts(name) if name and not swapped else read_facts(name) if name else None
+        facts = _facts(name) if name else None
+        if name and facts is None and not swapped:
+            raise ConfigError(f"--target {name}: no config.json there; name a model's directory.")
+        if name and facts is None:
+            notes.add("unchecked", "model", f"the target {name} is not on this machine; nothing was compared with it.")
         target = Target(name, facts, question.tensor_parallel_size, question.max_model_len)
         config = SpeculativeConfig.parse(given, target, question.as_of)
         assert config is not None
@@ -106,24 +149,22 @@ def judge(question: Question) -> Answer:
     try:
         check_runnable(config)
     except ConfigError as error:
-        return Answer(config, None, str(error))
-    return Answer(config, None)
+        return Answer(config, None, str(error), tuple(notes.lines))
+    return Answer(config, None, None, tuple(notes.lines))
 
 
-def _facts(target: str) -> ModelFacts:
+def _facts(target: str) -> ModelFacts | None:
     if target == "default":
         from augury.model.store import resolve
 
         target = str(resolve(target))
-    facts = read_facts(target)
-    if facts is None:
-        raise ConfigError(f"--target {target}: no config.json there; name a model's directory.")
-    return facts
+    return read_facts(target)
 
 
 def exit_code(answer: Answer, as_of: str | None) -> int:
     """0 fine, 1 with warnings, 2 refused: with a release in mind, what it refuses counts; without, what we can run."""
-    if answer.config is None or (as_of and any(note.refused for note in answer.notes)):
+    # What was translated was valid in the release asked about, or it would have been refused before.
+    if answer.config is None or (as_of and any(note.refused and note.kind != "translated" for note in answer.notes)):
         return REFUSED
     if any(note.kind in LOUD for note in answer.notes) or (as_of is None and answer.not_here):
         return WARNED
@@ -153,7 +194,7 @@ def derived(config: SpeculativeConfig) -> dict[str, Any]:
         "extra_slots": config.extra_slots,
         "kv_lookahead": config.kv_lookahead,
         "prefill_lookahead": config.prefill_lookahead,
-        "drafts_from_hidden_states": config.drafts_from_hidden_states,
+        "continues_hidden_states": config.continues_hidden_states,
         "reads_auxiliary_layers": config.reads_auxiliary_layers,
     }
 
@@ -166,6 +207,8 @@ def _show(console: Console, question: Question, answer: Answer, code: int) -> No
     word, style = {
         FINE: ("fine", "bold green"), WARNED: ("works, with remarks", "bold yellow"), REFUSED: ("refused", "bold red"),
     }[code]  # fmt: skip
+    if answer.not_here and not question.as_of:
+        word = "valid, but it does not run here yet"
     console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)
     show_resolved(console, answer.config)
     show_notes(console, answer.notes)
@@ -175,8 +218,6 @@ def _show(console: Console, question: Question, answer: Answer, code: int) -> No
 
 def show_resolved(console: Console, config: SpeculativeConfig) -> None:
     """The configuration, a key a line, and what follows from it."""
-    import json
-
     console.print()
     for name, value in config.to_dict().items():
         console.print(Text.assemble(("  " + name, "bold"), f": {json.dumps(value)}"), soft_wrap=True)
@@ -195,15 +236,16 @@ def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
     if notes:
         console.print()
     for note in notes:
-        label: str = "vLLM" if note.kind == "vllm" else note.kind
-        label += " refuses" if note.refused and note.kind == "vllm" else ""
+        label = {"vllm": "vLLM"}.get(note.kind, note.kind)
+        refuses = " (vLLM refuses)" if note.refused and note.kind != "translated" else ""
         style = STYLES.get(note.kind, "dim")
-        console.print(Text.assemble((f"{label:<13}", style), (note.key, "bold"), f"  {note.text}"), soft_wrap=True)
+        line = Text.assemble((f"{label:<12}", style), (note.key, "bold"), (refuses, "red"), f"  {note.text}")
+        console.print(line, soft_wrap=not console.is_terminal)
 
 
 def explain(name: str | None, as_json: bool) -> None:
     """Show the profiles resolved."""
-    chosen = [p for p in PROFILES if name is None or name.replace("-", " ") == p.name]
+    chosen = [p for p in PROFILES if name is None or name.lower().replace("-", " ") == p.name]
     if not chosen:
         known = ", ".join(repr(p.name) for p in PROFILES)
         raise ConfigError(f"profile {name!r} is unknown; there are {known}.")
@@ -219,4 +261,6 @@ def explain(name: str | None, as_json: bool) -> None:
         )
         show_resolved(console, answer.config)
         show_notes(console, answer.notes)
+        if answer.not_here:
+            console.print(Text.assemble(("here  ", "yellow"), answer.not_here), soft_wrap=True)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from augury.commands.terminal import output_console, print_json
@@ -12,15 +13,19 @@ from augury.config.errors import ConfigError
 from augury.config.history import DroppedKeys
 from augury.config.keys import Key
 from augury.config.resolve import KEYS
-from augury.methods.registry import METHODS, readers
+from augury.methods.mtp import FAMILIES
+from augury.methods.registry import ALIASES, METHODS, readers
 from augury.methods.spec import Method
 
 
 def keys(method: str | None, as_json: bool, markdown: bool) -> None:
     """Print every key, or those that one method reads."""
+    method = ALIASES.get(method or "", method)
     if method is not None and method not in METHODS:
         raise ConfigError(f"--method {method!r} is unknown; methods: {', '.join(METHODS)}.")
     chosen = [k for k in KEYS.values() if method is None or not readers(k.name) or method in k.methods]
+    if markdown and as_json:
+        raise ConfigError("--markdown and --json are two formats; choose one.")
     if markdown:
         return print(page())
     if as_json:
@@ -30,9 +35,17 @@ def keys(method: str | None, as_json: bool, markdown: bool) -> None:
     console = output_console()
     for key in chosen:
         dropped = key.name in DroppedKeys.model_fields
-        takes = f"{key.accepts}; default {default_text(key)}; vLLM {key.releases}"
-        console.print(Text.assemble((key.name, "bold yellow" if dropped else "bold"), f"  {key.help}"))
-        console.print(Text("    " + takes + (f"; instead: {key.instead}" if dropped else ""), "dim"))
+        facts = [
+            f"takes {key.accepts}",
+            f"default {default_text(key)}",
+            f"vLLM {key.releases}",
+            f"read by {_readers(key)}",
+        ]
+        facts += [f"instead: {key.instead}"] if dropped else [] if key.runs else ["kept, not acted on here"]
+        console.print(Text.assemble((key.name, "bold yellow" if dropped else "bold"), f"  {key.help}"), soft_wrap=True)
+        details = Text("; ".join(facts), "dim")
+        console.print(Padding(details, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + details,
+                      soft_wrap=not console.is_terminal)  # fmt: skip
     return None
 
 
@@ -84,15 +97,27 @@ def page() -> str:
         "", "## Methods", "", "| method | | weights | reads of the target | vLLM | healthy rate | healthy length |",
         "|---|---|---|---|---|---|---|", *map(_method_row, METHODS.values()),
         "", f"Retired names, all of which mean `mtp`: {', '.join(f'`{a}`' for a in sorted(METHODS['mtp'].aliases))}.",
+        "", "## Targets with MTP layers", "", "By model_type or architecture, as config.json names them.", "",
+        "| target | drafter in vLLM | n_predict from |", "|---|---|---|",
+        *(
+            f"| `{name}` | {family.drafter or 'none: use dspark'} | {', '.join(family.depth) or family.default} |"
+            for name, family in FAMILIES.items()
+        ),
     ]  # fmt: skip
     return "\n".join(lines)
 
 
+def _readers(key: Key) -> str:
+    """Who reads a key, in as few words as will do."""
+    if key.methods == readers("revision"):
+        return "methods with weights"
+    return ", ".join(key.methods) or "all"
+
+
 def _row(key: Key) -> str:
-    users = ", ".join(key.methods) or "all"
     note = "" if key.runs else " *(vLLM's; kept, not acted on here)*"
     return (
-        f"| `{key.name}` | {_cell(key.accepts)} | {_cell(default_text(key))} | {users} | {key.releases} | "
+        f"| `{key.name}` | {_cell(key.accepts)} | {_cell(default_text(key))} | {_readers(key)} | {key.releases} | "
         f"{_cell(key.help)}{note} |"
     )
 

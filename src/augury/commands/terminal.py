@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +21,18 @@ UNSAFE = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output, and nothing else."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON object on standard output, and nothing else; what JSON cannot say is written as text."""
+    text = json.dumps(_sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    print(text.encode("utf-8", "backslashreplace").decode())
+
+
+def _sayable(value: Any) -> Any:
+    """A value without NaN and infinities."""
+    if isinstance(value, dict):
+        return {key: _sayable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_sayable(inner) for inner in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def output_console() -> Console:

@@ -6,26 +6,26 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from augury.config.errors import ConfigError
+from augury.config.errors import ConfigError, shown
 from augury.config.facts import ModelFacts, Target
 from augury.config.infer import DSPARK_ARCHITECTURES, recognise
 from augury.config.notes import Notes
 from augury.methods.mtp import family_of, trained_depth
+from augury.methods.registry import METHODS
 
 Keys = Mapping[str, Any]
 
 
 def problem(key: str, value: Any, says: str) -> ConfigError:
     """An error about one key."""
-    return ConfigError(f"speculative_config.{key}={value!r} {says}.")
+    return ConfigError(f"speculative_config.{key}={shown(value)} {says}.")
 
 
 def check_against(method: str, keys: Keys, target: Target, draft: ModelFacts | None, notes: Notes) -> None:
     """Everything that a target and a drafter must agree on, as far as both are known."""
-    _check_parallel(method, keys, target, draft, notes)
-    _check_context(method, keys, target, draft)
-    if method == "mtp":
-        _check_mtp(keys, target)
+    if METHODS[method].weights not in ("none", "import path"):
+        _check_parallel(method, keys, target, draft, notes)
+        _check_context(method, keys, target, draft)
     if method == "dspark":
         _check_dspark(keys, target, draft)
     if method == "extract_hidden_states":
@@ -65,7 +65,8 @@ def _check_context(method: str, keys: Keys, target: Target, draft: ModelFacts | 
             raise problem("max_model_len", length, f"cannot be larger than {whose} {limit}; write {limit} or less")
 
 
-def _check_mtp(keys: Keys, target: Target) -> None:
+def check_mtp(keys: Keys, target: Target) -> None:
+    """Whether the target has the layers that would draft."""
     if target.facts is None or keys.get("model"):
         return
     family, name = family_of(target.raw), target.name or "the target"
@@ -104,14 +105,16 @@ def _check_dspark(keys: Keys, target: Target, draft: ModelFacts | None) -> None:
 
 def _check_omni(keys: Keys, target: ModelFacts, draft: ModelFacts) -> None:
     raw = draft.raw
-    ids, layers = raw.get("target_layer_ids") or [], target.layers or 0
+    given, layers, rope = raw.get("target_layer_ids"), target.layers or 0, raw.get("rope_scaling")
+    ids = [i for i in given if isinstance(i, int)] if isinstance(given, list) else []
+    rising = isinstance(given, list) and ids == given and ids == sorted(set(ids)) and all(0 <= i < layers for i in ids)
     wrong = [
         ("Qwen3OmniDSparkModel" not in draft.architectures, "the architecture Qwen3OmniDSparkModel"),
         (keys.get("num_speculative_tokens") not in (None, 0, raw.get("block_size")), "K equal to its block_size"),
         (draft.hidden_size != target.hidden_size, "the target's hidden_size"),
         (draft.heads != target.heads, "the target's num_attention_heads"),
         (draft.number("head_dim") != target.number("head_dim"), "the target's head_dim"),
-        (list(ids) != sorted(set(ids)) or any(not 0 <= i < layers for i in ids), "rising target_layer_ids in range"),
+        (not rising, "rising target_layer_ids in range"),
         (raw.get("use_aux_hidden_state") is not True, "use_aux_hidden_state true"),
         (not (draft.number("markov_rank") or 0) > 0, "markov_rank above 0"),
         (raw.get("markov_head_type") != "vanilla", "markov_head_type 'vanilla'"),
@@ -119,7 +122,7 @@ def _check_omni(keys: Keys, target: ModelFacts, draft: ModelFacts) -> None:
         (raw.get("dspark_bonus_anchor", False) is not False, "dspark_bonus_anchor false"),
         (draft.vocab_size != target.vocab_size, "the target's vocab_size"),
         (not 0 <= (draft.number("mask_token_id") or 0) < (target.vocab_size or 0), "mask_token_id in the vocabulary"),
-        ("mrope_section" in (raw.get("rope_scaling") or {}), "no mrope"),
+        (isinstance(rope, Mapping) and "mrope_section" in rope, "no mrope"),
     ]
     missing = next((text for is_wrong, text in wrong if is_wrong), None)
     if missing:

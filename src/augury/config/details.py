@@ -8,7 +8,7 @@ from typing import Any
 from augury.config.checks import problem
 from augury.config.errors import ConfigError
 from augury.config.keys import Key
-from augury.config.notes import Notes
+from augury.config.notes import Kind, Notes
 from augury.config.schedule import Schedule
 from augury.config.synthetic import check_rates, rates_for_length
 from augury.config.tree_literal import read_tree
@@ -20,7 +20,9 @@ BLOCK_NEEDS = 3  # tokens; with fewer vllm-ascend verifies one by one
 
 def settle_rule(keys: Keys, notes: Notes) -> None:
     """Which rule accepts drafts, told from its parameters where it is not named."""
-    for wanted, because in _rules_meant(keys):
+    for wanted, because in _rules_meant(keys, notes):
+        if "rejection_sample_method" not in keys:
+            notes.add("inferred", "rejection_sample_method", f"{wanted!r}, because {because} is given.")
         named = keys.setdefault("rejection_sample_method", wanted)
         if named != wanted:
             raise ConfigError(
@@ -28,13 +30,13 @@ def settle_rule(keys: Keys, notes: Notes) -> None:
                 "remove one of them."
             )
     if keys.get("rejection_sample_method") == "synthetic":
-        _settle_synthetic(keys)
+        _settle_synthetic(keys, notes)
     if keys.get("rejection_sample_method") == "ascend_block" and keys["num_speculative_tokens"] < BLOCK_NEEDS:
         notes.add("warning", "rejection_sample_method", f"a block needs {BLOCK_NEEDS} tokens; fewer are verified one "
                   "by one.")  # fmt: skip
 
 
-def _rules_meant(keys: Keys) -> list[tuple[str, str]]:
+def _rules_meant(keys: Keys, notes: Notes) -> list[tuple[str, str]]:
     meant = [("typical", name) for name in ("posterior_threshold", "posterior_alpha") if keys.get(name) is not None]
     sampler = keys.get("rejection_sampler_config")
     if sampler is not None:
@@ -42,6 +44,8 @@ def _rules_meant(keys: Keys) -> list[tuple[str, str]]:
             meant.append(("ascend_block", "rejection_sampler_config.enable_block_verify"))
         elif sampler.enable_entropy_verify:
             meant.append(("entropy", "rejection_sampler_config.enable_entropy_verify"))
+        elif keys.get("rejection_sample_method") not in ("entropy", "ascend_block"):
+            notes.add("unused", "rejection_sampler_config", "neither of its two switches is on.")
     for name in ("synthetic_acceptance_rates", "synthetic_acceptance_length"):
         # vLLM does not take these for the rule itself: they must stand beside it.
         if keys.get(name) is not None and keys.get("rejection_sample_method") != "synthetic":
@@ -51,44 +55,55 @@ def _rules_meant(keys: Keys) -> list[tuple[str, str]]:
     return meant
 
 
-def _settle_synthetic(keys: Keys) -> None:
+def _settle_synthetic(keys: Keys, notes: Notes) -> None:
     rates, length = keys.get("synthetic_acceptance_rates"), keys.get("synthetic_acceptance_length")
     if (rates is None) == (length is None):
         raise ConfigError(
             "speculative_config.rejection_sample_method='synthetic' needs exactly one of synthetic_acceptance_rates "
-            f"and synthetic_acceptance_length; {'neither' if rates is None else 'both'} is given."
+            f"and synthetic_acceptance_length; {'neither is' if rates is None else 'both are'} given."
         )
     if rates is None:
         keys["synthetic_acceptance_rates"] = rates_for_length(
             keys.pop("synthetic_acceptance_length"), keys["num_speculative_tokens"]
         )
+        rates = keys["synthetic_acceptance_rates"]
+        notes.add("inferred", "synthetic_acceptance_rates", f"{rates}, for that acceptance length.")
     check_rates(keys["synthetic_acceptance_rates"], keys["num_speculative_tokens"])
 
 
 def settle_details(method: str, keys: Keys, notes: Notes) -> None:
     """Defaults that depend on other keys, and combinations that cannot be."""
     if method in ("ngram", "ngram_gpu"):
-        _settle_lookup(keys)
+        _settle_lookup(keys, notes)
     if keys.get("num_speculative_tokens_per_batch_size"):
-        Schedule.read(keys["num_speculative_tokens_per_batch_size"], keys["num_speculative_tokens"])
+        table, most = keys["num_speculative_tokens_per_batch_size"], keys["num_speculative_tokens"]
+        Schedule.read(table, most)
+        if any(entry[2] > most for entry in table):
+            notes.add(
+                "warning", "num_speculative_tokens_per_batch_size", f"K never exceeds num_speculative_tokens={most}."
+            )
     elif "num_speculative_tokens_per_batch_size" in keys:
         del keys["num_speculative_tokens_per_batch_size"]
         notes.add("unused", "num_speculative_tokens_per_batch_size", "an empty table means no table.")
     if method in ("dflash", "dspark"):
-        if keys.get("parallel_drafting") is False:
-            notes.add("warning", "parallel_drafting", f"{method} always drafts in parallel: taken as true.")
+        if not keys.get("parallel_drafting", False):
+            kind: Kind = "warning" if "parallel_drafting" in keys else "inferred"
+            notes.add(kind, "parallel_drafting", f"true: {method} always drafts in parallel.")
         keys["parallel_drafting"] = True
     if (keys.get("attention_backend") or "").lower() == "auto":
         del keys["attention_backend"]
+        notes.add("inferred", "attention_backend", "left open, which is what 'auto' means.")
     elif keys.get("attention_backend"):
         keys["attention_backend"] = keys["attention_backend"].upper()
     _settle_tree(keys)
     _refuse_combinations(method, keys)
 
 
-def _settle_lookup(keys: Keys) -> None:
-    low, high = keys.get("prompt_lookup_min"), keys.get("prompt_lookup_max")
+def _settle_lookup(keys: Keys, notes: Notes) -> None:
+    given = low, high = keys.get("prompt_lookup_min"), keys.get("prompt_lookup_max")
     low, high = low or high or 5, high or low or 5  # vLLM's defaults: 5 and 5, or each the other's value
+    if given == (None, None):
+        notes.add("inferred", "prompt_lookup_max", "5, and prompt_lookup_min too: neither is given.")
     if low > high:
         raise problem(
             "prompt_lookup_min", low, f"must be <= prompt_lookup_max={high}; lower the first or raise the second"
@@ -105,7 +120,7 @@ def _settle_tree(keys: Keys) -> None:
     paths = read_tree(literal)
     if keys["num_speculative_tokens"] != len(paths):
         raise problem("num_speculative_tokens", keys["num_speculative_tokens"],
-                      f"does not fit speculative_token_tree of {len(paths)} nodes; write {len(paths)}")  # fmt: skip
+                      f"does not fit speculative_token_tree, which needs {len(paths)}; write that")  # fmt: skip
     keys["speculative_token_tree"] = str(paths)
 
 
@@ -144,4 +159,4 @@ def name_unused(method: str, keys: Keys, declared: Mapping[str, Key], notes: Not
         if users and method not in users:
             notes.add("unused", name, f"{method} does not read it (it is for {', '.join(users)}).")
         elif not declared[name].runs:
-            notes.add("unused", name, "checked and kept for vLLM; this engine does not act on it.")
+            notes.add("unused", name, "kept for vLLM; this engine does not act on it.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -81,9 +82,13 @@ class EngineConfig(BaseModel):
                 logger.warning("speculative_config.%s", note)
 
 
-def _speculation(given: dict[str, Any]) -> dict[str, Any] | None:
+def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
     """The speculative_config, with vLLM's spec_* arguments and vllm-ascend's additional_config put in."""
     wanted = given.get("speculative_config")
+    if isinstance(wanted, SpeculativeConfig):
+        wanted = wanted.to_dict()
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise ConfigError(f"speculative_config must be a dictionary of keys, got {type(wanted).__name__}.")
     shortcuts = {name: given.pop(name) for name in SHORTCUTS if name in given}
     extra = given.pop("additional_config", None) or {}
     sampler = extra.get("rejection_sampler_config") if isinstance(extra, dict) else None

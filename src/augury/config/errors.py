@@ -15,3 +15,9 @@ def unknown_keyword(name: str, known: Iterable[str], where: str) -> TypeError:
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}?" if close else "remove it."
     return TypeError(f"{where}: unexpected keyword argument {name!r}; {hint}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it would fill the screen."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -37,8 +37,7 @@ class ModelFacts:
     @property
     def architectures(self) -> tuple[str, ...]:
         """Its architectures."""
-        found = self.raw.get("architectures")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        return architectures(self.raw)
 
     def number(self, *names: str) -> int | None:
         """The first of these that is a whole number, in the model's own part or at the top."""
@@ -75,6 +74,12 @@ class ModelFacts:
         return self.number("max_position_embeddings", "n_positions", "model_max_length")
 
 
+def architectures(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes a config.json names, whatever else may stand there."""
+    found = raw.get("architectures")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 class Target(NamedTuple):
     """The model that is being sped up, as far as it is known."""
 
@@ -96,10 +101,10 @@ def read_facts(model: str) -> ModelFacts | None:
         return None
     file = directory / "config.json"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        raw = json.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read ({error}); mend it or name another checkpoint.") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{file} holds no object; a model's config.json is needed.")

@@ -93,6 +93,11 @@ def renew_keys(old: DroppedKeys, keys: dict[str, Any], tokens: int, notes: Notes
         _replace(keys, "num_speculative_tokens_per_batch_size", [(1, limit, tokens), (limit + 1, limit + 1, 0)],
                  "disable_by_batch_size", notes)  # fmt: skip
     if old.synthetic_acceptance_rate is not None:
+        if keys.get("rejection_sample_method") != "synthetic":
+            raise ConfigError(
+                "speculative_config.synthetic_acceptance_rate is only valid with rejection_sample_method='synthetic'; "
+                "add that."
+            )
         _replace(keys, "synthetic_acceptance_length", 1 + old.synthetic_acceptance_rate * tokens,
                  "synthetic_acceptance_rate", notes)  # fmt: skip
     if old.acceptance_method is not None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from augury.config.facts import architectures
 from augury.methods.mtp import family_of
 from augury.methods.registry import ALIASES, METHODS
 
@@ -41,13 +42,11 @@ def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Choice |
         return None
     if model in ("ngram", "[ngram]"):
         return Choice("ngram", f"model is {model!r}")
-    if is_import_path(model):
+    if draft:
+        return recognise(draft) or _by_name(model) or Choice("draft_model", "it is an ordinary language model")
+    if is_import_path(model) and not model.endswith(".gguf"):
         return Choice("custom_class", f"model={model!r} is an import path")
-    return (
-        recognise(draft) or _by_name(model) or Choice("draft_model", "the checkpoint is an ordinary language model")
-        if draft
-        else _by_name(model) or Choice("draft_model", "nothing in the name says otherwise")
-    )
+    return _by_name(model) or Choice("draft_model", "nothing in the name says otherwise")
 
 
 def recognise(draft: Mapping[str, Any]) -> Choice | None:
@@ -57,7 +56,7 @@ def recognise(draft: Mapping[str, Any]) -> Choice | None:
         known = SPECULATORS.get(kind) or ("medusa" if kind == "medusa" else None) or ALIASES.get(kind)
         if known:
             return Choice(known, f"the checkpoint's {field} is {kind!r}")
-    for name in map(str, draft.get("architectures") or ()):
+    for name in architectures(draft):
         for part, method in (
             ("Eagle3", "eagle3"), ("Peagle", "eagle3"), ("PEagle", "eagle3"), ("Eagle", "eagle"), ("DFlash", "dflash"),
             ("LiLiCorr", "dflash"), ("MuseGlimmerAssistant", "dflash"), ("DSpark", "dspark"), ("Medusa", "medusa"),
@@ -75,8 +74,9 @@ def recognise(draft: Mapping[str, Any]) -> Choice | None:
 
 
 def _by_name(model: str) -> Choice | None:
+    name = model.rstrip("/").rpartition("/")[2].lower()  # the directories above it say nothing of the model
     for part, method in NAME_RULES:
-        if part in model.lower():
+        if part in name:
             return Choice(method, f"{part!r} stands in the model's name")
     return None
 
@@ -95,14 +95,12 @@ def vllm_choice(method: str, model: str | None, draft: Mapping[str, Any]) -> str
 
 
 def _vllm_detection(method: str, name: str, draft: Mapping[str, Any]) -> str | None:
-    kind, architectures = str(draft.get("model_type", "")), tuple(map(str, draft.get("architectures") or ()))
-    is_dspark = any(a in DSPARK_ARCHITECTURES for a in architectures) or (
-        "DSparkDraftModel" in architectures and kind == "qwen3"
-    )
+    kind, classes = str(draft.get("model_type", "")), architectures(draft)
+    is_dspark = any(a in DSPARK_ARCHITECTURES for a in classes) or ("DSparkDraftModel" in classes and kind == "qwen3")
     rules = (
         ("eagle-" in name, "eagle"),
         ("eagle3" in name, "eagle3"),
-        ("dflash" in name or "MuseGlimmerAssistantModel" in architectures, "dflash"),
+        ("dflash" in name or "MuseGlimmerAssistantModel" in classes, "dflash"),
         ("dspark" in name or is_dspark, "dspark"),
         (kind == "medusa" or method == "medusa", "medusa"),  # vLLM writes that model_type in for method medusa
         (kind == "mlp_speculator", "mlp_speculator"),

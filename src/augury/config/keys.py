@@ -8,7 +8,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from augury.config.versions import OLDEST
 from augury.methods.registry import readers
@@ -56,9 +55,8 @@ def declared(model: type[BaseModel]) -> dict[str, Key]:
 
 def _declaration(name: str, field: FieldInfo) -> Key:
     extra: dict[str, Any] = dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
-    default = None if field.default in (PydanticUndefined, "", 0) and field.is_required() else field.default
     return Key(
-        name, field.description or "", extra.get("accepts") or accepts(field), default, readers(name),
+        name, field.description or "", extra.get("accepts") or accepts(field), field.default, readers(name),
         extra.get("since", OLDEST), extra.get("until"), extra.get("instead", ""), extra.get("runs", True),
         extra.get("values") or {},
     )  # fmt: skip
@@ -99,7 +97,7 @@ def _kind(kind: Any) -> str:
         return "one of " + ", ".join(repr(word) for word in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "an object with " + ", ".join(kind.model_fields)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a non-empty text"}
     return names.get(kind) or ("a list" if get_origin(kind) is list else "an object")
 
 

@@ -23,13 +23,14 @@ def check_release(keys: dict[str, Any], declared: Mapping[str, Key], as_of: str,
             continue
         known = declared[name]
         if known.since == OWN or not valid_in(wanted, known.since, known.until):
-            if not valid_in(wanted, *IGNORED_SILENTLY):
+            if not forgives(as_of):
                 raise ConfigError(f"speculative_config.{name} is not valid in vLLM {as_of}: {_when(known)}.")
             del keys[name]
             notes.add("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}.")
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
-    _check_method(keys.get("method"), as_of)
+    if wanted > version(NEWEST + ".999"):
+        notes.add("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ.")
 
 
 def _when(known: Key) -> str:
@@ -50,11 +51,15 @@ def _check_value(name: str, value: str, window: tuple[str, str | None], as_of: s
     raise ConfigError(f"speculative_config.{name}={value!r} is refused by vLLM {as_of}: {when}.")
 
 
-def _check_method(method: Any, as_of: str) -> None:
-    card = METHODS.get(ALIASES.get(str(method), str(method)))
-    if card is None:
-        return  # unset or unknown; the general check says it better
-    wanted, since = release(as_of), card.aliases.get(str(method), card.vllm_since)
+def forgives(as_of: str) -> bool:
+    """Whether that release dropped unknown keys without a word."""
+    return valid_in(release(as_of), *IGNORED_SILENTLY)
+
+
+def check_method(method: str, as_of: str) -> None:
+    """Refuse a method that release did not know or could not run."""
+    card = METHODS[ALIASES.get(method, method)]
+    wanted, since = release(as_of), card.aliases.get(method, card.vllm_since)
     if not valid_in(wanted, since, None):
         raise ConfigError(f"speculative_config.method={method!r} came with vLLM {since}; {as_of} refuses it: upgrade.")
     if card.vllm_gap and valid_in(wanted, *card.vllm_gap):
@@ -74,6 +79,12 @@ def vllm_quirks(method: str, keys: Mapping[str, Any], as_of: str | None, notes: 
     card = METHODS[method]
     parallel = bool(keys.get("parallel_drafting")) and method not in ("dflash", "dspark")
     old = card.vllm_old_runner or parallel or bool(keys.get("use_heterogeneous_vocab"))
+    if method in FIXED_K and keys.get("num_speculative_tokens_per_batch_size"):
+        notes.add(
+            "vllm", "num_speculative_tokens_per_batch_size", f"vLLM cannot combine it with {method}.", refused=True
+        )
+    if not card.vllm_async and release(as_of or NEWEST) >= version("0.14"):
+        notes.add("vllm", "method", "vLLM turns asynchronous scheduling off for it.")
     if release(as_of or NEWEST) < V2_DEFAULT:
         return
     if card.vllm_until and as_of is None:
@@ -86,10 +97,6 @@ def vllm_quirks(method: str, keys: Mapping[str, Any], as_of: str | None, notes: 
         notes.add("vllm", "rejection_sample_method", "vLLM's old runner silently treats 'block' as 'standard'.")
     if old and keys.get("enable_adaptive_verification"):
         notes.add("vllm", "enable_adaptive_verification", "vLLM's old runner refuses it.", refused=True)
-    if method in FIXED_K and keys.get("num_speculative_tokens_per_batch_size"):
-        notes.add(
-            "vllm", "num_speculative_tokens_per_batch_size", f"vLLM cannot combine it with {method}.", refused=True
-        )
     if method == "draft_model" and keys.get("disable_padded_drafter_batch"):
         notes.add("vllm", "disable_padded_drafter_batch", "vLLM has not implemented it for draft_model.", refused=True)
     if method == "suffix":

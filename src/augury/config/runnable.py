@@ -7,8 +7,6 @@ from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
 from augury.methods.spec import MAX_NODES
 
-RULES = ("coupled", "standard", "block")  # those that are wired into the engine; the others are planned
-
 
 def check_runnable(config: SpeculativeConfig) -> None:
     """Say in one line why it cannot run here."""
@@ -17,17 +15,12 @@ def check_runnable(config: SpeculativeConfig) -> None:
         raise ConfigError(
             f"speculative_config.method={config.method!r} is planned, not built yet; what runs today: {built}."
         )
-    if config.max_nodes > MAX_NODES:
+    if max(config.num_speculative_tokens, config.max_nodes) > MAX_NODES:
         raise ConfigError(
             f"speculative_config.num_speculative_tokens={config.num_speculative_tokens} is more than is drafted at "
             f"once here; write {MAX_NODES} or less."
         )
-    if config.rejection_sample_method not in RULES:
-        raise ConfigError(
-            f"speculative_config.rejection_sample_method={config.rejection_sample_method!r} is planned, not built yet; "
-            f"what runs today: {', '.join(RULES)}."
-        )
-    if config.draft_tensor_parallel_size not in (None, 1):
+    if config.has_weights and config.draft_tensor_parallel_size not in (None, 1):
         raise ConfigError(
             f"speculative_config.draft_tensor_parallel_size={config.draft_tensor_parallel_size}: this engine has one "
             "device; write 1 or leave it out."

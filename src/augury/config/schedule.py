@@ -32,7 +32,7 @@ class Schedule:
         for (_, end, _), (start, *_) in pairwise(ranges):
             if start <= end:
                 raise ConfigError(
-                    f"{NAME} ranges must be non-overlapping and sorted: one ends at {end}, the next starts at {start}."
+                    f"{NAME} ranges must be non-overlapping: one ends at {end}, the next starts at {start}."
                 )
         return cls(tuple(r[0] for r in ranges), tuple(min(r[2], most) for r in ranges))
 

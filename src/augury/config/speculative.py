@@ -24,6 +24,21 @@ MoeBackend = Literal[
     "flashinfer_moe_ep_mega_deep_gemm", "marlin", "humming", "triton_unfused", "aiter", "aiter_mega_moe",
     "aiter_triton_mxfp4_bf16", "flydsl", "hpc", "emulation", "rdna3",
 ]  # fmt: skip
+MOE_SINCE: dict[str, tuple[str, str | None]] = {
+    name: (since, None)
+    for since, names in {
+        "0.20": ("deep_gemm_mega_moe", "emulation"), "0.21": ("humming", "triton_unfused"),
+        "0.22": ("flashinfer_b12x",), "0.24": ("flydsl",), "0.25": ("hpc",), "0.27": ("batched_triton",),
+        "0.29": ("b12x", "flashinfer_moe_ep_mega_deep_gemm"), "0.30": ("aiter_triton_mxfp4_bf16", "rdna3"),
+        "0.32": ("flashinfer_moe_ep_cutedsl", "aiter_mega_moe"),
+    }.items()
+    for name in names
+}  # fmt: skip
+KVCacheType = Literal[
+    "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4_ds_mla",
+    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "ultraquant_4bit",
+    "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
+]  # fmt: skip
 SampleMethod = Literal["coupled", "standard", "block", "synthetic", "typical", "entropy", "ascend_block"]
 LOSSY = ("synthetic", "typical", "entropy", "ascend_block")
 
@@ -129,11 +144,16 @@ class SpeculativeConfig(BaseModel):
         None, "Longest context for the drafter; longer requests go on without drafts.", ge=1
     )
     quantization: str | None = key(None, "How the drafter's weights are quantised.", min_length=1, runs=False)
-    kv_cache_dtype: str | None = key(None, "Type of the drafter's KV cache.", since="0.26", min_length=1, runs=False)
+    kv_cache_dtype: KVCacheType | None = key(
+        None, "Type of the drafter's KV cache.", since="0.26", runs=False,
+        values={"nvfp4_4over6": ("0.28", None), "nvfp4_ds_mla": ("0.30", None), "ultraquant_4bit": ("0.32", None)},
+    )  # fmt: skip
     attention_backend: str | None = key(
         None, "The drafter's attention kernels.", since="0.21", min_length=1, runs=False
     )
-    moe_backend: MoeBackend | None = key(None, "The drafter's mixture-of-experts kernels.", since="0.19", runs=False)
+    moe_backend: MoeBackend | None = key(
+        None, "The drafter's mixture-of-experts kernels.", since="0.19", runs=False, values=MOE_SINCE
+    )
     enforce_eager: bool | None = key(None, "Run the drafter without CUDA graphs.", since="0.11", runs=False)
     revision: str | None = key(None, "The drafter's revision on the hub.", min_length=1)
     code_revision: str | None = key(None, "Revision of the drafter's code on the hub.", min_length=1, runs=False)
@@ -164,6 +184,7 @@ class SpeculativeConfig(BaseModel):
 
     _notes: tuple[Note, ...] = PrivateAttr(default=())
     _masked_rows_only: bool = PrivateAttr(default=False)  # dspark checkpoints that never sample the anchor's row
+    _modules: int = PrivateAttr(default=1)  # MTP layers that draft one after another
 
     @classmethod
     def parse(
@@ -175,7 +196,9 @@ class SpeculativeConfig(BaseModel):
         """
         from augury.config.resolve import resolve  # it builds this class
 
-        return given if given is None or isinstance(given, SpeculativeConfig) else resolve(given, target, as_of)
+        if given is None:
+            return None
+        return resolve(given.to_dict() if isinstance(given, SpeculativeConfig) else given, target, as_of)
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -188,14 +211,25 @@ class SpeculativeConfig(BaseModel):
         return METHODS[self.method]
 
     @property
+    def samples_drafts(self) -> bool:
+        """Whether drafts are drawn from the drafter's law, rather than its likeliest tokens."""
+        return self.draft_sample_method == "probabilistic" and "draft_sample_method" in self.card.keys
+
+    @property
+    def rule(self) -> str:
+        """The rule that runs: on drafts that are not sampled, no rejection rule accepts more than `coupled` does."""
+        served = self.rejection_sample_method in ("standard", "block") and not self.samples_drafts
+        return "coupled" if served else self.rejection_sample_method
+
+    @property
     def lossless(self) -> bool:
         """Whether the text is the target's own, whatever is drafted."""
         return self.rejection_sample_method not in LOSSY
 
     @property
-    def drafts_from_hidden_states(self) -> bool:
-        """Whether the drafter continues the target's hidden states (what vLLM calls `use_eagle`)."""
-        return self.card.reads_target
+    def continues_hidden_states(self) -> bool:
+        """Whether the drafter carries the target's hidden states on from token to token (vLLM's `use_eagle`)."""
+        return self.card.continues_target
 
     @property
     def reads_auxiliary_layers(self) -> bool:
@@ -215,7 +249,7 @@ class SpeculativeConfig(BaseModel):
     @property
     def max_nodes(self) -> int:
         """Most guesses a request may have at once: the nodes of its tree, or the length of its chain."""
-        return self.tree.max_nodes if self.tree else self.num_speculative_tokens
+        return self.tree.max_nodes if self.tree and "tree" in self.card.keys else self.num_speculative_tokens
 
     @property
     def extra_slots(self) -> int:
@@ -226,12 +260,13 @@ class SpeculativeConfig(BaseModel):
     def kv_lookahead(self) -> int:
         """KV rows a request writes ahead of its known text."""
         ahead = 2 if self._masked_rows_only else self.card.lookahead
-        return 0 if ahead == 0 else self.num_speculative_tokens + ahead - 1
+        return 0 if ahead == 0 else max(self.num_speculative_tokens, self.max_nodes) + ahead - 1
 
     @property
     def prefill_lookahead(self) -> int:
         """Prompt tokens the drafter must see past the end of a chunk."""
-        return self.card.prefill_lookahead
+        several = min(self._modules, self.num_speculative_tokens) > 1
+        return self.num_speculative_tokens if several else self.card.prefill_lookahead
 
     @property
     def rows_per_step(self) -> int:
@@ -249,8 +284,12 @@ class SpeculativeConfig(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def compute_hash(self) -> str:
-        """Two configurations that compute alike have one hash."""
+        """The same keys, the same hash."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def __hash__(self) -> int:
+        """By what is written, as equality goes."""
+        return hash(self.compute_hash())
 
     def __eq__(self, other: object) -> bool:
         """Alike in every key, whatever was noted on the way."""
@@ -258,7 +297,8 @@ class SpeculativeConfig(BaseModel):
 
     def __repr__(self) -> str:
         """As vLLM prints it."""
-        model = self.model if self.has_weights else None
+        card = METHODS.get(self.method)
+        model = self.model if card and card.weights in ("draft", "target", "either") else None
         return (
             f"SpeculativeConfig(method={self.method!r}, model={model!r}, num_spec_tokens={self.num_speculative_tokens})"
         )

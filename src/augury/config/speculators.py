@@ -27,6 +27,8 @@ def is_speculator(facts: ModelFacts | None) -> bool:
 def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
     """If `model` is a speculator, put its target in its place; the user's keys win except those it fixes itself."""
     facts = read_facts(model)
+    if given is not None and not isinstance(given, Mapping):
+        return None  # not a configuration at all; that is said elsewhere
     if facts is None or not is_speculator(facts):
         return None
     kind = str(facts.raw.get("speculators_model_type", ""))

@@ -14,27 +14,36 @@ ENVIRONMENT = "AUGURY_SPECULATIVE_CONFIG"
 FLAG = "--speculative-config"
 SHORTCUTS = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
 EXAMPLE = '\'{"method": "ngram", "num_speculative_tokens": 4}\''
+SWITCHED_OFF_BY = {"chat": "--raw"}  # switches that are on unless told otherwise
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
 
 
 def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
     """One JSON object, or a line that says what is wrong with it."""
     try:
-        given = json.loads(text)
+        given = json.loads(text, object_pairs_hook=_once)
+    except ConfigError:
+        raise
     except json.JSONDecodeError as error:
-        hint = (
-            " (the shell may have eaten the quotes: put the whole object in single quotes)"
-            if "'" not in text and '"' not in text
-            else ""
-        )
+        eaten = text.lstrip().startswith("{") and "'" not in text and '"' not in text
+        hint = " (the shell may have eaten the quotes: put the whole object in single quotes)" if eaten else ""
         raise ConfigError(
             f"{where} is not JSON ({error.msg} at character {error.pos}){hint}; write for example {EXAMPLE}."
         ) from None
-    except RecursionError:
-        raise ConfigError(f"{where} is nested too deeply.") from None
+    except (RecursionError, ValueError):
+        raise ConfigError(f"{where} is nested too deeply, or holds a number with thousands of digits.") from None
     if not isinstance(given, dict):
         raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
     return given
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key stands twice: of two, one would be dropped without a word."""
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ConfigError(f"speculative_config.{twice} is given twice; keep one.")
+    return keys
 
 
 def gather(
@@ -116,7 +125,7 @@ def _value(text: str) -> Any:
         return int(float(unit[1]) * UNITS[unit[2]])
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
 
 
@@ -142,17 +151,21 @@ def read_yaml(file: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {file}: {getattr(error, 'strerror', None) or 'not a text file'}.") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"--config {file} is not YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise ConfigError(f"--config {file} is nested too deeply.") from None
     if not isinstance(found, dict):
         raise ConfigError(f"--config {file} must hold a mapping of arguments, such as `speculative-config:`.")
     return {str(name).replace("_", "-"): value for name, value in found.items()}
 
 
 def unfold_yaml(arguments: Sequence[str]) -> list[str]:
-    """Put what `--config FILE` says in front of the other flags, which therefore win."""
+    """Put what `--config FILE` says right behind the command's name, so that the flags behind it win."""
     rest, files = [], []
     words = iter(arguments)
     for word in words:
-        if word == "--config" or word.startswith("--config="):
+        if word == "--":
+            rest += [word, *words]
+        elif word == "--config" or word.startswith("--config="):
             files.append(Path(word.partition("=")[2] or _following(words, word)))
         else:
             rest.append(word)
@@ -160,16 +173,21 @@ def unfold_yaml(arguments: Sequence[str]) -> list[str]:
     flags: list[str] = []
     for file in files:
         for name, value in read_yaml(file).items():
-            if f"--{name}" not in given:
-                flags += _as_flags(name, value)
-    return [*rest, *flags]
+            if f"--{name}" not in given:  # a list flag would add to the file's instead of replacing it
+                flags += _as_flags(name, value, file)
+    return [*rest[:1], *flags, *rest[1:]]
 
 
-def _as_flags(name: str, value: Any) -> list[str]:
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [f"--{name}"]
+def _as_flags(name: str, value: Any, file: Path) -> list[str]:
+    if value is None or (value is False and name not in SWITCHED_OFF_BY):
+        return []  # every other switch is off unless it is named
+    if isinstance(value, bool):
+        return [f"--{name}" if value else SWITCHED_OFF_BY[name]]
     if isinstance(value, list):
         return [part for item in value for part in (f"--{name}", str(item))]
-    return [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    if not isinstance(value, dict):
+        return [f"--{name}", str(value)]
+    try:
+        return [f"--{name}", json.dumps(value, default=str)]
+    except (ValueError, TypeError, RecursionError):
+        raise ConfigError(f"--config {file}: {name} cannot be written as JSON (does it refer to itself?).") from None

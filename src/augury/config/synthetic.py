@@ -31,9 +31,3 @@ def check_rates(rates: Sequence[float], tokens: int) -> None:
         raise ConfigError(f"{name} must lie in [0, 1]; they are shares of drafts, not percentages.")
     if any(later > earlier for earlier, later in pairwise(rates)):
         raise ConfigError(f"{name} must be non-increasing: a position counts only if those before it were accepted.")
-
-
-def conditional_rates(rates: Sequence[float]) -> list[float]:
-    """The chance of each position given that the one before was accepted."""
-    before = [1.0, *rates[:-1]]
-    return [rate / earlier if earlier else 0.0 for rate, earlier in zip(rates, before, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from augury.config.errors import ConfigError
+from augury.config.errors import ConfigError, shown
 from augury.methods.spec import MAX_NODES
 
 Path = tuple[int, ...]
@@ -12,7 +12,7 @@ Path = tuple[int, ...]
 
 def read_tree(text: str) -> list[Path]:
     """The paths, level by level, so that a node's parent comes before it."""
-    name = f"speculative_config.speculative_token_tree={text!r}"
+    name = f"speculative_config.speculative_token_tree={shown(text)}"
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
@@ -32,7 +32,7 @@ def read_tree(text: str) -> list[Path]:
 
 
 def _is_path(path: object) -> bool:
-    return isinstance(path, tuple) and len(path) > 0 and all(isinstance(i, int) and i >= 0 for i in path)
+    return isinstance(path, tuple) and len(path) > 0 and all(type(i) is int and i >= 0 for i in path)
 
 
 def parents_of(paths: list[Path]) -> list[int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from augury.config.checks import problem
-from augury.config.errors import ConfigError
+from augury.config.errors import ConfigError, shown
 from augury.config.keys import accepts, choices, declared, is_nullable, takes_bool
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -40,14 +40,11 @@ def _explained(model: type[BaseModel], error: ValidationError) -> ConfigError:
     if first["type"] == "extra_forbidden":
         known = accepts(field).removeprefix("an object with ").removesuffix(", or null")
         return ConfigError(f"speculative_config.{where} is unknown; {name} takes {known}.")
-    if len(first["loc"]) > 1:
-        return ConfigError(f"speculative_config.{where}={_shown(first['input'])} is wrong: {first['msg'].lower()}.")
     must = declared(model)[name].accepts
+    if len(first["loc"]) > 1 and get_origin(field.annotation) is not None and "object" not in must:
+        return ConfigError(f"speculative_config.{name}: {shown(first['input'])} does not fit; it must be {must}.")
+    if len(first["loc"]) > 1:
+        return ConfigError(f"speculative_config.{where}={shown(first['input'])} is wrong: {first['msg'].lower()}.")
     close = get_close_matches(str(first["input"]), choices(field), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return ConfigError(f"speculative_config.{name}={_shown(first['input'])} must be {must}{hint}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return ConfigError(f"speculative_config.{name}={shown(first['input'])} must be {must}{hint}")

@@ -15,7 +15,7 @@ Version = tuple[int, int, int]
 
 def version(text: str, name: str = "--as-of") -> Version:
     """A release as numbers: "0.21", "v0.21.3" and "0.32.0rc1" are understood."""
-    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-.+]?(?:rc|post|dev|a|b)\S*)?", text.strip())
+    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-.+]?(?:rc|post|dev|a|b)\d*)?", text.strip())
     if not found:
         raise ConfigError(f"{name}={text!r} is not a vLLM release; write for example {NEWEST}.")
     major, minor, patch = (int(part or 0) for part in found.groups())

@@ -1,11 +1,22 @@
 """The card of `dflash`."""
 
-from augury.methods.spec import BLOCK_DROP_KEYS, PADDED_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Band, Facts, Method
+from augury.methods.spec import (
+    BLOCK_DROP_KEYS,
+    PADDED_KEYS,
+    SAMPLED_KEYS,
+    TREE_KEYS,
+    WEIGHT_KEYS,
+    Band,
+    Facts,
+    Method,
+    whole,
+)
 
 
 def _block(facts: Facts) -> int | None:
-    size = facts.draft.get("block_size") or (facts.draft.get("dflash_config") or {}).get("block_size")
-    return size if isinstance(size, int) and size > 1 else None
+    inner = facts.draft.get("dflash_config")
+    size = whole(facts.draft.get("block_size")) or whole(inner.get("block_size") if isinstance(inner, dict) else None)
+    return size if size and size > 1 else None
 
 
 def _block_less_one(facts: Facts) -> tuple[int, str] | None:
@@ -36,7 +47,6 @@ DFLASH = Method(
     extra_slots=_slots,
     lookahead=2,
     prefill_lookahead=1,
-    parallel_keys=True,
     vllm_since="0.20",
     band=Band((0.80, 0.90), (3.5, 4.5), "Qwen3, batch 1"),
 )

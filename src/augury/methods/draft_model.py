@@ -11,14 +11,13 @@ def _slots(tokens: int, parallel: bool) -> int:
 DRAFT_MODEL = Method(
     name="draft_model",
     help="A small language model with the target's vocabulary writes the draft (PARD with parallel_drafting).",
-    drafter=None,
+    drafter="augury.propose.draft_model:ModelDrafter",
     keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, "parallel_drafting", "use_heterogeneous_vocab"),
     weights="draft",
     default_tokens=predict_depth,
     check_tokens=multiple_of_depth,
     extra_slots=_slots,
     lookahead=1,
-    parallel_keys=True,
     vllm_gap=("0.10", "0.15"),
     band=Band((0.70, 0.85), (2.5, 3.5), "same family, well matched"),
 )

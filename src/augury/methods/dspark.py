@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from augury.methods.lengths import all_but_first
-from augury.methods.spec import BLOCK_DROP_KEYS, SAMPLED_KEYS, WEIGHT_KEYS, Facts, Inferred, Method
+from augury.methods.spec import BLOCK_DROP_KEYS, SAMPLED_KEYS, WEIGHT_KEYS, Facts, Inferred, Method, whole
 
 
 def _block(facts: Facts) -> Inferred | None:
     for name in ("block_size", "dspark_block_size"):
-        size = facts.draft.get(name)
-        if isinstance(size, int) and size > 0:
+        size = whole(facts.draft.get(name))
+        if size:
             return size, f"the checkpoint's {name}"
     return None
 
@@ -25,6 +25,5 @@ DSPARK = Method(
     extra_slots=all_but_first,
     lookahead=1,
     prefill_lookahead=1,
-    parallel_keys=True,
     vllm_since="0.25",
 )

@@ -17,5 +17,4 @@ EAGLE = Method(
     extra_slots=all_but_first,
     lookahead=1,
     prefill_lookahead=1,
-    parallel_keys=True,
 )

@@ -16,7 +16,6 @@ EAGLE3 = Method(
     extra_slots=all_but_first,
     lookahead=1,
     prefill_lookahead=1,
-    parallel_keys=True,
     vllm_since="0.8.5",
     band=Band((0.75, 0.92), (3.0, 4.0), "chat, K=3"),
 )

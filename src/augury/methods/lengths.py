@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from augury.methods.spec import Facts, Inferred
+from augury.methods.spec import Facts, Inferred, whole
 
 
 def predict_depth(facts: Facts) -> Inferred | None:
     """What the checkpoint was trained to predict at once."""
-    depth = facts.draft.get("n_predict")
-    return (depth, "the checkpoint's n_predict") if isinstance(depth, int) and depth > 0 else None
+    depth = whole(facts.draft.get("n_predict"))
+    return (depth, "what the checkpoint was trained to predict at once") if depth else None
 
 
 def multiple_of_depth(tokens: int, facts: Facts) -> str | None:

@@ -1,22 +1,22 @@
 """The card of `medusa`."""
 
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Facts, Inferred, Method
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Facts, Inferred, Method, whole
 
 HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
 
 
 def _heads(facts: Facts) -> Inferred | None:
     for name in HEAD_COUNTS:
-        count = facts.draft.get(name)
-        if isinstance(count, int) and count > 0:
+        count = whole(facts.draft.get(name))
+        if count:
             return count, f"the checkpoint's {name}"
     return None
 
 
 def _enough_heads(tokens: int, facts: Facts) -> str | None:
     # medusa_num_heads is no bound: published checkpoints state 2 and hold 5.
-    count = facts.draft.get("num_heads")
-    if isinstance(count, int) and tokens > count:
+    count = whole(facts.draft.get("num_heads"))
+    if count and tokens > count:
         return f"must be at most the checkpoint's {count} heads; write {count}"
     return None
 

@@ -34,6 +34,7 @@ ALIASES = {
     for family in families
 }
 
+REPEATS_QUIETLY = ("step3p5_mtp", "inkling_mtp")  # families whose layers were made to be run again
 DEPTH = "num_nextn_predict_layers"
 
 
@@ -97,7 +98,8 @@ FAMILIES: dict[str, Family] = {
 def family_of(target: Mapping[str, Any]) -> Family | None:
     """The family a target's config.json belongs to, if one is known to train such layers."""
     kind = str(target.get("model_type", ""))
-    names = [kind, *map(str, target.get("architectures") or ())]
+    listed = target.get("architectures")
+    names = [kind, *map(str, listed if isinstance(listed, list) else ())]
     text = target.get("text_config")
     if isinstance(text, Mapping):
         names.append(str(text.get("model_type", "")))
@@ -115,8 +117,8 @@ def trained_depth(target: Mapping[str, Any]) -> int:
     for name in family.depth:
         for place in places:
             depth = _at(place, name)
-            if isinstance(depth, int):
-                return depth
+            if isinstance(depth, int) and not isinstance(depth, bool):
+                return max(0, depth)
     return family.default
 
 

@@ -19,6 +19,11 @@ PADDED_KEYS = ("disable_padded_drafter_batch",)
 BLOCK_DROP_KEYS = ("disable_eagle_block_drop",)
 
 
+def whole(value: object) -> int | None:
+    """A count as a checkpoint may state it: a whole number above 0, or nothing."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 class Facts(NamedTuple):
     """What is known when the number of drafted tokens is settled."""
 
@@ -68,7 +73,6 @@ class Method:
     extra_slots: Callable[[int, bool], int] = no_slots  # drafting rows a request beyond its own, from K and parallel
     lookahead: Literal[0, 1, 2] = 0  # KV rows written ahead of the known text: none, K, K + 1
     prefill_lookahead: int = 0  # prompt tokens the drafter must see past the end of a chunk
-    parallel_keys: bool = False  # `parallel_drafting` means something
     vllm_since: str = "0.8.2"
     vllm_until: str | None = None  # the first release that no longer runs it
     vllm_gap: tuple[str, str] | None = None  # releases in between that refused it
@@ -82,6 +86,6 @@ class Method:
         return self.drafter is None
 
     @property
-    def reads_target(self) -> bool:
-        """Whether it drafts from the target's hidden states (vLLM's `use_eagle` family) rather than from text."""
+    def continues_target(self) -> bool:
+        """Whether it carries the target's hidden states on from token to token (vLLM's `use_eagle` family)."""
         return self.lookahead > 0 and self.features != "none"

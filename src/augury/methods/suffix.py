@@ -2,11 +2,9 @@
 
 from augury.methods.spec import TREE_KEYS, Band, Facts, Inferred, Method
 
-DEFAULT_DEPTH = 24
-
 
 def _depth(facts: Facts) -> Inferred:
-    return facts.keys.get("suffix_decoding_max_tree_depth", DEFAULT_DEPTH), "suffix_decoding_max_tree_depth"
+    return facts.keys["suffix_decoding_max_tree_depth"], "suffix_decoding_max_tree_depth"
 
 
 SUFFIX = Method(

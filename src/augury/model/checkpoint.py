@@ -54,7 +54,7 @@ class Checkpoint:
         return "F32" if name is None else str(self._home[name].get_slice(name).get_dtype())
 
     def require(self, expected: dict[str, tuple[int, ...]], spare: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        """Raise a ModelError that names every missing, extra and misshapen tensor; `spare` ones may be there or not."""
+        """Raise a ModelError that names missing, extra and misshapen tensors; `spare` ones may be there or not."""
         missing = sorted(expected.keys() - self._home.keys())
         extra = sorted(n for n in self._home.keys() - expected.keys() - spare if not DERIVED.search(n))
         wrong = [
@@ -63,7 +63,7 @@ class Checkpoint:
             if name in self._home and self.shape(name) != shape
         ]
         found = {"missing": missing, "unexpected": extra, "wrong shape": wrong}
-        faults = [f"{fault}: {', '.join(names)}" for fault, names in found.items() if names]
+        faults = [f"{fault}: {_some(names)}" for fault, names in found.items() if names]
         if faults:
             raise ModelError(f"the weights in {self.directory} do not fit its config.json; {'; '.join(faults)}")
 
@@ -113,3 +113,8 @@ def _safe_open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from error
+
+
+def _some(names: list[str]) -> str:
+    """The first few, and how many more; a checkpoint of another model would fill the screen."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
