@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from augury.engine.judge import Judge
 from augury.engine.rows import Layout, Segments, Shape, lay_out
 from augury.engine.state import SlotState
-from augury.kernels.verify import VerifyOps
 from augury.model.target import Scores, Target
-from augury.verify.rules import coupled
 from augury.verify.sampling import Outcome
 
 
@@ -24,12 +23,12 @@ class Passed(NamedTuple):
 
 
 def advance(
-    target: Target, state: SlotState, ops: VerifyOps, seg: Segments, shape: Shape, count: int, block_size: int
+    target: Target, state: SlotState, judge: Judge, seg: Segments, shape: Shape, count: int, block_size: int
 ) -> Passed:
-    """Gather inputs from the state, run the target, draw and walk, write what was emitted back to the state."""
+    """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg, shape, count, block_size)
     scores = target.forward(layout.rows)
-    outcome = coupled(scores.logits, layout.draws, state.sampling, layout.first, layout.draft, ops)
+    outcome = judge(scores.logits, layout, state.sampling, seg.slots)
     state.append(seg.slots, layout.ends, outcome)
     if shape.branching:
         _move_path(target, state, seg, layout, outcome, block_size)

@@ -13,14 +13,14 @@ from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.control.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
+from augury.engine.judge import make_judge
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
-from augury.kernels import verify as verify_kernels
 from augury.methods.registry import drafter_class
 from augury.model.load import load_target
 from augury.model.target import KVCache, Target, bytes_per_token
 from augury.observe.stats import EngineStats
-from augury.propose.base import Drafter
+from augury.propose.base import Drafter, Setting
 
 CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
 GPU_RESERVE_BYTES = 2 << 30  # for activations and graphs
@@ -41,10 +41,14 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
         packed=config.load_format != "safetensors",
     )
     _choose_sizes(config, target)
-    blocks = _num_blocks(config, target)
+    assert config.max_num_seqs and config.max_num_batched_tokens
+    drafter = _drafter(config, target)
+    blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
     nodes = config.speculative_config.max_nodes if config.speculative_config else 1
-    assert config.max_num_seqs and config.max_model_len and config.max_num_batched_tokens
+    assert config.max_model_len
+    if drafter is not None and hasattr(drafter, "allocate"):
+        drafter.allocate(blocks * config.block_size)
     state = SlotState.allocate(
         config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
     )
@@ -52,9 +56,10 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     scheduler = Scheduler(
         BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
         _chunk(config), config.enable_prefix_caching, stats,
+        config.speculative_config.kv_lookahead if config.speculative_config else 0,
     )  # fmt: skip
     engine = Engine(
-        target, state, scheduler, verify_kernels.choose(device), _drafter(config), _budget(config, nodes), stats,
+        target, state, scheduler, make_judge(config.speculative_config, device), drafter, _budget(config, nodes), stats,
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )  # fmt: skip
     engine.warm_up((1, 8))
@@ -94,9 +99,10 @@ def _chunk(config: EngineConfig) -> int:
     return config.long_prefill_token_threshold if config.enable_chunked_prefill else 0
 
 
-def _num_blocks(config: EngineConfig, target: Target) -> int:
+def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -> int:
     """Blocks that fit, the null block included; a context length left open shrinks to what they hold."""
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
+    per_token += getattr(drafter, "bytes_per_token", 0)  # a drafter's cache lies in the same blocks
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     extra = config.speculative_config.max_nodes if config.speculative_config else 0
@@ -129,10 +135,12 @@ def _budget(config: EngineConfig, nodes: int) -> Budget:
     return ScheduledBudget(schedule.table(config.max_num_seqs)) if schedule else FixedBudget(nodes)
 
 
-def _drafter(config: EngineConfig) -> Drafter | None:
+def _drafter(config: EngineConfig, target: Target) -> Drafter | None:
     spec = config.speculative_config
     if spec is None:
         return None
     build: Any = drafter_class(spec.card)
-    drafter: Drafter = build(spec, config.max_model_len)
+    assert config.max_num_seqs
+    longest = config.max_model_len or target.max_position
+    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype))
     return drafter

@@ -9,15 +9,15 @@ import torch
 from augury.control.budget import Budget
 from augury.engine.advance import Passed, advance
 from augury.engine.capture import Captured
+from augury.engine.judge import Judge
 from augury.engine.request import Request
 from augury.engine.rows import Segments, Shape, round_up
 from augury.engine.scheduler import Scheduler, Share
 from augury.engine.scoring import record_logprobs
 from augury.engine.state import SlotState
-from augury.kernels.verify import VerifyOps
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
-from augury.propose.base import Drafter
+from augury.propose.base import Drafter, Turn
 from augury.verify.tree import Draft
 
 
@@ -32,7 +32,7 @@ class Update(NamedTuple):
 class Work(NamedTuple):
     """A planned pass as the device wants it."""
 
-    segments: torch.Tensor  # int64 [6, G], see Segments.pack
+    segments: torch.Tensor  # int64 [7, G], see Segments.pack
     shape: Shape
     lines: int  # lines in use
     requests: int  # groups in use
@@ -42,13 +42,13 @@ class Engine:
     """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts."""
 
     def __init__(
-        self, target: Target, state: SlotState, scheduler: Scheduler, ops: VerifyOps, drafter: Drafter | None,
+        self, target: Target, state: SlotState, scheduler: Scheduler, judge: Judge, drafter: Drafter | None,
         budget: Budget, stats: EngineStats, capture: bool,
     ) -> None:  # fmt: skip
         self.target = target
         self.state = state
         self.scheduler = scheduler
-        self.ops = ops
+        self.judge = judge
         self.drafter = drafter
         self.budget = budget
         self.stats = stats
@@ -74,7 +74,7 @@ class Engine:
     def warm_up(self, sizes: tuple[int, ...]) -> None:
         """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
         for size in sizes:
-            blank = torch.zeros(6, 1, dtype=torch.int64)
+            blank = torch.zeros(7, 1, dtype=torch.int64)
             blank[0] = self.state.padding_slot
             for greedy in (True, False):
                 shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
@@ -96,18 +96,22 @@ class Engine:
         for request in self.scheduler.seated:
             self.state.seat(request)
             if self.drafter is not None:
-                self.drafter.reset(request.slot)
+                self.drafter.admit(request.slot, request.prompt_len, request.computed, "")
         for request in (share.request for share in shares):
             if request.tabled < len(request.blocks):
                 fresh = torch.tensor(request.blocks[request.tabled :])
                 self.state.block_tables[request.slot, request.tabled : len(request.blocks)] = fresh
                 request.tabled = len(request.blocks)
-        table = torch.zeros(6, round_up(len(shares)), dtype=torch.int64)
+        table = torch.zeros(7, round_up(len(shares)), dtype=torch.int64)
         table[0] = self.state.padding_slot
-        columns = [(s.request.slot, s.start, s.known, s.nodes, s.scored, s.active) for s in shares]
+        columns = [(s.request.slot, s.start, s.known, s.nodes, s.scored, s.active, self._room(s)) for s in shares]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
         return Work(table, self._shape(shares, lines), lines, len(shares))
+
+    def _room(self, share: Share) -> int:
+        """Cache rows the request has, so that a drafter never writes past them."""
+        return len(share.request.blocks) * self.scheduler.block_size
 
     def _shape(self, shares: list[Share], lines: int) -> Shape:
         drawing = [s.request.params for s in shares if s.active]
@@ -133,22 +137,33 @@ class Engine:
     def _advance(self, work: Work) -> Passed:
         segments = Segments.pack(work.segments.to(self.target.device))
         size = self.scheduler.block_size
-        return advance(self.target, self.state, self.ops, segments, work.shape, work.lines, size)
+        return advance(self.target, self.state, self.judge, segments, work.shape, work.lines, size)
 
     def propose(self, work: Work, passed: Passed) -> Draft | None:
         """Draft for every group that drew a token, and leave the drafts in the slots."""
         if self.drafter is None:
             return None
-        slots = work.segments[0].to(self.target.device)
-        drew = passed.outcome.emitted_count > 0
-        lengths = torch.where(drew, passed.layout.ends + passed.outcome.emitted_count, 0)
-        remaining = torch.where(drew, self.state.limit[slots] - lengths, 0)
+        segments = Segments.pack(work.segments.to(self.target.device))
         self.drafter.observe(passed.outcome)
-        budget = self.budget.nodes(remaining, work.requests)
-        draft = self.drafter.propose(slots, lengths, self.state.history, budget)
-        pending = self.state.draft
+        draft = self.drafter.propose(self._turn(work, segments, passed))
+        pending, slots = self.state.draft, segments.slots
         pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
+        if draft.probs is not None:
+            self.state.keep_laws(slots, draft.probs)
         return draft
+
+    def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
+        drew = passed.outcome.emitted_count > 0
+        lengths = passed.layout.ends + passed.outcome.emitted_count
+        remaining = torch.where(drew, self.state.limit[segments.slots] - lengths, 0)
+        budget = torch.minimum(self.budget.nodes(remaining, work.requests), segments.room - lengths).clamp(min=0)
+        nodes = self.state.draft.tokens.shape[1]
+        whole = self.state.block_tables.shape[1] * self.scheduler.block_size
+        return Turn(
+            segments.slots, lengths, budget, self.state.history, self.state.sampling, self.state.block_tables,
+            self.scheduler.block_size, most_rows=work.shape.rows + 2 * work.shape.groups,
+            span=min(2 * max(work.shape.span, nodes), whole),
+        )  # fmt: skip
 
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters."""
@@ -177,6 +192,8 @@ class Engine:
         return Update(share.request, tokens, accepted)
 
     def _finish(self, request: Request) -> None:
+        if self.drafter is not None and request.slot >= 0:
+            self.drafter.reset(request.slot)
         self.scheduler.finish(request)
         reason = request.finish_reason or "abort"
         self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1

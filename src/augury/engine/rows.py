@@ -42,12 +42,13 @@ class Segments:
     nodes: Tensor  # draft nodes to run behind them
     scored: Tensor  # how many of the known rows, counted from the end, want logits: 0, 1, or all for prompt_logprobs
     active: Tensor  # bool: the last known row is the end of the sequence, so a token is drawn there
+    room: Tensor  # cache rows the request has blocks for
 
     @classmethod
     def pack(cls, table: Tensor) -> Segments:
-        """From one int64 [6, G] table, so that the host sends one small tensor a step."""
-        slots, start, known, nodes, scored, active = table.unbind(0)
-        return cls(slots, start, known, nodes, scored, active.bool())
+        """From one int64 [7, G] table, so that the host sends one small tensor a step."""
+        slots, start, known, nodes, scored, active, room = table.unbind(0)
+        return cls(slots, start, known, nodes, scored, active.bool(), room)
 
 
 @dataclass(slots=True)
@@ -72,7 +73,9 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def lay_out(state: SlotState, seg: Segments, shape: Shape, count: int, block_size: int) -> Layout:
     """Lay the segments out as packed rows; `count` is the number of lines in use, as the host knows it."""
-    draft = Draft(state.draft.tokens[seg.slots], state.draft.parents[seg.slots], seg.nodes)
+    pending = state.draft
+    laws = None if pending.probs is None else pending.probs[seg.slots]
+    draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, laws, branching=shape.branching)
     ends = seg.start + seg.known
     rows, positions, slots = _rows(state, seg, draft, ends, shape, block_size)
 

@@ -41,9 +41,10 @@ class Scheduler:
 
     def __init__(
         self, pool: BlockPool, slots: int, block_size: int, token_budget: int, chunk: int, prefix_caching: bool,
-        stats: EngineStats,
+        stats: EngineStats, lookahead: int = 0,
     ) -> None:  # fmt: skip
         self.pool = pool
+        self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size
         self.token_budget = token_budget
         self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
@@ -71,7 +72,10 @@ class Scheduler:
             shares.append(self._decode_share(request, room))
             room -= shares[-1].nodes
         self._admit(room)
-        return shares + self._prompt_shares(room, set(decoding))
+        shares += self._prompt_shares(room, set(decoding))
+        if self.lookahead:
+            self._look_ahead(shares)
+        return shares
 
     def commit(self, share: Share, accepted: int, kept: int) -> None:
         """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
@@ -98,6 +102,15 @@ class Scheduler:
         nodes = min(request.draft_nodes, room, rows - request.length)
         self._reserve(request, request.length + nodes)
         return make_share(request, 1, nodes)
+
+    def _look_ahead(self, shares: list[Share]) -> None:
+        """Give drafters room behind the text this pass may reach, as far as free blocks go: drafts push nobody out."""
+        for share in shares:
+            if share.active:
+                request = share.request
+                rows = request.length + share.nodes + 1 + self.lookahead
+                need = -(-rows // self.block_size) - len(request.blocks)
+                request.blocks += self.pool.take(min(max(0, need), self.pool.num_free))
 
     def _reserve(self, request: Request, rows: int) -> None:
         """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one."""

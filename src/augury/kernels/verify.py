@@ -16,7 +16,7 @@ from torch import Tensor
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Outcome, SlotSampling
-from augury.verify.tree import Draft
+from augury.verify.tree import Draft, first_of_siblings, listed
 
 NEVER = float("-inf")
 LARGEST = torch.finfo(torch.float32).max
@@ -48,7 +48,7 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     left plus the slot's noise for that position. A greedy slot takes the argmax after the bars. Ties go to the lowest
     token. A token is a function of its row, its slot's parameters, its position and its own path alone.
     """
-    scores = _ordered(logits if draws.plain else _edited(logits, draws, sampling))
+    scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
     top = scores.amax(1, keepdim=True)
     possible = top > NEVER
     chosen = scores.argmax(1)
@@ -57,15 +57,16 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
         sampled = temperature > 0
         z = (scores - torch.where(possible, top, 0.0)) / torch.where(sampled, temperature, 1.0)
         chosen = torch.where(sampled[:, 0], _race(z, draws, sampling), chosen)
-    return torch.where(possible[:, 0], chosen, _last_resort(logits, draws, sampling))
+    return torch.where(possible[:, 0], chosen, last_resort(logits, draws, sampling))
 
 
-def _ordered(scores: Tensor) -> Tensor:
+def ordered(scores: Tensor) -> Tensor:
     """Scores that compare: NaN counts as -inf, +inf as the largest number."""
     return scores.nan_to_num(nan=NEVER, posinf=LARGEST, neginf=NEVER)
 
 
-def _edited(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+def edited(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """Logits after bias, penalties and bars, each line with the history of its own path."""
     scores, slots = logits, draws.slots
     if sampling.bias is not None:
         scores = scores + torch.where(sampling.biased[slots][:, None], sampling.bias[slots], 0.0)
@@ -128,10 +129,10 @@ def _tail(width: int, path: Tensor, path_tokens: Tensor, draws: Draws) -> Tensor
 
 def _race(z: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     noise = gumbel(sampling.seed[draws.slots], draws.positions, TARGET, z.shape[1])
-    return torch.where(z >= _floor(z, draws.slots, sampling), z + noise, NEVER).argmax(1)
+    return torch.where(z >= lowest_allowed(z, draws.slots, sampling), z + noise, NEVER).argmax(1)
 
 
-def _floor(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
+def lowest_allowed(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
     """The lowest z that min-p, top-k and top-p leave in, float32 [L, 1]; tokens at the floor stay in."""
     vocab = z.shape[1]
     top_k, top_p = sampling.top_k[slots][:, None], sampling.top_p[slots][:, None]
@@ -147,12 +148,12 @@ def _floor(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
     return torch.where(top_p < 1, last, floor)
 
 
-def _last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+def last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     """What to emit when everything is barred: the lowest token that the bias allows, else the highest logit."""
     if draws.plain or sampling.bias is None:
         return torch.zeros_like(draws.slots)
     allowed = ~sampling.biased[draws.slots][:, None] | (sampling.bias[draws.slots] > NEVER)
-    return torch.where(allowed.any(1), allowed.to(torch.int8).argmax(1), _ordered(logits).argmax(1))
+    return torch.where(allowed.any(1), allowed.to(torch.int8).argmax(1), ordered(logits).argmax(1))
 
 
 def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
@@ -161,29 +162,20 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     Node i of group g has line first[g] + 1 + i of `drawn`, its root first[g], or -1 for an inactive group. While a
     child of the current node carries the token drawn there, descend (of twins to the first); the last draw ends it.
     """
-    groups, nodes = draft.tokens.shape
+    nodes = draft.tokens.shape[1]
     index = torch.arange(nodes, device=drawn.device)
     active = (first >= 0)[:, None]
     lines = (first[:, None] + torch.arange(nodes + 1, device=drawn.device)).clamp(0, len(drawn) - 1)
     at_node = drawn[lines]  # column 0 is the root's
     real = active & (index < draft.count[:, None])
     agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))  # no draw is -1, so no placeholder agrees
-    taken = _first_of_twins(agrees, draft.parents)
-    on_path = _rooted(taken, draft.parents)
-    # Parents come before children, so node order is path order; one column more takes what is off the path.
-    place = torch.where(on_path, on_path.cumsum(1) - 1, nodes)
-    path = drawn.new_full((groups, nodes + 1), -1).scatter(1, place, index.expand(groups, nodes))[:, :nodes]
+    # Children that agree with one draw carry the same token: twins.
+    on_path = _rooted(first_of_siblings(agrees, draft.parents), draft.parents)
+    path = listed(on_path)
     accepted = on_path.sum(1)
     emitted = at_node.gather(1, torch.cat([torch.zeros_like(lines[:, :1]), path + 1], dim=1))
     kept = active & (torch.arange(nodes + 1, device=drawn.device) <= accepted[:, None])
     return Outcome(torch.where(kept, emitted, -1), torch.where(active[:, 0], accepted + 1, 0), accepted, path)
-
-
-def _first_of_twins(agrees: Tensor, parents: Tensor) -> Tensor:
-    """Of the children of one node that agree with its draw, and so carry the same token, the first."""
-    siblings = parents[:, :, None] == parents[:, None, :]
-    earlier = torch.ones_like(siblings).tril(-1)
-    return agrees & ~(siblings & earlier & agrees[:, None, :]).any(2)
 
 
 def _rooted(taken: Tensor, parents: Tensor) -> Tensor:

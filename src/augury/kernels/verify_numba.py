@@ -117,22 +117,34 @@ def edited_lines_parallel(
         chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
 
 
-def _array(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
+def array_of(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.ndarray:
+    """The tensor's memory, or an empty table."""
     return torch.empty(0, 0, dtype=dtype).numpy() if tensor is None else tensor.contiguous().numpy()
 
 
-def _edits(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
+def lines_of(draws: Draws) -> Lines:
+    """The draws as arrays."""
+    return Lines(*(array_of(t) for t in (draws.slots, draws.positions, draws.tokens, draws.parents, draws.history)))
+
+
+def filters_of(s: SlotSampling) -> Filters:
+    """The numbers that even a plain line reads."""
+    return Filters(*(array_of(t) for t in (s.temperature, s.top_k, s.top_p, s.min_p, s.seed)))
+
+
+def edits_of(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
+    """What changes logits."""
     penalties = Penalties(
-        _array(s.penalized), _array(s.repetition), _array(s.frequency), _array(s.presence),
-        _array(s.counts, torch.int32), _array(s.in_prompt, torch.bool),
+        array_of(s.penalized), array_of(s.repetition), array_of(s.frequency), array_of(s.presence),
+        array_of(s.counts, torch.int32), array_of(s.in_prompt, torch.bool),
     )  # fmt: skip
-    bars = Bars(_array(s.min_length), _array(s.stops), _array(s.bad_words))
-    return Bias(_array(s.biased), _array(s.bias)), penalties, bars
+    bars = Bars(array_of(s.min_length), array_of(s.stops), array_of(s.bad_words))
+    return Bias(array_of(s.biased), array_of(s.bias)), penalties, bars
 
 
 def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     """The target's token for every line, int64 [L]; see kernels.verify.draw. Padding lines draw 0."""
-    rows = _array(logits)
+    rows = array_of(logits)
     chosen = torch.zeros(len(rows), dtype=torch.int64)
     quick = draws.greedy and draws.plain
     work = draws.count * rows.shape[1] // (GREEDY_DISCOUNT if quick else 1)
@@ -140,15 +152,11 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     if quick:
         (greedy_lines_parallel if wide else greedy_lines)(rows, draws.count, chosen.numpy())
         return chosen
-    lines = Lines(*(_array(t) for t in (draws.slots, draws.positions, draws.tokens, draws.parents, draws.history)))
-    filters = Filters(
-        _array(sampling.temperature), _array(sampling.top_k), _array(sampling.top_p), _array(sampling.min_p),
-        _array(sampling.seed),
-    )  # fmt: skip
+    lines, filters = lines_of(draws), filters_of(sampling)
     if draws.plain:
         (plain_lines_parallel if wide else plain_lines)(rows, draws.count, lines, filters, chosen.numpy())
     else:
-        edits = _edits(sampling)
+        edits = edits_of(sampling)
         (edited_lines_parallel if wide else edited_lines)(rows, draws.count, lines, filters, *edits, chosen.numpy())
     return chosen
 
@@ -179,7 +187,7 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     emitted, path = drawn.new_full((groups, nodes + 1), -1), drawn.new_full((groups, nodes), -1)
     accepted = drawn.new_empty(groups)
     walk_groups(
-        _array(drawn), _array(first), _array(draft.tokens), _array(draft.parents), _array(draft.count),
+        array_of(drawn), array_of(first), array_of(draft.tokens), array_of(draft.parents), array_of(draft.count),
         emitted.numpy(), path.numpy(), accepted.numpy(),
     )  # fmt: skip
     return Outcome(emitted, accepted + 1, accepted.clamp(min=0), path)

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from augury.verify.sampling import Outcome
+from augury.model.target import Target
+from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft
 
 
@@ -18,6 +19,35 @@ class Needs:
     features: tuple[int, ...] = ()  # layer ids whose residual streams it reads; id j is the stream after j layers
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The engine a drafter is built for."""
+
+    target: Target
+    slots: int  # the padding slot included
+    max_model_len: int
+    dtype: str  # as the user wrote it; the drafter's weights follow the target's
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a pass left behind, a group a line: where everyone stands, and how much each may draft.
+
+    Slot s has history[s, :lengths[g]] behind it. A group that drew nothing (unfinished prompt, padding) has budget 0; a
+    drafter with a cache of its own still reads what is new, so that its first draft need not wait.
+    """
+
+    slots: Tensor  # int64 [G]
+    lengths: Tensor  # int64 [G]: tokens known now, those just emitted included
+    budget: Tensor  # int64 [G]: nodes that may be drafted
+    history: Tensor  # int64 [S, width]
+    sampling: SlotSampling
+    block_tables: Tensor  # int64 [S, blocks]: where cache rows lie, a drafter's own as well as the target's
+    block_size: int
+    most_rows: int  # the host's bound on new tokens over all groups
+    span: int  # no cache row at or past this is in use, drafts included; rounded up so that it takes few values
+
+
 class Drafter(Protocol):
     """Guesses what comes next; drafts decide how fast text comes, never what it is."""
 
@@ -25,15 +55,16 @@ class Drafter(Protocol):
     needs: Needs
     branching: bool  # whether a node may have more than one child
 
-    def propose(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
-        """Draft for the slots int64 [G] of the coming step.
-
-        Slot s has history[s, :lengths[g]] behind it (int64 [S, max_len]), and may spend budget[g] nodes at most.
-        """
+    def propose(self, turn: Turn) -> Draft:
+        """Draft for every group of the coming step, within its budget."""
         ...
 
     def observe(self, outcome: Outcome) -> None:
         """See how the last drafts fared, a group each, in the order of the slots they were proposed for."""
+        ...
+
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str) -> None:
+        """A request takes a slot; its first `cached` tokens were found in the prefix cache."""
         ...
 
     def reset(self, slot: int) -> None:

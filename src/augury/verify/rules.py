@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
+from augury.verify import lossy, rejection
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft
+from augury.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from augury.kernels.verify import VerifyOps
@@ -24,3 +27,22 @@ def coupled(
     just what plain decoding would have shown it. The draft decides only how many such tokens one pass yields.
     """
     return ops.walk(ops.draw(logits, draws, sampling), first, draft)
+
+
+class Rule(NamedTuple):
+    """A rule's card."""
+
+    lossless: bool
+    help: str  # one sentence for tables and errors
+    judge: Callable[..., Verdict] | None  # (p, draft, active, u, ...) -> Verdict; None: the target draws for itself
+
+
+RULES: dict[str, Rule] = {
+    "coupled": Rule(True, "Same seed, same text: the target draws its own tokens and drafts only guess them.", None),
+    "standard": Rule(True, "Rejection sampling, node by node.", rejection.standard),
+    "block": Rule(True, "Block verification: accepts at least as much as standard on chains.", rejection.block),
+    "typical": Rule(False, "Lossy: accepts what the target finds likely for its own uncertainty.", lossy.typical),
+    "entropy": Rule(False, "Lossy: standard with a lower bar where the target is uncertain.", lossy.entropy),
+    "ascend_block": Rule(False, "Lossy: vllm-ascend's block verify, for comparison.", lossy.ascend_block),
+    "synthetic": Rule(False, "Lossy: accepts at given rates whatever the models say; for benchmarks.", lossy.synthetic),
+}

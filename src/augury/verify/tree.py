@@ -7,9 +7,11 @@ already agreed to. A chain is the tree whose node i hangs from node i-1, and an 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(slots=True)
@@ -20,6 +22,8 @@ class Draft:
     parents: Tensor  # int64 [G, N]; -1 is the root
     count: Tensor  # int64 [G]: nodes in use
     probs: Tensor | None = None  # float32 [G, N, vocabulary] a sampling drafter's law at each node; None is one-hot
+    distinct: bool = False  # siblings were drawn without replacement; `probs` still holds the law of a first child
+    branching: bool = True  # a node may have a second child; False spares the rules looking for one
 
     @classmethod
     def empty(cls, groups: int, nodes: int, device: torch.device | str = "cpu") -> Draft:
@@ -30,7 +34,7 @@ class Draft:
     def depth(self) -> Tensor:
         """How deep each tree goes, int64 [G]."""
         used = torch.arange(self.parents.shape[1], device=self.parents.device) < self.count[:, None]
-        return torch.where(used, shape_of(self.parents)[0], 0).amax(1)
+        return pad(torch.where(used, shape_of(self.parents)[0], 0), (1, 0)).amax(1)  # a root has depth 0
 
 
 def chain_parents(groups: int, nodes: int, device: torch.device | str = "cpu") -> Tensor:
@@ -52,3 +56,46 @@ def shape_of(parents: Tensor) -> tuple[Tensor, Tensor]:
         depth[:, i : i + 1] = torch.where(inside, depth.gather(1, above) + 1, 1)
         bits[:, i : i + 1] = torch.where(inside, bits.gather(1, above), 0) | (1 << i)
     return depth, bits
+
+
+class Firsts(NamedTuple):
+    """Which nodes are real, and the first real child of everyone: the paths that rules follow before all others."""
+
+    real: Tensor  # bool [G, N]: in use and no placeholder
+    leads: Tensor  # bool [G, N]: real, and the first such child of its parent
+    child: Tensor  # int64 [G, N+1]: the first real child of the root (column 0) and of node i (column i + 1), or -1
+
+
+def firsts(draft: Draft) -> Firsts:
+    """Find every first child; a placeholder is no child, so what hangs below it is out of reach."""
+    groups, nodes = draft.tokens.shape
+    index = torch.arange(nodes, device=draft.tokens.device)
+    real = (draft.tokens >= 0) & (index < draft.count[:, None])
+    leads = first_of_siblings(real, draft.parents)
+    # One column more takes the nodes that lead nothing.
+    place = torch.where(leads, draft.parents + 1, nodes + 1)
+    child = draft.tokens.new_full((groups, nodes + 2), -1).scatter(1, place, index.expand(groups, nodes))
+    return Firsts(real, leads, child[:, : nodes + 1])
+
+
+def first_of_siblings(chosen: Tensor, parents: Tensor) -> Tensor:
+    """Of the chosen children of one node, the first, bool [G, N]."""
+    siblings = parents[:, :, None] == parents[:, None, :]
+    earlier = torch.ones_like(siblings).tril(-1)
+    return chosen & ~(siblings & earlier & chosen[:, None, :]).any(2)
+
+
+def path_to(node: Tensor, parents: Tensor) -> Tensor:
+    """The nodes from the root down to int64 [G] nodes, as bool [G, N]; -1 is the root itself."""
+    bits = shape_of(parents)[1].gather(1, node.clamp(min=0)[:, None]) if parents.shape[1] else parents
+    index = torch.arange(parents.shape[1], device=parents.device)
+    return (node >= 0)[:, None] & (bits >> index & 1).bool()
+
+
+def listed(on_path: Tensor) -> Tensor:
+    """Node numbers of a path in order, int64 [G, N], padded with -1."""
+    groups, nodes = on_path.shape
+    # Parents come before children, so node order is path order; one column more takes what is off the path.
+    place = torch.where(on_path, on_path.cumsum(1) - 1, nodes)
+    index = torch.arange(nodes, device=on_path.device).expand(groups, nodes)
+    return index.new_full((groups, nodes + 1), -1).scatter(1, place, index)[:, :nodes]

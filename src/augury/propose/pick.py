@@ -1,0 +1,64 @@
+"""How a drafter turns scores into a token: the likeliest, or a draw.
+
+Under `coupled` a draw uses the target's own noise for that position, so that drafter and target agree as often as their
+laws allow; under the rejection rules it must not (their law would be biased), and the law drawn from is handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.config.speculative import SpeculativeConfig
+from augury.kernels import verify, verify_probs
+from augury.verify.noise import gumbel
+from augury.verify.sampling import Draws, SlotSampling
+from augury.verify.verdict import draft_purpose
+
+
+class Picked(NamedTuple):
+    """A token a group, and the law it was drawn from where a rule wants to know it."""
+
+    tokens: Tensor  # int64 [G]
+    law: Tensor | None = None  # float32 [G, V]
+
+
+# logits [G, V], slots, positions of the tokens to draw, parameters, node number on the chain
+Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], Picked]
+
+
+def make_pick(config: SpeculativeConfig, device: torch.device) -> Pick:
+    """The way a configuration asks for."""
+    if not config.samples_drafts:
+        return lambda logits, slots, positions, sampling, node: Picked(logits.argmax(1))
+    return _coupled(device) if config.rule == "coupled" else _independent(device)
+
+
+def _lines(slots: Tensor, positions: Tensor) -> Draws:
+    """Rows to draw from by temperature, top-k, top-p and min-p; penalties are left to the target."""
+    none = torch.full_like(slots, -1)
+    return Draws(slots, positions, none, none, slots[:, None], count=len(slots), plain=True)
+
+
+def _coupled(device: torch.device) -> Pick:
+    draw = verify.choose(device).draw
+
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
+        return Picked(draw(logits, _lines(slots, positions), sampling))
+
+    return pick
+
+
+def _independent(device: torch.device) -> Pick:
+    probabilities = verify_probs.choose(device)
+
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
+        law = probabilities(logits, _lines(slots, positions), sampling)
+        # A later step that drafts for this position again must not meet this noise: `block` has looked at the draw.
+        noise = gumbel(sampling.seed[slots], positions, draft_purpose(node, node + 1), law.shape[1])
+        return Picked((law.log() + noise).argmax(1), law)
+
+    return pick

@@ -1,0 +1,125 @@
+"""Rules that do not keep the target's law, each named for what it is: they trade exactness for longer accepted paths.
+
+Contract and arguments are those of rejection.py. A deterministic target (a greedy request: one-hot laws) loses nothing
+under any of them but `synthetic`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from augury.verify.rejection import EXACT, block_ends, carried, chances, clean, passes, settle, standard
+from augury.verify.tree import Draft, Firsts, firsts, shape_of
+from augury.verify.verdict import Verdict, verdict_at
+
+TYPICAL_FLOOR, RAW_FLOOR = 1e-5, 1e-10  # what keeps logarithms finite, in Medusa's and in vllm-ascend's entropy
+ASCEND_DEPTH = 3  # vllm-ascend's block rule starts with drafts this long
+
+
+def typical(p: Tensor, draft: Draft, active: Tensor, u: Tensor, threshold: float = 0.09, alpha: float = 0.3) -> Verdict:
+    """Typical acceptance (Medusa): accept whatever the target finds likely enough for its own uncertainty.
+
+    A token passes if p > min(threshold, alpha * exp(-entropy)). Of the longest passing paths the likeliest is taken.
+    Nothing is random before the last token: `u` is not read.
+    """
+    spread = torch.stack([_entropy(clean(row), TYPICAL_FLOOR) for row in p.unbind(1)], dim=1)
+    bar = (alpha * torch.exp(-spread)).clamp(max=threshold)
+    target = chances(p, draft)[0]
+    likely = firsts(draft).real & (target > bar.gather(1, draft.parents + 1))
+    depth = shape_of(draft.parents)[0]
+    # Column 0 is the root: reached, at depth 0.
+    reached = torch.ones(p.shape[:2], dtype=torch.bool, device=p.device)
+    score = torch.zeros(p.shape[:2], dtype=EXACT, device=p.device)
+    for i in range(depth.shape[1]):
+        above = draft.parents[:, i : i + 1] + 1
+        reached[:, i + 1] = reached.gather(1, above)[:, 0] & likely[:, i]
+        score[:, i + 1] = score.gather(1, above)[:, 0] + target[:, i].log()
+    level = torch.where(reached, pad(depth, (1, 0)), -1)
+    longest = level == level.amax(1, keepdim=True)
+    node = torch.where(longest, score, -math.inf).argmax(1) - 1
+    return verdict_at(node, clean(p[torch.arange(len(p), device=p.device), node + 1]), draft, active)
+
+
+def entropy(
+    p: Tensor, draft: Draft, active: Tensor, u: Tensor, spread: Tensor, threshold: float = 0.95, alpha: float = 0.4
+) -> Verdict:
+    """Entropy verify (vllm-ascend): `standard`, with the bar lowered where the target is uncertain.
+
+    `spread` [G, N+1] is the entropy of the target's raw law at the root and every node. The law after a refusal is not
+    corrected for the lower bar, hence the bias. With alpha 0 and threshold 1 it is `standard`.
+    """
+    return standard(p, draft, active, u * _leniency(spread, draft, threshold, alpha))
+
+
+def ascend_block(
+    p: Tensor, draft: Draft, active: Tensor, u: Tensor, spread: Tensor | None = None,
+    threshold: float = 0.95, alpha: float = 0.4,
+) -> Verdict:  # fmt: skip
+    """vllm-ascend's "block verify", which is not block verification: one bar for the product of the uniforms.
+
+    A block ends at its deepest node where min(P * p / q, 1) exceeds the product of its uniforms so far. Trees less than
+    three deep fall back to `standard`. With `spread` it is combined with `entropy`.
+    """
+    tree = firsts(draft)
+    target, drafted = chances(p, draft)
+    if spread is not None:
+        lenient = _leniency(spread, draft, threshold, alpha)
+    else:
+        lenient = torch.ones_like(target)
+    carry = carried(tree, draft.parents, target, drafted)
+    held = _products(tree, draft.parents, u) * lenient < carry[:, 1:]
+    single = block_ends(tree, passes(u * lenient, target, drafted), early_stop=True)
+    ends = torch.where(draft.depth()[:, None] >= ASCEND_DEPTH, block_ends(tree, held, early_stop=False), single)
+    return settle(p, draft, active, u * lenient, tree, ends, torch.ones_like(carry))
+
+
+def synthetic(p: Tensor, draft: Draft, active: Tensor, u: Tensor, rates: Tensor) -> Verdict:
+    """Accept first children by conditional rates [K], one a depth, whatever the models say: for benchmarks only."""
+    tree = firsts(draft)
+    depth = shape_of(draft.parents)[0]
+    known = depth <= len(rates)
+    rate = torch.where(known, rates[(depth - 1).clamp(max=len(rates) - 1)].to(EXACT), 0.0)
+    whole = torch.ones(p.shape[:2], dtype=EXACT, device=p.device)
+    return settle(p, replace(draft, branching=False), active, u, tree, block_ends(tree, u < rate, True), whole)
+
+
+def conditional_rates(rates: Sequence[float]) -> list[float]:
+    """From "the first i drafts are accepted this often" to "draft i is, given those before it"."""
+    return [rate / before if before else 0.0 for rate, before in zip(rates, [1.0, *rates], strict=False)]
+
+
+def rates_for_length(length: float, tokens: int) -> list[float]:
+    """Acceptance rates, steady as can be, that make a step of `tokens` drafts emit `length` tokens on average."""
+    if not 1 <= length <= tokens + 1:
+        raise ValueError(f"an acceptance length with {tokens} drafts is from 1 to {tokens + 1}, got {length}")
+    return [min(1.0, max(0.0, length - 1 - i)) for i in range(tokens)]
+
+
+def raw_entropy(logits: Tensor) -> Tensor:
+    """Entropy of the target's raw law, float32 [L] from [L, V]; NaN counts as impossible."""
+    return _entropy(clean(torch.softmax(logits.nan_to_num(nan=-math.inf), dim=1, dtype=torch.float32)), RAW_FLOOR)
+
+
+def _entropy(law: Tensor, floor: float) -> Tensor:
+    """-sum p log(p + floor) of every row."""
+    return -(law * (law + floor).log()).sum(1)
+
+
+def _leniency(spread: Tensor, draft: Draft, threshold: float, alpha: float) -> Tensor:
+    """What each node's uniform is multiplied by: min(exp(-alpha * entropy), threshold), float64 [G, N]."""
+    return torch.exp(-alpha * spread.to(EXACT)).clamp(max=threshold).gather(1, draft.parents + 1)
+
+
+def _products(tree: Firsts, parents: Tensor, u: Tensor) -> Tensor:
+    """Products of the uniforms of a block's nodes, down to each, float64 [G, N]."""
+    product = torch.ones(tree.child.shape, dtype=EXACT, device=u.device)
+    for i in range(parents.shape[1]):
+        above = product.gather(1, parents[:, i : i + 1] + 1)[:, 0]
+        product[:, i + 1] = torch.where(tree.leads[:, i], above * u[:, i], 1.0)
+    return product[:, 1:]

@@ -1,0 +1,186 @@
+"""A draft model beside its target: its cache, its context, its draws, and the laws of every rule through it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shallow import shallow_copy
+
+from augury import LLM, SamplingParams
+from augury.propose.draft_model import ModelDrafter
+
+DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
+PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
+
+
+@pytest.fixture(scope="module")
+def weak(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy without its second layer: right now and then."""
+    return shallow_copy(toy_model, [0], tmp_path_factory.mktemp("weak"))
+
+
+@pytest.fixture(scope="module")
+def plain(toy_model: Path) -> LLM:
+    return LLM(str(toy_model), device=DEVICE, max_model_len=256)
+
+
+def drafted(toy_model: Path, drafter: Path, settings: dict[str, Any] | None = None, **spec: Any) -> LLM:
+    wanted = {"method": "draft_model", "model": str(drafter), "num_speculative_tokens": 4, **spec}
+    return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(settings or {})}, speculative_config=wanted)
+
+
+def ids(llm: LLM, prompts: list[str], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
+    return [o.outputs[0].token_ids for o in outputs]
+
+
+@pytest.mark.parametrize("sampled", ["greedy", "probabilistic"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_num_seqs": 2}, {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 24, "max_num_seqs": 8},
+     {"enable_prefix_caching": False}, {"block_size": 4}],
+    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
+)  # fmt: skip
+def test_text_is_that_of_plain_decoding(toy_model: Path, weak: Path, plain: LLM, settings: dict, sampled: str) -> None:
+    llm = drafted(toy_model, weak, settings, draft_sample_method=sampled)
+    for temperature in (0.0, 0.7):
+        params = [SamplingParams(temperature=temperature, seed=i, max_tokens=40, ignore_eos=True) for i in range(8)]
+        want = ids(plain, PROMPTS, params)
+        assert ids(llm, PROMPTS, params) == want  # cold
+        assert ids(llm, PROMPTS, params) == want  # what was left in the prefix cache serves both models
+    assert llm.engine.stats.spec.num_accepted_tokens > 0
+    if "num_gpu_blocks_override" in settings:
+        assert llm.engine.stats.preemptions > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_model_that_drafts_for_itself_is_always_right(toy_model: Path, temperature: float) -> None:
+    """Greedy or with the target's own noise: the coupling of equal laws is perfect."""
+    llm = drafted(toy_model, toy_model, draft_sample_method="probabilistic")
+    params = [SamplingParams(temperature=temperature, seed=i, max_tokens=33, ignore_eos=True) for i in range(8)]
+    ids(llm, PROMPTS, params)
+    spec = llm.engine.stats.spec
+    assert spec.num_accepted_tokens == spec.num_draft_tokens > 0
+
+
+@pytest.mark.parametrize("rule", ["standard", "block"])
+def test_rejection_rules_are_greedy_where_the_request_is(toy_model: Path, weak: Path, plain: LLM, rule: str) -> None:
+    llm = drafted(toy_model, weak, draft_sample_method="probabilistic", rejection_sample_method=rule)
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert llm.engine.stats.spec.num_accepted_tokens > 0
+
+
+@pytest.mark.parametrize("rule", ["standard", "block", "typical", "entropy"])
+def test_rejection_rules_do_not_depend_on_the_batch(toy_model: Path, weak: Path, rule: str) -> None:
+    options = {"draft_sample_method": "probabilistic", "rejection_sample_method": rule}
+    params = [SamplingParams(temperature=0.8, seed=i, max_tokens=24, ignore_eos=True) for i in range(8)]
+    together = ids(drafted(toy_model, weak, **options), PROMPTS, params)
+    alone = drafted(toy_model, weak, {"max_num_seqs": 1, "long_prefill_token_threshold": 3}, **options)
+    assert ids(alone, PROMPTS, params) == together
+
+
+def joint_law(llm: LLM, prompt: str, length: int, k: int) -> dict[tuple[int, ...], float]:
+    """The law of the first tokens under top-k sampling, from the target's own log-probabilities."""
+    law = {(): 1.0}
+    start = llm.get_tokenizer().encode(prompt)
+    for _ in range(length):
+        grown = {}
+        for prefix, chance in law.items():
+            asked = {"prompt_token_ids": [*start, *prefix]}
+            top = llm.generate([asked], SamplingParams(temperature=0, max_tokens=1, logprobs=k), use_tqdm=False)
+            scores = top[0].outputs[0].logprobs[0]
+            best = sorted(scores, key=lambda t: -scores[t].logprob)[:k]
+            total = sum(math.exp(scores[t].logprob) for t in best)
+            for token in best:
+                grown[(*prefix, token)] = chance * math.exp(scores[token].logprob) / total
+        law = grown
+    return law
+
+
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        ({}, True), ({"draft_sample_method": "probabilistic"}, True),
+        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}, True),
+        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "block"}, True),
+        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "typical"}, False),
+    ],
+    ids=["coupled greedy", "coupled sampled", "standard", "block", "typical"],
+)  # fmt: skip
+def test_the_law_of_three_tokens_through_the_real_drafter(
+    toy_model: Path, weak: Path, plain: LLM, options: dict, exact: bool
+) -> None:
+    """3,000 requests against the target's joint law; a lossy rule must be told from it, or the test has no teeth."""
+    prompt, trials, k = "the cat", 3000, 3
+    law = joint_law(plain, prompt, 3, k)
+    llm = drafted(toy_model, weak, {"max_num_seqs": 64}, num_speculative_tokens=3, **options)
+    asked = SamplingParams(temperature=1, top_k=k, max_tokens=3, ignore_eos=True, n=trials, seed=11)
+    counts = Counter(tuple(o.token_ids) for o in llm.generate([prompt], asked, use_tqdm=False)[0].outputs)
+    assert set(counts) <= set(law) and sum(counts.values()) == trials
+    cells = [(counts[t], trials * chance) for t, chance in law.items() if trials * chance >= 5]
+    rest = trials - sum(expected for _, expected in cells)
+    cells += [(trials - sum(seen for seen, _ in cells), rest)] if rest >= 1 else []
+    statistic, freedom = sum((seen - expected) ** 2 / expected for seen, expected in cells), len(cells) - 1
+    assert (statistic < freedom + 5 * math.sqrt(2 * freedom)) == exact, statistic
+
+
+def test_the_drafters_cache_does_not_drift(toy_model: Path, weak: Path) -> None:
+    """After any number of accepted and rejected drafts its keys and values are those of one fresh pass."""
+    llm = drafted(toy_model, weak, {"block_size": 4}, draft_sample_method="probabilistic")
+    drafter = llm.engine.drafter
+    assert isinstance(drafter, ModelDrafter)
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=60, ignore_eos=True)
+    requests = [llm._requests(str(i), llm.get_tokenizer().encode(p), params)[0] for i, p in enumerate(PROMPTS[:3])]
+    for request in requests:
+        llm.engine.add(request)
+    fresh = drafted(toy_model, weak, {"block_size": 4}).engine
+    for step in range(14):
+        llm.engine.step()
+        if step % 4:
+            continue
+        for request in requests:
+            known = min(int(drafter._cached[request.slot]), request.length)
+            rows = [request.blocks[i // 4] * 4 + i % 4 for i in range(known)]
+            want = one_pass(fresh, request.tokens[:known])
+            for layer, (keys, values) in enumerate(zip(*want, strict=True)):
+                torch.testing.assert_close(drafter.model.cache.keys[layer][rows], keys)
+                torch.testing.assert_close(drafter.model.cache.values[layer][rows], values)
+
+
+def one_pass(engine: Any, tokens: list[int]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Keys and values of the drafter's layers for a text read at once."""
+    from rows import Segment, make_rows
+
+    model = engine.drafter.model
+    blocks = -(-len(tokens) // 4) + 1
+    tables = torch.arange(1, blocks + 1, device=model.device)[None]
+    model.forward(make_rows([Segment(0, 0, tokens)], tables, 4))
+    rows = torch.arange(4, 4 + len(tokens), device=model.device)
+    return [k[rows] for k in model.cache.keys], [v[rows] for v in model.cache.values]
+
+
+def test_a_drafter_with_less_context_steps_aside(toy_model: Path, weak: Path, plain: LLM) -> None:
+    llm = drafted(toy_model, weak, max_model_len=24)
+    params = SamplingParams(temperature=0.7, seed=5, max_tokens=50, ignore_eos=True)
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    free = drafted(toy_model, weak)
+    ids(free, PROMPTS, params)
+    assert 0 < llm.engine.stats.spec.num_drafts < free.engine.stats.spec.num_drafts / 2
+
+
+def test_vocabularies_must_agree(toy_model: Path, tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=90, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="same vocabulary size as the target: 90 against 260"):
+        drafted(toy_model, tmp_path)

@@ -1,0 +1,170 @@
+"""The processed law at a line: both faces against the slow oracle in float64, and against the draw beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from draw_oracle import NEAR, NEVER, Oracle, chain, roots, sampling, scenario
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from augury.kernels import verify, verify_numba, verify_probs, verify_probs_numba
+from augury.verify.sampling import Draws, SlotSampling
+
+REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
+PROBABILITIES = [verify_probs.probabilities, verify_probs_numba.probabilities]
+FACES = pytest.mark.parametrize("face", PROBABILITIES, ids=["torch", "numba"])
+Face = Callable[[Tensor, Draws, SlotSampling], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def wrong_law(law: np.ndarray, oracle: Oracle, token: int) -> str | None:
+    """What is wrong with one line's law, if anything; `token` is what draw draws there."""
+    p, s = oracle.params, oracle.slot
+    if oracle.scores.max() == NEVER or p.temperature[s] == 0:
+        return None if law[token] == 1 and np.count_nonzero(law) == 1 else "not certain of the drawn token"
+    kept = law > 0
+    z = (oracle.scores - oracle.scores.max()) / float(p.temperature[s])
+    if (kept & ~oracle.survivors(NEAR)).any():
+        return "keeps a token that the filters drop"
+    if (oracle.survivors(-NEAR) & (z > -80) & ~kept).any():
+        return "drops a token that the filters keep"
+    if not kept[token]:
+        return "does not hold the drawn token possible"
+    weight = np.where(kept, np.exp(z), 0)
+    apart = np.abs(law - weight / weight.sum()).max()
+    return None if apart < 1e-5 else f"is off by {apart}"
+
+
+def wrong_laws(face: Face, seeds: Iterable[int]) -> list[str]:
+    """Everything that is wrong with a face on some scenarios."""
+    found = []
+    for seed in seeds:
+        logits, draws, params = scenario(seed)
+        laws, tokens = face(logits, draws, params).double().numpy(), verify.draw(logits, draws, params).tolist()
+        for line, token in enumerate(tokens):
+            wrong = wrong_law(laws[line], Oracle(logits, draws, params, line), token)
+            found += [f"scenario {seed}, line {line}: {wrong}"] if wrong else []
+    return found
+
+
+@FACES
+@REPEATABLE
+@given(st.integers(0, 10**6))
+def test_laws_are_the_oracles(face: Face, seed: int) -> None:
+    assert not wrong_laws(face, [seed])
+
+
+@FACES
+def test_laws_of_many_scenarios(face: Face) -> None:
+    assert not wrong_laws(face, range(60))
+
+
+@FACES
+@REPEATABLE
+@given(st.integers(0, 10**6))
+def test_a_law_depends_on_its_own_path_only(face: Face, seed: int) -> None:
+    logits, draws, params = scenario(seed)
+    laws = face(logits, draws, params)
+    line = seed % len(laws)
+    path = [line]
+    while int(draws.parents[path[0]]) >= 0:
+        path.insert(0, int(draws.parents[path[0]]))
+    for padding in (0, 3):
+        rows = torch.tensor([*path, *[0] * padding])
+        alone = replace(
+            draws, slots=draws.slots[rows], positions=draws.positions[rows], tokens=draws.tokens[rows],
+            parents=torch.tensor([*range(-1, len(path) - 1), *[-1] * padding]), count=len(path),
+        )  # fmt: skip
+        shorter = logits[rows]
+        shorter[len(path) :] = math.nan
+        assert torch.equal(face(shorter, alone, params)[len(path) - 1], laws[line])
+
+
+def test_threads_find_the_same_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [scenario(seed) for seed in range(20)]
+    alone = [verify_probs_numba.probabilities(*case) for case in cases]
+    monkeypatch.setattr(verify_numba, "PARALLEL_FROM", 0)
+    for case, want in zip(cases, alone, strict=True):
+        assert torch.equal(verify_probs_numba.probabilities(*case), want)
+
+
+@FACES
+@pytest.mark.parametrize("vocab", [151_936, 262_144])
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 50, "min_p": 0.01}], ids=str)
+def test_wide_laws_sum_to_one(face: Face, vocab: int, filters: dict[str, float]) -> None:
+    logits = torch.randn(2, vocab, generator=torch.Generator().manual_seed(1)) * 2
+    params = sampling(temperature=0.9, **filters)
+    laws = face(logits, roots(2, plain=True), params)
+    assert laws.shape == logits.shape
+    assert laws.dtype == torch.float32
+    torch.testing.assert_close(laws.sum(1, dtype=torch.float64), torch.ones(2).double(), atol=2e-6, rtol=0)
+    if not filters:
+        torch.testing.assert_close(laws, torch.softmax(logits / 0.9, 1), atol=1e-9, rtol=3e-6)
+    elif "top_k" in filters:
+        assert ((laws > 0).sum(1) <= 50).all()
+
+
+@FACES
+def test_a_padded_vocabulary_gets_nothing(face: Face) -> None:
+    logits = torch.randn(3, 70, generator=torch.Generator().manual_seed(2))
+    logits[:, 65:] = NEVER
+    laws = face(logits, roots(3, plain=True), sampling(temperature=1.0))
+    assert not laws[:, 65:].any()
+    assert (laws[:, :65] > 0).all()
+
+
+@FACES
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_odd_rows_have_a_law(face: Face, temperature: float) -> None:
+    vocab = 70
+    nothing, broken = torch.full((vocab,), NEVER), torch.full((vocab,), -math.nan)
+    lone, huge = nothing.clone(), torch.full((vocab,), -3e38)
+    lone[66], huge[65], huge[3] = -5.0, 3e38, math.nan
+    logits = torch.stack([nothing, broken, lone, huge])
+    filters = {"temperature": temperature, "top_k": 5, "top_p": 0.9, "min_p": 0.1}
+    bias = torch.zeros(1, vocab)
+    bias[0, :7] = NEVER
+    shut = torch.full((1, vocab), NEVER)
+    for params, plain, tokens in (
+        (sampling(**filters), True, [0, 0, 66, 65]),
+        (sampling(biased=True, bias=bias, **filters), False, [7, 7, 66, 65]),
+        (sampling(biased=True, bias=shut, **filters), False, [0, 0, 66, 65]),
+    ):
+        laws = face(logits, roots(4, plain=plain), params)
+        assert torch.equal(laws, torch.nn.functional.one_hot(torch.tensor(tokens), vocab).float())
+
+
+@FACES
+def test_infinite_logits_share(face: Face) -> None:
+    logits = torch.tensor([[0.0, math.inf, 1.0, math.inf]])
+    assert face(logits, roots(1, plain=True), sampling(temperature=1.0)).tolist() == [[0, 0.5, 0, 0.5]]
+
+
+@FACES
+def test_penalties_see_the_drafts_above_them(face: Face) -> None:
+    logits = torch.zeros(3, 2)
+    counts = torch.zeros(1, 2, dtype=torch.int32)
+    params = sampling(temperature=1.0, penalized=True, frequency=1.0, counts=counts, in_prompt=counts.bool())
+    laws = face(logits, chain([0, 0], [1]), params)
+    expected = [1 / (1 + math.exp(times)) for times in (0, 1, 2)]  # each draft of 0 weighs once more
+    torch.testing.assert_close(laws[:, 0], torch.tensor(expected), atol=1e-6, rtol=0)
+
+
+def test_the_host_face_is_chosen_by_device() -> None:
+    assert verify_probs.choose("cpu") is verify_probs_numba.probabilities
+    assert verify_probs.choose(torch.device("cuda")) is verify_probs.probabilities
