@@ -23,11 +23,12 @@ class Passed(NamedTuple):
 
 
 def advance(
-    target: Target, state: SlotState, judge: Judge, seg: Segments, shape: Shape, count: int, block_size: int
-) -> Passed:
+    target: Target, state: SlotState, judge: Judge, features: tuple[int, ...], seg: Segments, shape: Shape,
+    count: int, block_size: int,
+) -> Passed:  # fmt: skip
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg, shape, count, block_size)
-    scores = target.forward(layout.rows)
+    scores = target.forward(layout.rows, features)
     outcome = judge(scores.logits, layout, state.sampling, seg.slots)
     state.append(seg.slots, layout.ends, outcome)
     if shape.branching:

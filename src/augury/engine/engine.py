@@ -137,7 +137,8 @@ class Engine:
     def _advance(self, work: Work) -> Passed:
         segments = Segments.pack(work.segments.to(self.target.device))
         size = self.scheduler.block_size
-        return advance(self.target, self.state, self.judge, segments, work.shape, work.lines, size)
+        features = self.drafter.needs.features if self.drafter is not None else ()
+        return advance(self.target, self.state, self.judge, features, segments, work.shape, work.lines, size)
 
     def propose(self, work: Work, passed: Passed) -> Draft | None:
         """Draft for every group that drew a token, and leave the drafts in the slots."""
@@ -162,7 +163,8 @@ class Engine:
         return Turn(
             segments.slots, lengths, budget, self.state.history, self.state.sampling, self.state.block_tables,
             self.scheduler.block_size, most_rows=work.shape.rows + 2 * work.shape.groups,
-            span=min(2 * max(work.shape.span, nodes), whole),
+            span=min(2 * max(work.shape.span, nodes), whole), start=segments.start, known=segments.known,
+            nodes=segments.nodes, path=passed.outcome.path, features=passed.scores.features,
         )  # fmt: skip
 
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:

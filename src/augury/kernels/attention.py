@@ -42,7 +42,7 @@ def look(rows: Rows) -> Sight:
     depth = ancestor.to(torch.int64).cumsum(1)
     in_context = logical < rows.context[:, None]
     key_positions = torch.where(in_context, logical, rows.base[:, None] - 1 + depth)
-    return Sight(rows, physical, key_positions, in_context | ancestor)
+    return Sight(rows, physical, key_positions, (in_context & (logical >= rows.first)) | ancestor)
 
 
 def attend(

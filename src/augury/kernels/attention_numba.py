@@ -38,14 +38,14 @@ def exp(x):
 
 
 @njit(**OPTIONS)
-def _list_keys(tables, slot, block_size, context, base, ancestors, position, window, keys):
+def _list_keys(tables, slot, block_size, first, context, base, ancestors, position, window, keys):
     """Fill `keys` with the physical cache rows that are visible, in order of position, and count them.
 
     The list is padded to a multiple of four with its last entry.
     """
     since = position - window + 1 if window > 0 else 0
     count = 0
-    c = max(since, 0)
+    c = max(since, first)
     while c < context:
         start = tables[slot, c // block_size] * block_size
         stop = min(context, (c // block_size + 1) * block_size)
@@ -150,7 +150,7 @@ def _attend_block(
 @njit(**OPTIONS)
 def _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
     """All query heads of one (row, kv head), block by block so that they share the keys while these are near."""
-    positions, slots, context, base, ancestors, tables = rows
+    positions, slots, context, base, ancestors, tables, first = rows
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
     group = out.shape[1] // (value_dim * kv_heads)
     flat_q, flat_out, flat_keys, flat_values = (
@@ -162,7 +162,9 @@ def _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window
     r, kv_head = item // kv_heads, item % kv_heads
     first_q, first_out = r * q.shape[1] + kv_head * group * key_dim, item * group * value_dim
     keys = np.empty(context[r] + 64 + 4, np.int64)
-    count = _list_keys(tables, slots[r], block_size, context[r], base[r], ancestors[r], positions[r], window, keys)
+    count = _list_keys(
+        tables, slots[r], block_size, first[0], context[r], base[r], ancestors[r], positions[r], window, keys
+    )
     scores, top, total = np.empty(KEY_BLOCK, np.float32), np.empty(group, np.float32), np.empty(group, np.float32)
     for g in range(group):
         top[g] = sinks[kv_head * group + g] if sinks.size > 0 else _LOWEST

@@ -37,7 +37,7 @@ class View:
 
     positions: Array
     write: Array
-    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables
+    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
     block_size: int
     keys: int  # cache rows seen by all rows together, about
 
@@ -53,7 +53,8 @@ class NumbaOps:
         set_num_threads(self._threads)  # the limit holds in one thread alone, and a server steps in another
         fields = (rows.positions, rows.slots, rows.context, rows.base, rows.ancestors, rows.block_tables)
         arrays = tuple(np.ascontiguousarray(field.numpy()) for field in fields)
-        return View(arrays[0], rows.write.numpy(), arrays, rows.block_size, int(arrays[2].sum()))
+        first = np.array([rows.first], np.int64)
+        return View(arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Row-invariant, except for many rows in bf16, where AMX is many times faster."""

@@ -22,7 +22,7 @@ from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
 from augury.model.foreign import decoder_layers, fix_rotary, refuse, use_row_invariant_matrices
 from augury.model.rope import context_length
-from augury.model.target import KVCache, LayerShape, Rows, Scores
+from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
 ATTENTION = "augury"  # registered without a mask function, so that transformers builds no mask
 PROBE = (7, 11, 13)
@@ -76,6 +76,17 @@ class Adapter:
         logits = out.logits[0] if self._takes_wanted else out.logits[0, rows.wanted]
         return Scores(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
 
+    @torch.no_grad()
+    def embed(self, tokens: Tensor) -> Tensor:
+        """See Target.embed."""
+        return self._model.get_input_embeddings()(tokens).to(self.cache_dtype)
+
+    @torch.no_grad()
+    def project(self, hidden: Tensor) -> Tensor:
+        """See Target.project."""
+        head = self._model.get_output_embeddings()
+        return head(hidden.to(head.weight.dtype)).float()
+
     def _hook(self) -> None:
         """Let decoder layers leave their residual streams with the pass."""
 
@@ -85,6 +96,10 @@ class Adapter:
         def leaving(number: int) -> Any:
             return lambda _, args, out: _current.get().keep(number, out if isinstance(out, Tensor) else out[0])
 
+        def finished(_: nn.Module, args: Any, out: Any) -> None:
+            _current.get().keep(NORMED, out[0])
+
+        self._model.get_decoder().register_forward_hook(finished)
         self._layers[0].register_forward_pre_hook(entering, with_kwargs=True)
         for i, layer in enumerate(self._layers):
             layer.register_forward_hook(leaving(i + 1))

@@ -49,7 +49,7 @@ class Dense:
         """See Target.forward."""
         ops, eps = self._ops, self._eps
         view = ops.view(rows)
-        residual = F.embedding(rows.tokens, self._embedding).to(self.cache_dtype)
+        residual = self.embed(rows.tokens)
         streams = [residual]
         x = ops.rms_norm(residual, self._layers[0].attention_norm, eps)
         for i, layer in enumerate(self._layers):
@@ -57,8 +57,16 @@ class Dense:
             x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
             x, residual = ops.add_rms_norm(layer.mlp(x), residual, self._norms[i], eps)
             streams.append(residual)
-        logits = self._head(x[rows.wanted]).float()
-        return Scores(logits, tuple(streams[i] for i in features))
+        streams.append(x)  # NORMED
+        return Scores(self.project(x[rows.wanted]), tuple(streams[i] for i in features))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """See Target.embed."""
+        return F.embedding(tokens, self._embedding).to(self.cache_dtype)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See Target.project."""
+        return self._head(hidden).float()
 
     @classmethod
     def load(

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+NORMED = -1  # the feature id of the hidden state after the final norm
+
 
 @dataclass(slots=True)
 class Rows:
@@ -34,6 +36,7 @@ class Rows:
     block_tables: Tensor  # int64 [slots, blocks]: physical block of each logical block
     block_size: int
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
+    first: int = 0  # nor one before this
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class Scores:
     """What a pass gives back."""
 
     logits: Tensor  # float32 [L, vocabulary]
-    features: tuple[Tensor, ...] = ()  # one [R, hidden] residual stream for each layer id asked for, in that order
+    features: tuple[Tensor, ...] = ()  # one [R, hidden] stream for each feature id asked for, in that order
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +98,13 @@ class Target(Protocol):
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """Score the wanted rows; feature id j is the residual stream after j layers (0: embeddings, n: before the
-        final norm)."""
+        final norm), NORMED the hidden state after the final norm."""
+        ...
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings of tokens int64 [R], [R, hidden] in the cache's type: drafters share them."""
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits float32 [R, vocabulary] of normed hidden states [R, hidden]: drafters share the head."""
         ...
