@@ -48,7 +48,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     nodes = config.speculative_config.max_nodes if config.speculative_config else 1
     assert config.max_model_len
     if drafter is not None and hasattr(drafter, "allocate"):
-        drafter.allocate(blocks * config.block_size)
+        drafter.allocate(blocks * config.block_size, config.block_size)
     state = SlotState.allocate(
         config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
     )

@@ -7,7 +7,7 @@ from augury.methods.spec import Band, Method
 EAGLE3 = Method(
     name="eagle3",
     help="A trained head over three of the target's layers (P-EAGLE with parallel_drafting).",
-    drafter=None,
+    drafter="augury.propose.eagle3:Eagle3Drafter",
     keys=EAGLE_KEYS,
     weights="draft",
     features="auxiliary",

@@ -60,3 +60,9 @@ def choose_dtype(directory: Path, name: str, device: torch.device) -> torch.dtyp
         return torch.float32
     with Checkpoint(directory) as checkpoint:
         return STORED.get(checkpoint.dtype(), torch.float32)
+
+
+def choose_head_dtype(name: str, target: Target) -> torch.dtype:
+    """The type of a drafter's weights: what the user asked for, else the target's own."""
+    wanted = {"half": "float16", "float": "float32"}.get(name, name)
+    return DTYPES.get(wanted, target.cache_dtype)

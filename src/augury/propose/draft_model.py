@@ -41,7 +41,7 @@ class ModelDrafter:
         """Cache bytes a token takes beside the target's."""
         return bytes_per_token(self.model.layer_shapes, self.model.cache_dtype)
 
-    def allocate(self, rows: int) -> None:
+    def allocate(self, rows: int, block_size: int) -> None:
         """Make the cache, as many rows as the target has."""
         self.model.cache = KVCache.allocate(self.model.layer_shapes, rows, self.model.cache_dtype, self.device)
 
@@ -52,8 +52,7 @@ class ModelDrafter:
         begin = torch.minimum(self._cached[turn.slots], (turn.lengths - 1).clamp(min=0))
         count = torch.where(fits, turn.lengths - begin, 0)
         budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
-        rows, _ = fresh_rows(turn, begin, count)
-        logits = self.model.forward(rows).logits
+        logits = self.model.forward(fresh_rows(turn, begin, count).rows).logits
         written = self._continue(turn, logits, budget)
         self._cached[turn.slots] = torch.where(fits, turn.lengths + (budget - 1).clamp(min=0), begin)
         return written

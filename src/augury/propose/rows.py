@@ -1,10 +1,13 @@
 """Rows of a drafter's own passes. It keeps its cache in the target's blocks: same tables, same row numbers.
 
-So whatever the target finds again in its prefix cache, the drafter finds too, and nothing is ever copied. All of it is
-tensor arithmetic with static shapes.
+So whatever the target finds again in its prefix cache, the drafter finds too, and nothing is ever copied. A drafter
+that reads (token, feature of the token before it) keeps that pair in the row of the *token*: `shift` is 1 there, row 0 stays
+empty, and rotary positions are those of the feature. All of it is tensor arithmetic with static shapes.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,19 +16,36 @@ from augury.model.target import Rows
 from augury.propose.base import Turn
 
 
-def fresh_rows(turn: Turn, begin: Tensor, count: Tensor) -> tuple[Rows, Tensor]:
-    """Known tokens begin .. begin + count - 1 of each group, packed; also each row's group.
+@dataclass(slots=True)
+class Fresh:
+    """Packed rows for what a drafter has not read yet, and where each belongs."""
 
-    The last row of each group is wanted; a group without rows wants row 0, and what comes of it is ignored.
+    rows: Rows
+    group: Tensor  # int64 [R]
+    number: Tensor  # int64 [R]: place inside the group, counted from its first row
+    live: Tensor  # bool [R]
+
+
+def fresh_rows(turn: Turn, begin: Tensor, count: Tensor, shift: int = 0, masks: int = 0, mask: int = 0) -> Fresh:
+    """Known tokens begin .. begin + count - 1 of each group, and `masks` rows of token `mask` behind them.
+
+    Wanted is the last known row of each group and every mask behind it, [G * (1 + masks)]; a group without rows wants
+    row 0, and what comes of it is ignored.
     """
-    ends = count.cumsum(0)
-    place = torch.arange(_size(count, turn.most_rows), device=begin.device)
+    sizes = torch.where(count > 0, count + masks, 0)
+    ends = sizes.cumsum(0)
+    place = torch.arange(_size(sizes, turn.most_rows + masks * len(count)), device=begin.device)
     group = torch.searchsorted(ends, place, right=True).clamp(max=len(count) - 1)
     live = place < ends[-1]
-    logical = torch.where(live, begin[group] + place - (ends - count)[group], 0)
+    number = place - (ends - sizes)[group]
+    logical = torch.where(live, begin[group] + number, 0)
     slots = torch.where(live, turn.slots[group], 0)
-    tokens = turn.history[slots, logical]
-    return _rows(turn, slots, tokens, logical, live, torch.where(count > 0, ends - 1, 0)), group
+    tokens = turn.history[slots, logical.clamp(max=turn.history.shape[1] - 1)]
+    if masks:
+        tokens = torch.where(number >= count[group], mask, tokens)
+    last = (ends - 1 - masks)[:, None] + torch.arange(masks + 1, device=begin.device)
+    wanted = torch.where(count[:, None] > 0, last, 0).flatten()
+    return Fresh(_rows(turn, slots, tokens, logical, live, wanted, shift), group, number, live)
 
 
 def _size(count: Tensor, most: int) -> int:
@@ -38,18 +58,24 @@ def most_steps(budget: Tensor, nodes: int) -> int:
     return int(budget.max()) if budget.device.type == "cpu" else nodes
 
 
-def step_rows(turn: Turn, tokens: Tensor, ahead: int, live: Tensor) -> Rows:
+def step_rows(turn: Turn, tokens: Tensor, ahead: int, live: Tensor, shift: int = 0) -> Rows:
     """One drafted token a group, `ahead` tokens past the known ones; its row sees all before it."""
     logical = torch.where(live, turn.lengths + ahead, 0)
     slots = torch.where(live, turn.slots, 0)
-    return _rows(turn, slots, tokens, logical, live, torch.arange(len(tokens), device=tokens.device))
+    wanted = torch.arange(len(tokens), device=tokens.device)
+    return _rows(turn, slots, tokens, logical, live, wanted, shift)
 
 
-def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor) -> Rows:
-    size = turn.block_size
-    write = turn.block_tables[slots, logical // size] * size + logical % size
+def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor, shift: int) -> Rows:
     return Rows(
-        tokens=torch.where(live, tokens, 0), positions=logical, slots=slots, context=torch.where(live, logical + 1, 0),
-        base=logical, ancestors=torch.zeros_like(logical), write=torch.where(live, write, 0), wanted=wanted,
-        block_tables=turn.block_tables, block_size=size, span=turn.span,
+        tokens=torch.where(live, tokens, 0), positions=(logical - shift).clamp(min=0), slots=slots,
+        context=torch.where(live, logical + 1, 0), base=logical, ancestors=torch.zeros_like(logical),
+        write=torch.where(live, physical(turn, slots, logical), 0), wanted=wanted, block_tables=turn.block_tables,
+        block_size=turn.block_size, span=turn.span, first=shift,
     )  # fmt: skip
+
+
+def physical(turn: Turn, slots: Tensor, logical: Tensor) -> Tensor:
+    """Cache rows by the block tables."""
+    block = (logical // turn.block_size).clamp(max=turn.block_tables.shape[1] - 1)
+    return turn.block_tables[slots, block] * turn.block_size + logical % turn.block_size

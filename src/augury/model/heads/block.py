@@ -1,0 +1,100 @@
+"""Decoder layers of heads: a target's layers in small, with their own cache."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from augury.model.heads.files import Weights
+from augury.model.layers import Attention, GatedMLP, Layer
+from augury.model.rope import head_dim, rotary_tables
+from augury.model.target import KVCache, LayerShape, Rows
+
+
+class RecurrentHead(Protocol):
+    """A head that guesses a token from (the token before it, a hidden state) and hands on a hidden state of its own."""
+
+    features: tuple[int, ...]  # what it reads of the target
+    feature_size: int  # width of those streams side by side
+    layer_shapes: list[LayerShape]
+    cache: KVCache
+    cache_dtype: torch.dtype
+
+    def combine(self, streams: Tensor) -> Tensor:
+        """The target's streams side by side [R, feature_size] as the hidden state [R, H] that `forward` takes."""
+        ...
+
+    def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Logits [W, target vocabulary] and the hidden states [W, H] to go on with, of the wanted rows.
+
+        `step` is 0 for rows whose hidden state came from the target, and counts the guesses after that.
+        """
+        ...
+
+
+def layer_shapes(config: Any, layers: int) -> list[LayerShape]:
+    """What a head's layers keep in the cache."""
+    dim = head_dim(config)
+    return [LayerShape(config.num_key_value_heads, dim, dim)] * layers
+
+
+def make_rotary(config: Any, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Angles of the head's own configuration, as far as the target goes."""
+    cos, sin = rotary_tables(config, length)
+    return cos.to(device), sin.to(device)
+
+
+def read_layer(
+    weights: Weights, prefix: str, config: Any, rotary: tuple[Tensor, Tensor], width: int = 0, norm: str | None = None,
+    shift: float = 0.0,
+) -> Layer:  # fmt: skip
+    """One layer; `width` is that of the attention's input, `norm` the name of the norm before it, if it has one."""
+    hidden, inner, dim = config.hidden_size, config.intermediate_size, head_dim(config)
+    q, kv = config.num_attention_heads * dim, config.num_key_value_heads * dim
+    at = f"{prefix}.self_attn"
+    names = [f"{at}.{x}_proj" for x in "qkv"]
+    normed = f"{at}.q_norm.weight" in weights
+    attention = Attention(
+        weights.ops,
+        qkv=weights.fused(names, [q, kv, kv], width or hidden),
+        out=weights.linear(f"{at}.o_proj", hidden, q),
+        q_norm=weights.vector(f"{at}.q_norm.weight", dim, shift) if normed else None,
+        k_norm=weights.vector(f"{at}.k_norm.weight", dim, shift) if normed else None,
+        rotary=rotary, scale=dim**-0.5, window=0, eps=config.rms_norm_eps,
+    )  # fmt: skip
+    mlp = f"{prefix}.mlp"
+    return Layer(
+        attention_norm=weights.vector(f"{prefix}.{norm}.weight", hidden, shift) if norm else torch.empty(0),
+        attention=attention,
+        mlp_norm=weights.vector(f"{prefix}.post_attention_layernorm.weight", hidden, shift),
+        mlp=GatedMLP(
+            weights.ops,
+            weights.fused([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [inner, inner], hidden),
+            weights.linear(f"{mlp}.down_proj", hidden, inner),
+        ),
+    )
+
+
+class Blocks:
+    """Layers run over a residual stream, from cache rows of their own."""
+
+    def __init__(self, weights: Weights, config: Any, layers: list[Layer]) -> None:
+        self.ops, self.eps = weights.ops, config.rms_norm_eps
+        self.layers = layers
+        self.shapes = layer_shapes(config, len(layers))
+        self.cache = KVCache()
+
+    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, begin: int = 0, end: int = 0) -> Tensor:
+        """The residual stream after layers begin .. end; `first_input` replaces the first one's normed input."""
+        view = self.ops.view(rows)
+        for i in range(begin, end or len(self.layers)):
+            layer = self.layers[i]
+            x = first_input if i == begin and first_input is not None else None
+            if x is None:
+                x = self.ops.rms_norm(residual, layer.attention_norm, self.eps)
+            x = layer.attention(x, view, self.cache.keys[i], self.cache.values[i])
+            x, residual = self.ops.add_rms_norm(x, residual, layer.mlp_norm, self.eps)
+            residual = residual + layer.mlp(x)
+        return residual

@@ -1,0 +1,150 @@
+"""What a DFlash checkpoint says of itself, in z-lab's words or those of the speculators format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from augury.model.errors import ModelError
+from augury.model.heads.files import read_raw_config
+
+MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
+OTHER_KINDS = ("DFlash2", "LiLiCorr", "DSpark", "Domino")  # relatives with more in them than is run here
+DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a layer's block rows see besides the context: all of the block or what comes before, and how far back."""
+
+    causal: bool
+    window: int  # 0: no limit
+
+
+@dataclass(frozen=True, slots=True)
+class DFlashConfig:
+    """A checkpoint's config.json, settled."""
+
+    layer: Any  # transformers' configuration of the draft layers
+    features: tuple[int, ...]  # streams of the target, counted in layers already run
+    mask_token: int | None
+    sights: tuple[Sight, ...]  # one a layer
+    sinks: bool
+    value_scale: float
+    logit_scale: float
+    softcap: float  # 0: none
+    interleaved: bool  # rotary pairs are neighbours, not halves
+    draft_vocab: int
+
+    @property
+    def vocab(self) -> int:
+        """The vocabulary it was trained on."""
+        return int(self.layer.vocab_size)
+
+
+def read_dflash_config(directory: Path, target_layers: int) -> DFlashConfig:
+    """Read and check config.json; nothing that came with the checkpoint is run."""
+    raw = read_raw_config(directory)
+    inner = raw.get("dflash_config")
+    inner = inner if isinstance(inner, Mapping) else {}
+    _refuse_relatives(directory, raw, inner)
+    nested = raw.get("transformer_layer_config")
+    words = dict(nested) if isinstance(nested, Mapping) else dict(raw)
+    layer = _layer_config(directory, words)
+    return DFlashConfig(
+        layer=layer,
+        features=_features(directory, raw, inner, layer.num_hidden_layers, target_layers),
+        mask_token=_mask_token(raw, inner),
+        sights=tuple(_sight(directory, raw, inner, words, i) for i in range(layer.num_hidden_layers)),
+        sinks=bool(inner.get("attention_sink_bias", raw.get("add_swa_attention_sink_bias", False))),
+        value_scale=float(inner.get("attention_value_scale") or 1.0),
+        logit_scale=float(inner.get("output_multiplier") or raw.get("logit_scale") or 1.0),
+        softcap=float(inner.get("final_logit_softcapping") or raw.get("final_logit_softcapping") or 0.0),
+        interleaved=not raw.get("is_neox_style", True),
+        draft_vocab=int(raw.get("draft_vocab_size") or layer.vocab_size),
+    )
+
+
+def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
+    """Checkpoints that would load, in part, and draft nonsense."""
+    named = [*map(str, raw.get("architectures") or []), str(raw.get("speculators_model_type", ""))]
+    other = next((kind for kind in OTHER_KINDS for name in named if kind.lower() in name.lower()), None)
+    if other:
+        raise ModelError(f"{directory} is a {other} drafter, which is not supported; take a DFlash one.")
+    if raw.get("sample_from_anchor") or inner.get("sample_from_anchor"):
+        raise ModelError(f"{directory}: sample_from_anchor is not DFlash, whose known token predicts nothing.")
+    if float(inner.get("input_embedding_scale") or raw.get("input_embedding_scale") or 1.0) != 1.0:
+        raise ModelError(f"{directory}: input_embedding_scale is not supported; take a checkpoint without it.")
+    if raw.get("quantization_config"):
+        raise ModelError(f"{directory} holds quantised weights, which are not supported; take the unquantised ones.")
+
+
+def _layer_config(directory: Path, words: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    kind = str(words.pop("model_type", "") or "qwen3")
+    if not words.get("rope_theta") and not words.get("rope_parameters"):
+        words["rope_theta"] = DEFAULT_THETA
+    try:
+        layer = AutoConfig.for_model(kind, **words)
+        sizes = (layer.hidden_size, layer.num_attention_heads, layer.num_key_value_heads, layer.rms_norm_eps)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error
+    if layer.num_hidden_layers < 1 or not all(sizes):
+        raise ModelError(f"{directory / 'config.json'} describes no layers; the checkpoint is incomplete.")
+    if getattr(layer, "hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"{directory}: hidden_act={layer.hidden_act!r} is not supported; DFlash layers use silu.")
+    return layer
+
+
+def _features(
+    directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], layers: int, target_layers: int
+) -> tuple[int, ...]:
+    """Which streams feed it. DFlash's own ids name the layer whose output is read, ours count the layers run."""
+    eagle = raw.get("eagle_config") if isinstance(raw.get("eagle_config"), Mapping) else {}
+    places = (
+        (raw.get("eagle_aux_hidden_state_layer_ids"), 0), (raw.get("aux_hidden_state_layer_ids"), 0),
+        (inner.get("target_layer_ids"), 1), (raw.get("target_layer_ids"), 1),
+        (inner.get("layer_ids"), 0), ((eagle or {}).get("layer_ids"), 0),
+        (default_layer_ids(layers, target_layers), 1),
+    )  # fmt: skip
+    ids, shift = next((ids, shift) for ids, shift in places if ids)
+    if not isinstance(ids, list) or not all(isinstance(i, int) and 0 <= i + shift <= target_layers for i in ids):
+        raise ModelError(
+            f"{directory} reads layers {ids} of its target, which has {target_layers}: it belongs to another target."
+        )
+    return tuple(i + shift for i in ids)
+
+
+def default_layer_ids(layers: int, target_layers: int) -> list[int]:
+    """The target layers that z-lab's trainer takes for a drafter of so many layers: spread over all but the ends."""
+    if layers == 1:
+        return [target_layers // 2]
+    return [round(1 + i * (target_layers - 4) / (layers - 1)) for i in range(layers)]
+
+
+def _mask_token(raw: Mapping[str, Any], inner: Mapping[str, Any]) -> int | None:
+    for place, name in [(inner, "mask_token_id"), *((raw, name) for name in MASK_KEYS)]:
+        if isinstance(place.get(name), int):
+            return int(place[name])
+    return None
+
+
+def _sight(
+    directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], words: Mapping[str, Any], i: int
+) -> Sight:
+    """A layer's window and causality: `is_causal`, then `dflash_config.causal`, then by the layer's type."""
+    kinds = words.get("layer_types") or []
+    sliding = i < len(kinds) and kinds[i] == "sliding_attention"
+    explicit = raw.get("is_causal") if raw.get("is_causal") is not None else inner.get("causal")
+    # In the speculators format the switch speaks of sliding layers alone; full ones never hide the block's end.
+    by_type = sliding and not raw.get("sliding_window_non_causal", False)
+    everywhere = bool(inner.get("use_swa")) and "sliding_attention" not in kinds
+    window = (inner.get("swa_window_size") or words.get("sliding_window")) if sliding or everywhere else 0
+    if not isinstance(window, int) or (window < 1 and (sliding or everywhere)):
+        raise ModelError(
+            f"{directory}: layer {i} slides, but neither dflash_config.swa_window_size nor sliding_window says how far."
+        )
+    return Sight(by_type if explicit is None else bool(explicit), window)

@@ -1,0 +1,139 @@
+"""A drafter's files: tensors by name from safetensors or from pickles that hold nothing else."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from augury.kernels import Ops, choose
+from augury.model.checkpoint import DERIVED
+from augury.model.errors import ModelError
+from augury.model.layers import Linear
+
+SHOWN = 6  # names listed in an error before it says how many more
+
+
+def read_raw_config(directory: Path) -> dict[str, Any]:
+    """config.json as it stands."""
+    try:
+        raw = json.loads((directory / "config.json").read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ModelError(f"{directory} is not a drafter's directory: it has no config.json.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{directory / 'config.json'} cannot be read ({error}); fetch it again.") from None
+    if not isinstance(raw, dict):
+        raise ModelError(f"{directory / 'config.json'} holds no object.")
+    return raw
+
+
+def llama_config(raw: dict[str, Any]) -> Any:
+    """The transformers configuration of a drafter's layers, which may be nested as in the speculators format."""
+    from transformers import AutoConfig
+
+    inner = raw.get("transformer_layer_config") or raw
+    kind = inner.get("model_type", "llama")
+    kind = kind if kind in ("llama", "mistral", "qwen2", "qwen3") else "llama"
+    try:
+        return AutoConfig.for_model(kind, **{k: v for k, v in inner.items() if k not in ("model_type", "auto_map")})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"the drafter's config.json does not describe a {kind} layer: {error}") from None
+
+
+def read_tensors(directory: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
+    """Every tensor of a directory that is wanted, from *.safetensors, else from *.bin and *.pt."""
+    found: dict[str, Tensor] = {}
+    files = sorted(directory.glob("*.safetensors"))
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                found |= {name: tensors.get_tensor(name) for name in tensors.keys() if wanted(name)}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
+    for path in [] if files else sorted([*directory.glob("*.bin"), *directory.glob("*.pt")]):
+        found |= {name: tensor for name, tensor in _unpickled(path).items() if wanted(name)}
+    if not found:
+        raise ModelError(f"{directory} holds no weights: no *.safetensors, *.bin or *.pt with tensors in it.")
+    return found
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ModelError(f"{path} holds more than tensors and could run code; it is not loaded.") from None
+    except (OSError, RuntimeError, EOFError) as error:
+        raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
+    if not isinstance(loaded, dict):
+        raise ModelError(f"{path} is no table of tensors.")
+    return {str(name): tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+
+
+class Weights:
+    """Tensors taken one by one and checked; `finish` names everything that was missing, misshapen or left over."""
+
+    def __init__(self, directory: Path, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> None:
+        self.directory, self.dtype, self.device = directory, dtype, device
+        self.ops: Ops = choose(device)
+        self._left = dict(tensors)
+        self._missing: list[str] = []
+        self._wrong: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def raw(self, name: str, *shape: int) -> Tensor:
+        """A tensor as stored; a missing one is noted, and zeros stand in until `finish`."""
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            self._missing.append(name)
+            return torch.zeros(shape)
+        if tuple(tensor.shape) != shape:
+            self._wrong.append(f"{name} is {list(tensor.shape)}, not {list(shape)}")
+            return torch.zeros(shape)
+        return tensor
+
+    def matrix(self, name: str, rows: int, columns: int) -> Tensor:
+        """A matrix in the type the kernels want."""
+        return self.raw(name, rows, columns).to(self.device, self.dtype).contiguous()
+
+    def vector(self, name: str, size: int, shift: float = 0.0) -> Tensor:
+        """A norm or bias, float32 on a CPU; `shift` is added to weights stored around zero."""
+        kind = torch.float32 if self.device.type == "cpu" else self.dtype
+        return (self.raw(name, size).float() + shift).to(self.device, kind)
+
+    def linear(self, name: str, rows: int, columns: int, bias: bool | None = None) -> Linear:
+        """A projection; with bias None, one is taken if it is there."""
+        given = f"{name}.bias" in self if bias is None else bias
+        added = self.vector(f"{name}.bias", rows) if given else None
+        return Linear(self.ops, self.matrix(f"{name}.weight", rows, columns), added)
+
+    def fused(self, names: list[str], rows: list[int], columns: int, bias: bool | None = None) -> Linear:
+        """Several projections of one input as one."""
+        parts = [self.linear(name, size, columns, bias) for name, size in zip(names, rows, strict=True)]
+        biases = [part.bias for part in parts if part.bias is not None]
+        added = torch.cat(biases) if len(biases) == len(parts) else None
+        return Linear(self.ops, torch.cat([part.weight for part in parts]), added)
+
+    def drop(self, *names: str) -> None:
+        """Tensors that may be there and are not needed."""
+        for name in names:
+            self._left.pop(name, None)
+
+    def finish(self, what: str) -> None:
+        """Raise unless everything fitted."""
+        extra = sorted(name for name in self._left if not DERIVED.search(name))
+        found = {"missing": self._missing, "wrong shape": self._wrong, "unexpected": extra}
+        faults = [f"{fault}: {_some(names)}" for fault, names in found.items() if names]
+        if faults:
+            raise ModelError(f"{self.directory} is no {what} for this target; {'; '.join(faults)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,23 @@
+"""`eagle3`, and P-EAGLE with parallel_drafting: see recurrent.py."""
+
+from __future__ import annotations
+
+from augury.config.speculative import SpeculativeConfig
+from augury.model.heads.eagle3 import Eagle3Head
+from augury.model.load import choose_head_dtype
+from augury.model.store import resolve
+from augury.propose.base import Setting
+from augury.propose.recurrent import RecurrentDrafter
+
+
+class Eagle3Drafter(RecurrentDrafter):
+    """Reads several of the target's layers."""
+
+    name = "eagle3"
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Load the head."""
+        assert config.model is not None
+        dtype = choose_head_dtype(setting.dtype, setting.target)
+        head = Eagle3Head.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        super().__init__(config, setting, head)

@@ -1,0 +1,143 @@
+"""Drafting from hidden states: EAGLE, EAGLE-3 and MTP heads, token by token or all at once.
+
+Each token the target has agreed to gives the head one row: (the token, the target's features of the token before it).
+The row lies in the cache where the token's own row lies, so a block found again in the prefix cache brings it along;
+the one row that spans two blocks needs the features of a block's last token, which are kept with the block.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from augury.config.errors import ConfigError
+from augury.config.speculative import SpeculativeConfig
+from augury.model.heads.block import RecurrentHead
+from augury.model.target import KVCache, bytes_per_token
+from augury.propose.base import Needs, Setting, Turn
+from augury.propose.features import track_lengths, track_rows
+from augury.propose.pick import make_pick
+from augury.propose.rows import Fresh, fresh_rows, most_steps, physical, step_rows
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft, chain_parents
+
+SHIFT = 1  # a row pairs a token with the feature before it
+logger = logging.getLogger("augury")
+
+
+class RecurrentDrafter:
+    """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
+
+    name = ""
+    branching = False
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting, head: RecurrentHead) -> None:
+        """Take a loaded head."""
+        self.head, self.device = head, setting.target.device
+        self.needs = Needs(features=head.features)
+        self.nodes = config.num_speculative_tokens
+        self.longest = min(config.max_model_len or setting.max_model_len, setting.max_model_len)
+        self.vocab = setting.target.vocab_size
+        self._pick = make_pick(config, self.device)
+        self._hands_on_laws = config.samples_drafts and config.rule != "coupled"
+        self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
+        self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
+        self._mask = self._parallel_mask(config)
+
+    def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
+        """The mask token of a head that drafts everything in one pass; None: it goes token by token."""
+        if not config.parallel_drafting:
+            return None
+        mask, parts = getattr(self.head, "mask_token", None), getattr(self.head, "parts", None)
+        if mask is None or parts is None or parts.mask_hidden is None:
+            raise ConfigError(
+                "speculative_config.parallel_drafting=True needs a head trained for it (P-EAGLE, with mask_token_id "
+                "and mask_hidden); leave it out for this one."
+            )
+        return int(mask)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Cache bytes a token takes beside the target's."""
+        return bytes_per_token(self.head.layer_shapes, self.head.cache_dtype)
+
+    def allocate(self, rows: int, block_size: int) -> None:
+        """Make the cache, as many rows as the target has, and a place for the features at the end of every block."""
+        head = self.head
+        head.cache = KVCache.allocate(head.layer_shapes, rows, head.cache_dtype, self.device)
+        self._block_ends = torch.zeros(
+            rows // block_size, head.feature_size, dtype=head.cache_dtype, device=self.device
+        )
+
+    def propose(self, turn: Turn) -> Draft:
+        """Read the pairs this pass made, then draft for those that may."""
+        fits = turn.lengths <= self.longest
+        budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
+        carried, tracks = self._carried[turn.slots], track_lengths(turn)
+        count = torch.where(fits & (tracks > 0), tracks + carried, 0)
+        masks = self.nodes - 1 if self._mask is not None else 0
+        fresh = fresh_rows(turn, turn.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
+        hidden = self.head.combine(self._streams(turn, fresh, count, carried))
+        self._carried[turn.slots] = 0
+        logits, onward = self.head.forward(fresh.rows, hidden, 0)
+        if self._mask is not None:
+            return self._all_at_once(turn, logits, budget)
+        return self._one_by_one(turn, logits, onward, budget)
+
+    def _streams(self, turn: Turn, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
+        """The target's features for every row: from this pass, from the block before it, or those of a mask."""
+        group = fresh.group
+        place = fresh.number - carried[group]  # on the track; -1 is the token before this pass
+        rows = track_rows(turn, group, place)
+        streams = torch.cat([stream[rows] for stream in turn.features], dim=1)
+        position = turn.start[group] + place
+        block = physical(turn, fresh.rows.slots, position.clamp(min=0)) // turn.block_size
+        real = fresh.live & (fresh.number < count[group])
+        last = real & (place >= 0) & ((position + 1) % turn.block_size == 0)
+        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
+        streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
+        if self._mask is None:
+            return streams
+        unknown = fresh.live & (fresh.number >= count[group])
+        return torch.where(unknown[:, None], self.head.parts.mask_hidden, streams)  # type: ignore[attr-defined]
+
+    def _one_by_one(self, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+        steps = most_steps(budget, self.nodes)
+        tokens, laws = self._room(len(budget))
+        for i in range(steps):
+            self._choose(turn, logits, i, tokens, laws)
+            if i + 1 < steps:
+                rows = step_rows(turn, tokens[:, i], i, budget > i + 1, SHIFT)
+                logits, hidden = self.head.forward(rows, hidden, i + 1)
+        return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
+
+    def _all_at_once(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
+        tokens, laws = self._room(len(budget))
+        lines = logits.view(len(budget), self.nodes, -1)
+        for i in range(self.nodes):
+            self._choose(turn, lines[:, i].contiguous(), i, tokens, laws)
+        return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
+
+    def _room(self, groups: int) -> tuple[Tensor, Tensor | None]:
+        tokens = torch.zeros(groups, self.nodes, dtype=torch.int64, device=self.device)
+        laws = torch.zeros(groups, self.nodes, self.vocab, device=self.device) if self._hands_on_laws else None
+        return tokens, laws
+
+    def _choose(self, turn: Turn, logits: Tensor, i: int, tokens: Tensor, laws: Tensor | None) -> None:
+        picked = self._pick(logits, turn.slots, turn.lengths + i, turn.sampling, i)
+        tokens[:, i] = picked.tokens
+        if laws is not None and picked.law is not None:
+            laws[:, i] = picked.law
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str) -> None:
+        """Behind a prefix found in the cache, the first row needs features that this request never computes."""
+        self._carried[slot] = int(cached > 0)
+
+    def reset(self, slot: int) -> None:
+        """Forget a slot: its request has left."""
+        self._carried[slot] = 0

@@ -1,0 +1,406 @@
+"""EAGLE, EAGLE-3 and P-EAGLE: heads against their formulas, checkpoints, real life, and the gate of a trained head."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from formulas_eagle import Eagle, Eagle3, causal
+from gate import Studied, export, overfit
+from rows import Segment, make_rows
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import LlamaConfig
+
+from augury import LLM, SamplingParams
+from augury.model.errors import ModelError
+from augury.model.heads.eagle import EagleHead
+from augury.model.heads.eagle3 import Eagle3Head, feature_layers
+from augury.model.load import load_target
+from augury.model.target import NORMED, KVCache
+
+DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
+PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
+DRAFT = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 260, "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+}  # fmt: skip
+EAGLE3 = {**DRAFT, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 200}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "official": {}, "normed residual": {"norm_before_residual": True}, "norm before fc": {"norm_before_fc": True},
+    "3.1": {"fc_norm": True, "norm_output": True},
+}  # fmt: skip
+
+
+def config_of(raw: dict[str, Any]) -> Any:
+    return LlamaConfig(**{k: v for k, v in raw.items() if k not in ("model_type", "architectures")})
+
+
+def eagle3_module(layers: int = 1, **flags: Any) -> Eagle3:
+    torch.manual_seed(5)
+    module = Eagle3(config_of({**EAGLE3, "num_hidden_layers": layers}), 3, 200, 260, **flags)
+    for name, tensor in module.named_parameters():
+        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.1)
+    return module
+
+
+def eagle_module(layers: int = 1, bias: bool = False) -> Eagle:
+    torch.manual_seed(6)
+    module = Eagle(config_of({**DRAFT, "num_hidden_layers": layers}), bias)
+    for name, tensor in module.named_parameters():
+        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.1)
+    return module
+
+
+def write_eagle3(directory: Path, module: Eagle3, **config: Any) -> Path:
+    """The original layout."""
+    return export(module, {**EAGLE3, **config}, directory)
+
+
+def pairs(length: int) -> Any:
+    """Rows of a whole text of pairs: row r holds token r, position r - 1, and row 0 stays empty."""
+    tables = torch.arange(1, 20)[None]
+    rows = make_rows([Segment(0, 1, [0] * length)], tables, 4)
+    rows.positions = rows.positions - 1
+    rows.first = 1
+    return rows
+
+
+def run_whole(head: Any, tokens: list[int], streams: Tensor) -> tuple[Tensor, Tensor]:
+    """The head over a text at once: pairs (token r, streams of token r - 1)."""
+    head.cache = KVCache.allocate(head.layer_shapes, 80, torch.float32, torch.device("cpu"))
+    rows = pairs(len(tokens) - 1)
+    rows.tokens = torch.tensor(tokens[1:])
+    return head.forward(rows, head.combine(streams[:-1].contiguous()), 0)
+
+
+@pytest.fixture(scope="module")
+def target(toy_model: Path) -> Any:
+    return load_target(toy_model, "float32", "cpu")
+
+
+@pytest.fixture(scope="module")
+def studied(toy_model: Path) -> Studied:
+    return Studied(toy_model, [[64, 65, 66, 67], [70, 71, 72]], 40)
+
+
+TEXT = [64, 65, 66, 64, 65, 3, 9, 200, 150, 7, 8, 64]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_eagle_is_its_formula(tmp_path: Path, target: Any, studied: Studied, layers: int, bias: bool) -> None:
+    module = eagle_module(layers, bias)
+    head = EagleHead.load(export(module, {**DRAFT, "num_hidden_layers": layers}, tmp_path), target, torch.float32, 512)
+    streams = studied.streams(TEXT, (NORMED,))
+    logits, onward = run_whole(head, TEXT, streams)
+    want = module(studied.embed(TEXT[1:]), streams[:-1])
+    torch.testing.assert_close(onward, want, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(logits, studied.head(want), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_eagle3_is_its_formula(tmp_path: Path, target: Any, studied: Studied, variant: str, layers: int) -> None:
+    flags = VARIANTS[variant]
+    module = eagle3_module(layers, **flags)
+    directory = write_eagle3(
+        tmp_path, module, num_hidden_layers=layers, eagle_aux_hidden_state_layer_ids=[0, 1, 2], **flags
+    )
+    head = Eagle3Head.load(directory, target, torch.float32, 512)
+    streams = studied.streams(TEXT, (0, 1, 2))
+    logits, onward = run_whole(head, TEXT, streams)
+    want, fed = module(studied.embed(TEXT[1:]), module.combine(streams[:-1]))
+    known = torch.arange(200) + module.d2t
+    torch.testing.assert_close(logits[:, known], want, atol=1e-3, rtol=1e-3)
+    assert (logits.isinf().sum(1) == 60).all()
+    torch.testing.assert_close(onward, fed, atol=1e-4, rtol=1e-3)
+
+
+def test_feature_layers_are_found_where_releases_put_them(target: Any) -> None:
+    assert feature_layers({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, target) == (0, 1, 2)
+    assert feature_layers({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}}, target) == (1, 2)
+    assert feature_layers({"eagle_config": {"use_aux_hidden_state": False}}, target) == (2,)
+    with pytest.raises(ModelError, match="the target has 2"):
+        feature_layers({}, target)  # a two-layer toy has no layer 2, 1, -1
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def layouts(directory: Path) -> dict[str, Path]:
+    """One EAGLE-3 head in every layout that is published."""
+    module = eagle3_module()
+    ids = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+    original = write_eagle3(directory / "original", module, **ids)
+    tensors = load_file(original / "model.safetensors")
+    modelopt = directory / "modelopt"
+    modelopt.mkdir()
+    save_file({n.replace("midlayer.", "layers.0."): t for n, t in tensors.items()}, modelopt / "model.safetensors")
+    (modelopt / "config.json").write_text(json.dumps({**EAGLE3, **ids}))
+    speculators = directory / "speculators"
+    speculators.mkdir()
+    save_file({n.replace("midlayer.", "layers.0."): t for n, t in tensors.items()}, speculators / "model.safetensors")
+    nested = {"speculators_model_type": "eagle3", "transformer_layer_config": DRAFT, "draft_vocab_size": 200, **ids}
+    (speculators / "config.json").write_text(json.dumps(nested))
+    pickled = directory / "pickled"
+    pickled.mkdir()
+    torch.save(tensors, pickled / "pytorch_model.bin")
+    (pickled / "config.json").write_text(json.dumps({**EAGLE3, **ids}))
+    return {"original": original, "modelopt": modelopt, "speculators": speculators, "pickled": pickled}
+
+
+def test_every_published_layout_loads_alike(tmp_path: Path, target: Any, studied: Studied) -> None:
+    streams = studied.streams(TEXT, (0, 1, 2))
+    results = {}
+    for name, directory in layouts(tmp_path).items():
+        results[name] = run_whole(Eagle3Head.load(directory, target, torch.float32, 512), TEXT, streams)[0]
+    for name, logits in results.items():
+        assert torch.equal(logits, results["original"]), name
+
+
+class Evil:
+    """A pickle that would run code."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+def test_bad_heads_are_refused_before_any_token(tmp_path: Path, target: Any) -> None:
+    def broken(name: str, change: Any, **config: Any) -> Path:
+        config = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2], **config}
+        directory = write_eagle3(tmp_path / name, eagle3_module(), **config)
+        tensors = load_file(directory / "model.safetensors")
+        change(tensors)
+        save_file(tensors, directory / "model.safetensors")
+        return directory
+
+    cases = [
+        (broken("missing", lambda t: t.pop("fc.weight")), "missing: fc.weight"),
+        (broken("no d2t", lambda t: t.pop("d2t")), "missing: d2t"),
+        (broken("extra", lambda t: t.update(more=torch.zeros(2))), "unexpected: more"),
+        (broken("shape", lambda t: t.update({"norm.weight": torch.zeros(3)})), r"norm.weight is \[3\], not \[64\]"),
+        (broken("outside", lambda t: t.update(d2t=torch.full((200,), 99))), "points outside"),
+        (broken("width", lambda t: None, hidden_size=128), "made for hidden size 128, the target has 64"),
+        (broken("layers", lambda t: None, eagle_aux_hidden_state_layer_ids=[0, 1, 9]), "another target"),
+    ]
+    cut = broken("cut", lambda t: None)
+    file = cut / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    cases.append((cut, "cut short"))
+    evil = broken("evil", lambda t: None)
+    (evil / "model.safetensors").unlink()
+    (evil / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Evil()}))
+    cases.append((evil, "could run code"))
+    for directory, says in cases:
+        with pytest.raises(ModelError, match=says):
+            Eagle3Head.load(directory, target, torch.float32, 512)
+
+
+# --- real life -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory, studied: Studied) -> dict[str, Path]:
+    """A trained head of each kind."""
+    root = tmp_path_factory.mktemp("heads")
+    return {"eagle": train_eagle(root / "a", studied), "eagle3": train_eagle3(root / "b", studied)}
+
+
+def train_eagle(directory: Path, studied: Studied) -> Path:
+    """Pairs of the studied texts; the head must say what the target says next, from its own states too."""
+    module = eagle_module()
+    data = [(studied.embed(text[1:]), studied.streams(text, (NORMED,)), torch.tensor(text)) for text in studied.texts]
+
+    def loss() -> Tensor:
+        total = torch.zeros(())
+        for embedded, streams, text in data:
+            out = module(embedded, streams[:-1])
+            total = total + F.cross_entropy(studied.head(out[:-1]), text[2:]) + F.smooth_l1_loss(out, streams[1:])
+            # Once more on what it said itself, a place later: the state it will be handed when it drafts on.
+            again = module(embedded[1:], out[:-1])
+            total = total + F.cross_entropy(studied.head(again[:-1]), text[3:])
+        return total / len(data)
+
+    overfit(module, loss, 250)
+    return export(module, DRAFT, directory)
+
+
+def train_eagle3(directory: Path, studied: Studied) -> Path:
+    module = eagle3_module()
+    said = sorted({token for text in studied.texts for token in text})  # a head guesses only what it has a word for
+    known = torch.tensor(sorted([*said, *[t for t in range(260) if t not in said][: 200 - len(said)]]))
+    module.d2t = known - torch.arange(200)
+    place = torch.full((260,), -100).index_put((known,), torch.arange(200))
+    data = [(studied.embed(text[1:]), studied.streams(text, (0, 1, 2)), torch.tensor(text)) for text in studied.texts]
+
+    def loss() -> Tensor:
+        total = torch.zeros(())
+        for embedded, streams, text in data:
+            hidden = module.combine(streams[:-1])
+            for step in range(3):
+                logits, hidden = module(
+                    embedded[step:], hidden if step == 0 else hidden[:-1], positions=torch.arange(len(embedded) - step)
+                )
+                total = total + F.cross_entropy(logits[:-1], place[text[2 + step :]])
+        return total / len(data)
+
+    overfit(module, loss, 250)
+    return write_eagle3(directory, module, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
+
+
+@pytest.fixture(scope="module")
+def plain(toy_model: Path) -> LLM:
+    return LLM(str(toy_model), device=DEVICE, max_model_len=256)
+
+
+def drafted(toy_model: Path, method: str, head: Path, settings: dict[str, Any] | None = None, **spec: Any) -> LLM:
+    wanted = {"method": method, "model": str(head), "num_speculative_tokens": 4, **spec}
+    return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(settings or {})}, speculative_config=wanted)
+
+
+def ids(llm: LLM, prompts: list[Any], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
+    return [o.outputs[0].token_ids for o in outputs]
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_num_seqs": 1}, {"max_num_seqs": 4, "long_prefill_token_threshold": 5}, {"block_size": 4},
+     {"num_gpu_blocks_override": 18, "max_num_seqs": 8}],
+    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
+)  # fmt: skip
+def test_text_is_that_of_plain_decoding(toy_model: Path, heads: dict, plain: LLM, method: str, settings: dict) -> None:
+    for sampled in ("greedy", "probabilistic"):
+        llm = drafted(toy_model, method, heads[method], settings, draft_sample_method=sampled)
+        for temperature in (0.0, 0.7):
+            params = [SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(8)]
+            want = ids(plain, PROMPTS, params)
+            assert ids(llm, PROMPTS, params) == want  # cold
+            assert ids(llm, PROMPTS, params) == want  # and from the prefix cache
+        assert llm.engine.stats.spec.num_accepted_tokens > 0
+        if "num_gpu_blocks_override" in settings:
+            assert llm.engine.stats.preemptions > 0
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+@pytest.mark.parametrize("rule", ["standard", "block"])
+def test_rejection_rules(toy_model: Path, heads: dict, plain: LLM, method: str, rule: str) -> None:
+    llm = drafted(toy_model, method, heads[method], draft_sample_method="probabilistic", rejection_sample_method=rule)
+    params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    sampled = [SamplingParams(temperature=0.8, seed=i, max_tokens=20, ignore_eos=True) for i in range(8)]
+    alone = drafted(
+        toy_model,
+        method,
+        heads[method],
+        {"max_num_seqs": 1},
+        draft_sample_method="probabilistic",
+        rejection_sample_method=rule,
+    )
+    assert ids(llm, PROMPTS, sampled) == ids(alone, PROMPTS, sampled)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+def test_the_gate_a_trained_head_is_accepted_whole(toy_model: Path, heads: dict, studied: Studied, method: str) -> None:
+    """Train, export, load through the public path: on the text it was trained on the drafts are right."""
+    llm = drafted(toy_model, method, heads[method])
+    for text, start in zip(studied.texts, (4, 3), strict=True):
+        asked = {"prompt_token_ids": text[:start]}
+        out = llm.generate([asked], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True), use_tqdm=False)
+        assert out[0].outputs[0].token_ids == text[start:]
+    spec = llm.engine.stats.spec
+    assert spec.acceptance_rate > 0.6, spec
+    assert spec.accepted_per_pos[3] > 0
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_the_heads_cache_does_not_drift(
+    toy_model: Path, heads: dict, target: Any, method: str, block_size: int
+) -> None:
+    """After accepted and rejected drafts, chunks and prefix hits, its rows are those of one fresh pass."""
+    llm = drafted(
+        toy_model,
+        method,
+        heads[method],
+        {"block_size": block_size, "long_prefill_token_threshold": 7},
+        draft_sample_method="probabilistic",
+    )
+    load = EagleHead.load if method == "eagle" else Eagle3Head.load
+    fresh = load(heads[method], target, torch.float32, 512)
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=60, ignore_eos=True)
+    for _ in range(2):  # the second time the prompts are found in the prefix cache
+        requests = [llm._requests(str(i), llm.get_tokenizer().encode(p), params)[0] for i, p in enumerate(PROMPTS[:4])]
+        for request in requests:
+            llm.engine.add(request)
+        for step in range(12):
+            llm.engine.step()
+            for request in requests if step % 3 == 2 else []:
+                check_rows(llm, target, fresh, request, block_size)
+        for request in requests:
+            llm.engine.abort(request)
+
+
+def check_rows(llm: LLM, target: Any, fresh: Any, request: Any, block_size: int) -> None:
+    known = request.computed + 1  # the newest token's pair has been read as well
+    if request.pending != 1 or known < 2:
+        return
+    target.cache = KVCache.allocate(target.layer_shapes, 320, torch.float32, torch.device("cpu"))
+    tables = torch.arange(1, 80)[None]
+    scored = target.forward(make_rows([Segment(0, 0, request.tokens[:known])], tables, 4), fresh.features)
+    fresh.cache = KVCache.allocate(fresh.layer_shapes, 320, torch.float32, torch.device("cpu"))
+    rows = make_rows([Segment(0, 1, request.tokens[1:known])], tables, 4)
+    rows.positions, rows.first = rows.positions - 1, 1
+    fresh.forward(rows, fresh.combine(torch.cat(scored.features, 1)[:-1].contiguous()), 0)
+    at = torch.arange(1, known)
+    want = 4 + at
+    have = torch.tensor([request.blocks[i // block_size] * block_size + i % block_size for i in at.tolist()])
+    head = llm.engine.drafter.head  # type: ignore[union-attr]
+    for layer in range(len(head.layer_shapes)):
+        torch.testing.assert_close(head.cache.keys[layer][have], fresh.cache.keys[layer][want], atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            head.cache.values[layer][have], fresh.cache.values[layer][want], atol=1e-4, rtol=1e-3
+        )
+
+
+# --- P-EAGLE -------------------------------------------------------------------------------------------------------
+
+
+def test_parallel_drafts_are_the_formula_with_masks(
+    tmp_path: Path, toy_model: Path, studied: Studied, plain: LLM
+) -> None:
+    """One pass: the newest pair, then masks; the drafted tokens are the formula's argmaxes."""
+    module = eagle3_module(layers=2, mask_hidden=True)
+    directory = write_eagle3(
+        tmp_path, module, num_hidden_layers=2, eagle_aux_hidden_state_layer_ids=[0, 1, 2], mask_token_id=259
+    )
+    llm = drafted(toy_model, "eagle3", directory, parallel_drafting=True)
+    prompt = studied.texts[0][:9]
+    request = llm._requests("x", prompt, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0]
+    llm.engine.add(request)
+    llm.engine.step()
+    text = request.tokens
+    streams = studied.streams(text, (0, 1, 2))[: len(text) - 1]
+    hidden = module.combine(torch.cat([streams, module.mask_hidden.view(1, -1).expand(3, -1)]))
+    embedded = studied.embed([*text[1:], 259, 259, 259])
+    logits, _ = module(embedded, hidden, causal(len(embedded)))
+    want = (torch.arange(200) + module.d2t)[logits[-4:].argmax(1)]
+    assert llm.engine.state.draft.tokens[request.slot].tolist() == want.tolist()
+    llm.engine.abort(request)
+    params = [SamplingParams(temperature=t, seed=1, max_tokens=25, ignore_eos=True) for t in (0, 0.8)] * 4
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+
+
+def test_a_plain_head_cannot_draft_in_parallel(toy_model: Path, heads: dict) -> None:
+    with pytest.raises(ValueError, match="needs a head trained for it"):
+        drafted(toy_model, "eagle3", heads["eagle3"], parallel_drafting=True)
