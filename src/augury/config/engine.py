@@ -15,6 +15,7 @@ from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import swap
 from augury.config.surfaces import SHORTCUTS
+from augury.config.transfer import KVTransferConfig, check_transfer
 
 logger = logging.getLogger("augury")
 
@@ -44,6 +45,7 @@ class EngineConfig(BaseModel):
     load_format: Literal["auto", "safetensors", "gguf"] = "auto"
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
     speculative_config: SpeculativeConfig | None = None
+    kv_transfer_config: KVTransferConfig | None = None
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
 
@@ -60,6 +62,7 @@ class EngineConfig(BaseModel):
         if swapped:
             given["model"], wanted = swapped
         given["speculative_config"] = SpeculativeConfig.parse(wanted)
+        given["kv_transfer_config"] = KVTransferConfig.parse(given.get("kv_transfer_config"))
         try:
             config = cls(**given)
         except ValidationError as error:
@@ -71,11 +74,13 @@ class EngineConfig(BaseModel):
     def check_speculation(self, target: ModelFacts | None) -> None:
         """Compare the drafter with the target, now that its files are at hand; say aloud what was changed."""
         if self._wanted is None:
+            check_transfer(self.kv_transfer_config, None)
             return
         known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
         spec = SpeculativeConfig.parse(self._wanted, known)
         assert spec is not None
         check_runnable(spec)
+        check_transfer(self.kv_transfer_config, spec.method)
         self.speculative_config = spec
         for note in spec.notes:
             if note.kind in LOUD:
@@ -120,7 +125,6 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),
     "enable_lora": (False,),
-    "kv_transfer_config": (None,),
     "swap_space": (0, 4),
     "revision": (None,),
     "skip_tokenizer_init": (False,),

@@ -20,6 +20,11 @@ def check_runnable(config: SpeculativeConfig) -> None:
             f"speculative_config.num_speculative_tokens={config.num_speculative_tokens} is more than is drafted at "
             f"once here; write {MAX_NODES} or less."
         )
+    if config.tree and config.drafts_trees and (config.num_speculative_tokens - 1) * config.tree.top_k > MAX_NODES:
+        raise ConfigError(
+            f"speculative_config.tree.top_k={config.tree.top_k} with num_speculative_tokens="
+            f"{config.num_speculative_tokens} grows too wide: (K - 1) * top_k must be at most {MAX_NODES}; lower one."
+        )
     if config.has_weights and config.draft_tensor_parallel_size not in (None, 1):
         raise ConfigError(
             f"speculative_config.draft_tensor_parallel_size={config.draft_tensor_parallel_size}: this engine has one "

@@ -213,7 +213,8 @@ class SpeculativeConfig(BaseModel):
     @property
     def samples_drafts(self) -> bool:
         """Whether drafts are drawn from the drafter's law, rather than its likeliest tokens."""
-        return self.draft_sample_method == "probabilistic" and "draft_sample_method" in self.card.keys
+        sampled = self.draft_sample_method == "probabilistic" and "draft_sample_method" in self.card.keys
+        return sampled and not self.drafts_trees  # a tree takes the likeliest children
 
     @property
     def rule(self) -> str:
@@ -244,7 +245,7 @@ class SpeculativeConfig(BaseModel):
     @property
     def drafts_trees(self) -> bool:
         """Whether a token may be given more than one continuation."""
-        return self.tree is not None or self.speculative_token_tree is not None
+        return (self.tree is not None or self.speculative_token_tree is not None) and "tree" in self.card.keys
 
     @property
     def max_nodes(self) -> int:
@@ -260,7 +261,12 @@ class SpeculativeConfig(BaseModel):
     def kv_lookahead(self) -> int:
         """KV rows a request writes ahead of its known text."""
         ahead = 2 if self._masked_rows_only else self.card.lookahead
-        return 0 if ahead == 0 else max(self.num_speculative_tokens, self.max_nodes) + ahead - 1
+        return 0 if ahead == 0 else max(self.num_speculative_tokens, self.max_nodes, self._tree_rows) + ahead - 1
+
+    @property
+    def _tree_rows(self) -> int:
+        """Rows a drafter runs to grow a tree: as many as may have children, level by level."""
+        return (self.num_speculative_tokens - 1) * self.tree.top_k if self.tree and self.drafts_trees else 0
 
     @property
     def prefill_lookahead(self) -> int:

@@ -42,7 +42,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     )
     _choose_sizes(config, target)
     assert config.max_num_seqs and config.max_num_batched_tokens
-    drafter = _drafter(config, target)
+    drafter = _drafter(config, target, directory)
     blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
     nodes = config.speculative_config.max_nodes if config.speculative_config else 1
@@ -135,12 +135,12 @@ def _budget(config: EngineConfig, nodes: int) -> Budget:
     return ScheduledBudget(schedule.table(config.max_num_seqs)) if schedule else FixedBudget(nodes)
 
 
-def _drafter(config: EngineConfig, target: Target) -> Drafter | None:
+def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter | None:
     spec = config.speculative_config
     if spec is None:
         return None
     build: Any = drafter_class(spec.card)
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
-    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype))
+    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory))
     return drafter

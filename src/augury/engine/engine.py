@@ -18,6 +18,7 @@ from augury.engine.state import SlotState
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.propose.base import Drafter, Turn
+from augury.propose.saver import Saver
 from augury.verify.tree import Draft
 
 
@@ -50,6 +51,7 @@ class Engine:
         self.scheduler = scheduler
         self.judge = judge
         self.drafter = drafter
+        self.saver = drafter if isinstance(drafter, Saver) else None
         self.budget = budget
         self.stats = stats
         self.captured = Captured(self._advance) if capture else None
@@ -195,6 +197,8 @@ class Engine:
 
     def _finish(self, request: Request) -> None:
         if self.drafter is not None and request.slot >= 0:
+            if self.saver is not None:
+                self.saver.finish(request)  # its blocks are still its own
             self.drafter.reset(request.slot)
         self.scheduler.finish(request)
         reason = request.finish_reason or "abort"

@@ -35,6 +35,8 @@ class LLM:
         self.config.check_speculation(read_facts(str(self.model_path)))
         self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
         self.engine = build_engine(self.config, self.model_path)
+        if self.engine.saver and self.config.kv_transfer_config:
+            self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self._arrivals = 0
 
     def generate(
@@ -181,6 +183,8 @@ class LLM:
         if wrong is not None:
             raise ConfigError(f"token id {wrong} is not in the vocabulary; ids go from 0 to {vocab - 1}.")
         params.check_vocabulary(vocab)
+        if self.engine.saver:
+            self.engine.saver.check(params)
         return [self._request(f"{name}-{i}" if params.n > 1 else name, tokens, params, i) for i in range(params.n)]
 
     def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int) -> Request:
@@ -224,6 +228,7 @@ class LLM:
             finished=True,
             prompt_logprobs=first.prompt_logprobs if first.params.prompt_logprobs is not None else None,
             num_cached_tokens=first.cached_tokens,
+            kv_transfer_params=self.engine.saver.saved(first) if self.engine.saver else None,
         )
 
 

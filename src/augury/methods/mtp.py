@@ -134,7 +134,7 @@ def _at(place: Mapping[str, Any], dotted: str) -> Any:
 MTP = Method(
     name="mtp",
     help="The multi-token-prediction layers that some targets were trained with and carry in their own files.",
-    drafter=None,
+    drafter="augury.propose.mtp:MtpDrafter",
     aliases=ALIASES,
     keys=(
         *WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "index_share_for_mtp_iteration",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -53,10 +54,10 @@ class Checkpoint:
         name = next((n for n in self._home if len(self.shape(n)) == 2), None)
         return "F32" if name is None else str(self._home[name].get_slice(name).get_dtype())
 
-    def require(self, expected: dict[str, tuple[int, ...]], spare: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def require(self, expected: dict[str, tuple[int, ...]], spare: Callable[[str], bool] = lambda name: False) -> None:
         """Raise a ModelError that names missing, extra and misshapen tensors; `spare` ones may be there or not."""
         missing = sorted(expected.keys() - self._home.keys())
-        extra = sorted(n for n in self._home.keys() - expected.keys() - spare if not DERIVED.search(n))
+        extra = sorted(n for n in self._home.keys() - expected.keys() if not spare(n) and not DERIVED.search(n))
         wrong = [
             f"{name} is {list(self.shape(name))}, not {list(shape)}"
             for name, shape in sorted(expected.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ class Dense:
         config, ops = read_config(directory), choose(device)
         plan, length = _Plan(config), max_model_len or context_length(config)
         with Checkpoint(directory) as checkpoint:
-            checkpoint.require(plan.shapes(), plan.spare())
+            checkpoint.require(plan.shapes(), plan.spare)
             read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
@@ -160,9 +161,12 @@ class _Plan:
             shapes.update({f"model.layers.{i}.{name}": shape for name, shape in self._layer_shapes().items()})
         return shapes
 
-    def spare(self) -> set[str]:
-        """Tensors that may be stored without need."""
-        return {"lm_head.weight"} if self.config.tie_word_embeddings else set()
+    def spare(self, name: str) -> bool:
+        """Tensors that may be stored without need: a tied head, and layers trained to look further ahead (MTP)."""
+        layer = re.match(r"model\.layers\.(\d+)\.", name)
+        ahead = name.startswith(("mtp.", "mtp_layers.", "model.mtp_layers."))
+        beyond = layer is not None and int(layer[1]) >= self.config.num_hidden_layers
+        return ahead or beyond or (name == "lm_head.weight" and self.config.tie_word_embeddings)
 
     def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
         hidden, inner = self.config.hidden_size, self.config.intermediate_size

@@ -174,9 +174,7 @@ class Stored:
     chunks: Iterator[np.ndarray]
 
 
-def write_tensors(
-    path: Path, tensors: list[Stored], metadata: dict[str, str], advance: Callable[[int], None]
-) -> str:
+def write_tensors(path: Path, tensors: list[Stored], metadata: dict[str, str], advance: Callable[[int], None]) -> str:
     """Write a safetensors file chunk by chunk and give its sha256.
 
     `safetensors.numpy.save_file` wants every tensor in memory at once; the format is a JSON header and the bare data.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
@@ -27,6 +28,7 @@ class Setting:
     slots: int  # the padding slot included
     max_model_len: int
     dtype: str  # as the user wrote it; the drafter's weights follow the target's
+    directory: Path  # the target's files
 
 
 @dataclass(slots=True)

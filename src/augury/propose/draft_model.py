@@ -10,8 +10,9 @@ from augury.model.load import load_target
 from augury.model.store import resolve
 from augury.model.target import KVCache, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
+from augury.propose.grow import Shape
 from augury.propose.pick import make_pick
-from augury.propose.rows import fresh_rows, most_steps, step_rows
+from augury.propose.rows import fresh_rows, level_rows, most_steps, step_rows
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
 
@@ -21,7 +22,6 @@ class ModelDrafter:
 
     name = "draft_model"
     needs = Needs()
-    branching = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
@@ -32,6 +32,8 @@ class ModelDrafter:
         self.longest = min(config.max_model_len or self.model.max_position, self.model.max_position)
         self.vocab = min(self.model.vocab_size, setting.target.vocab_size)  # padding rows are nobody's tokens
         self._pick = make_pick(config, self.device)
+        self._tree = Shape.of(config)
+        self.branching = self._tree is not None
         self._hands_on_laws = config.samples_drafts and config.rule != "coupled"
         # Rows of each slot whose token is certain to be the known one.
         self._cached = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)
@@ -53,11 +55,21 @@ class ModelDrafter:
         count = torch.where(fits, turn.lengths - begin, 0)
         budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
         logits = self.model.forward(fresh_rows(turn, begin, count).rows).logits
-        written = self._continue(turn, logits, budget)
+        if self._tree is not None:
+            # A tree's rows are not in the order of the text: all but the known ones are read again.
+            self._cached[turn.slots] = torch.where(fits, turn.lengths, begin)
+            return self._as_tree(self._tree, turn, logits, budget)
         self._cached[turn.slots] = torch.where(fits, turn.lengths + (budget - 1).clamp(min=0), begin)
-        return written
+        return self._as_chain(turn, logits, budget)
 
-    def _continue(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
+    def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
+        def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, None]:
+            scores = self.model.forward(level_rows(turn, tokens, bits, depth, number, budget > 0)).logits
+            return scores[:, : self.vocab].reshape(*tokens.shape, self.vocab), None
+
+        return tree.grow(logits[:, : self.vocab], None, run, budget)
+
+    def _as_chain(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
         steps = most_steps(budget, self.nodes)
         tokens = torch.zeros(len(budget), self.nodes, dtype=torch.int64, device=self.device)
         laws = self._room_for_laws(len(budget))

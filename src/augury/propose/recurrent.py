@@ -18,8 +18,9 @@ from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
 from augury.propose.features import track_lengths, track_rows
+from augury.propose.grow import Shape
 from augury.propose.pick import make_pick
-from augury.propose.rows import Fresh, fresh_rows, most_steps, physical, step_rows
+from augury.propose.rows import Fresh, fresh_rows, level_rows, most_steps, physical, step_rows
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
 
@@ -31,7 +32,6 @@ class RecurrentDrafter:
     """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
 
     name = ""
-    branching = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting, head: RecurrentHead) -> None:
         """Take a loaded head."""
@@ -45,6 +45,8 @@ class RecurrentDrafter:
         self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
+        self._tree = Shape.of(config)
+        self.branching = self._tree is not None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
         """The mask token of a head that drafts everything in one pass; None: it goes token by token."""
@@ -84,6 +86,8 @@ class RecurrentDrafter:
         logits, onward = self.head.forward(fresh.rows, hidden, 0)
         if self._mask is not None:
             return self._all_at_once(turn, logits, budget)
+        if self._tree is not None:
+            return self._as_tree(self._tree, turn, logits, onward, budget)
         return self._one_by_one(turn, logits, onward, budget)
 
     def _streams(self, turn: Turn, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
@@ -112,6 +116,15 @@ class RecurrentDrafter:
                 rows = step_rows(turn, tokens[:, i], i, budget > i + 1, SHIFT)
                 logits, hidden = self.head.forward(rows, hidden, i + 1)
         return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
+
+    def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+        def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:
+            assert states is not None
+            rows = level_rows(turn, tokens, bits, depth, number, budget > 0, SHIFT)
+            scores, onward = self.head.forward(rows, states.flatten(0, 1), depth)
+            return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
+
+        return tree.grow(logits, hidden, run, budget)
 
     def _all_at_once(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
         tokens, laws = self._room(len(budget))

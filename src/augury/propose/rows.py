@@ -1,8 +1,8 @@
 """Rows of a drafter's own passes. It keeps its cache in the target's blocks: same tables, same row numbers.
 
 So whatever the target finds again in its prefix cache, the drafter finds too, and nothing is ever copied. A drafter
-that reads (token, feature of the token before it) keeps that pair in the row of the *token*: `shift` is 1 there, row 0 stays
-empty, and rotary positions are those of the feature. All of it is tensor arithmetic with static shapes.
+that reads (token, feature of the token before it) keeps that pair in the row of the *token*: `shift` is 1 there, row 0
+stays empty, and rotary positions are those of the feature. All of it is tensor arithmetic with static shapes.
 """
 
 from __future__ import annotations
@@ -64,6 +64,25 @@ def step_rows(turn: Turn, tokens: Tensor, ahead: int, live: Tensor, shift: int =
     slots = torch.where(live, turn.slots, 0)
     wanted = torch.arange(len(tokens), device=tokens.device)
     return _rows(turn, slots, tokens, logical, live, wanted, shift)
+
+
+def level_rows(turn: Turn, tokens: Tensor, bits: Tensor, depth: int, number: int, live: Tensor, shift: int = 0) -> Rows:
+    """A level of a draft tree, [G, W] nodes `depth` below the last known token, the first of them node `number`.
+
+    A node sees the known text and its own ancestors, named by bits over the drafter's own numbering.
+    """
+    groups, width = tokens.shape
+    offset = torch.arange(number, number + width, device=tokens.device)
+    alive = live[:, None].expand(groups, width).flatten()
+    base = turn.lengths[:, None].expand(groups, width).flatten()
+    logical = torch.where(alive, (turn.lengths[:, None] + offset).flatten(), 0)
+    slots = torch.where(alive, turn.slots[:, None].expand(groups, width).flatten(), 0)
+    wanted = torch.arange(groups * width, device=tokens.device)
+    rows = _rows(turn, slots, tokens.flatten(), logical, alive, wanted, shift)
+    rows.positions = torch.where(alive, base - 1 + depth - shift, 0)
+    rows.context, rows.base = torch.where(alive, base, 0), base
+    rows.ancestors = torch.where(alive, bits.flatten(), 0)
+    return rows
 
 
 def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor, shift: int) -> Rows:

@@ -121,6 +121,18 @@ class Weights:
         added = torch.cat(biases) if len(biases) == len(parts) else None
         return Linear(self.ops, torch.cat([part.weight for part in parts]), added)
 
+    @property
+    def left(self) -> list[str]:
+        """Names not taken yet."""
+        return list(self._left)
+
+    def move_into(self, room: str, besides: tuple[str, ...]) -> None:
+        """Put every tensor but some under one name, for layouts that spread a layer over their top level."""
+        if besides:
+            self._left = {
+                name if name.startswith(besides) else f"{room}.{name}": tensor for name, tensor in self._left.items()
+            }
+
     def drop(self, *names: str) -> None:
         """Tensors that may be there and are not needed."""
         for name in names:

@@ -1,0 +1,136 @@
+"""Draft trees from any head that goes token by token: the likeliest children, level by level.
+
+`grow_best` keeps the nodes whose paths are likeliest (EAGLE-2's dynamic tree); `grow_fixed` has a shape given in
+advance. Both are static in shape: a level is one pass over as many nodes a group as may have children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from augury.config.speculative import SpeculativeConfig
+from augury.config.tree_literal import Path, parents_of, read_tree
+from augury.verify.tree import Draft
+
+EDGE = 1e-3  # every edge costs this much, so that a child never ties with its parent and the best nodes hang together
+
+
+@dataclass(slots=True)
+class Level:
+    """Nodes that were run together, [G, W]: their scores' logits and the states to go on with."""
+
+    logits: Tensor  # float32 [G, W, V]
+    states: Tensor | None  # [G, W, H]
+    bits: Tensor  # int64 [G, W]: ancestors, itself included, in the drafter's own numbering
+
+
+Run = Callable[[Tensor, Tensor | None, Tensor, int, int], tuple[Tensor, Tensor | None]]
+"""(tokens [G, W], states of their parents [G, W, H], bits [G, W], depth, number of the first) -> logits, states."""
+
+
+def grow_best(root: Level, run: Run, depth: int, top_k: int, most: int, budget: Tensor) -> Draft:
+    """The `most` nodes with the likeliest paths of a tree in which each level's best `top_k` nodes have children."""
+    tokens, scores = _children(root, torch.zeros_like(root.logits[:, :1, 0]), top_k)
+    parents = torch.full_like(tokens, -1)
+    all_tokens, all_scores, all_parents = [tokens], [scores], [parents]
+    level, up, first, number = root, torch.zeros_like(tokens), 0, 0
+    for at in range(2, depth + 1):
+        chosen = scores.topk(min(top_k, scores.shape[1]), dim=1).indices
+        level = _run(run, level, tokens.gather(1, chosen), up.gather(1, chosen), at - 1, number)
+        index = first + chosen  # among all nodes
+        first, number = first + tokens.shape[1], number + chosen.shape[1]
+        tokens, scores = _children(level, scores.gather(1, chosen), top_k)
+        up = torch.arange(chosen.shape[1], device=tokens.device).repeat_interleave(top_k).expand_as(tokens)
+        all_tokens.append(tokens)
+        all_scores.append(scores)
+        all_parents.append(index.gather(1, up))
+    return _best(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(all_parents, 1), most, budget)
+
+
+def grow_fixed(root: Level, run: Run, paths: list[Path], budget: Tensor) -> Draft:
+    """The tree of these paths: (0, 1) is the second-likeliest child of the likeliest child."""
+    tokens = torch.zeros(len(budget), len(paths), dtype=torch.int64, device=budget.device)
+    numbers: dict[Path, int] = {(): 0}  # each inner node's place in its level
+    level, depth, number = root, 1, 0
+    while True:
+        here = [i for i, path in enumerate(paths) if len(path) == depth]
+        if not here:
+            break
+        widest = max(paths[i][-1] for i in here) + 1
+        ranked = level.logits.topk(widest, dim=2).indices
+        for i in here:
+            tokens[:, i] = ranked[:, numbers[paths[i][:-1]], paths[i][-1]]
+        inner = [i for i in here if any(p[:-1] == paths[i] for p in paths)]
+        if not inner:
+            break
+        up = torch.tensor([numbers[paths[i][:-1]] for i in inner], device=tokens.device).expand(len(budget), -1)
+        level = _run(run, level, tokens[:, inner], up, depth, number)
+        numbers = {paths[i]: place for place, i in enumerate(inner)}
+        depth, number = depth + 1, number + len(inner)
+    parents = torch.tensor(parents_of(paths), device=tokens.device).expand_as(tokens).contiguous()
+    return Draft(tokens, parents, budget.clamp(max=len(paths)))
+
+
+def _children(level: Level, scores: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens below every node of a level, and the scores of their paths, both [G, W * top_k]."""
+    found = torch.log_softmax(level.logits, dim=2).topk(top_k, dim=2)
+    return found.indices.flatten(1), (scores[:, :, None] + found.values - EDGE).flatten(1)
+
+
+def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number: int) -> Level:
+    """Run nodes [G, W] whose parents are places `up` of the level above."""
+    own = 1 << torch.arange(number, number + tokens.shape[1], device=tokens.device)
+    bits = above.bits.gather(1, up) | own
+    states = None
+    if above.states is not None:
+        states = above.states.gather(1, up[:, :, None].expand(*up.shape, above.states.shape[2]))
+    logits, onward = run(tokens, states, bits, depth, number)
+    return Level(logits, onward, bits)
+
+
+def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Tensor) -> Draft:
+    """The best nodes, best first: parents outrank their children, so any number from the front hangs together."""
+    kept = scores.topk(min(most, scores.shape[1]), dim=1).indices
+    width = kept.shape[1]
+    rank = torch.full_like(tokens, -1).scatter(1, kept, torch.arange(width, device=kept.device).expand_as(kept))
+    above = parents.gather(1, kept)
+    renamed = torch.where(above >= 0, rank.gather(1, above.clamp(min=0)), -1)
+    short = most - width  # fewer candidates than nodes asked for
+    pad = torch.nn.functional.pad
+    return Draft(pad(tokens.gather(1, kept), (0, short)), pad(renamed, (0, short), value=-1), budget.clamp(max=width))
+
+
+def root_level(logits: Tensor, states: Tensor | None) -> Level:
+    """The last known token as a level of one node."""
+    bits = torch.zeros(len(logits), 1, dtype=torch.int64, device=logits.device)
+    return Level(logits[:, None], states[:, None] if states is not None else None, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of tree a configuration asks for; neither: a chain."""
+
+    depth: int = 0
+    top_k: int = 0
+    most: int = 0
+    paths: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, config: SpeculativeConfig) -> Shape | None:
+        """From `tree` or `speculative_token_tree`."""
+        if not config.drafts_trees:
+            return None
+        if config.tree is not None:
+            return cls(config.num_speculative_tokens, config.tree.top_k, config.tree.max_nodes)
+        return cls(paths=tuple(read_tree(config.speculative_token_tree or "")))
+
+    def grow(self, logits: Tensor, states: Tensor | None, run: Run, budget: Tensor) -> Draft:
+        """Grow it from the scores of the last known token."""
+        root = root_level(logits, states)
+        if self.paths:
+            return grow_fixed(root, run, list(self.paths), budget)
+        return grow_best(root, run, self.depth, self.top_k, self.most, budget)

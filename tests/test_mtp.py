@@ -1,0 +1,173 @@
+"""MTP: the extra layer of a target in every naming, against its formula, and through the engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from formulas_eagle import DecoderLayer, causal
+from gate import Studied, overfit
+from safetensors.torch import load_file, save_file
+from test_eagle import PROMPTS, TEXT, config_of, ids, run_whole
+from torch import Tensor, nn
+
+from augury import LLM, SamplingParams
+from augury.model.errors import ModelError
+from augury.model.heads.mtp import LAYOUTS, MtpHead
+from augury.model.load import load_target
+from augury.model.target import NORMED
+
+BY_NAME = {layout.name: layout for layout in LAYOUTS}
+
+
+class Mtp(nn.Module):
+    """Straight from the formula; `layout` says in which order and with which norms."""
+
+    def __init__(self, config: Any, layout: Any) -> None:
+        super().__init__()
+        self.layout, size = layout, config.hidden_size
+        self.token, self.state, self.final = (nn.RMSNorm(size, eps=config.rms_norm_eps) for _ in range(3))
+        self.join = nn.Linear(2 * size, size, bias=False)
+        self.block = DecoderLayer(config, size, input_norm=True)
+        for name, tensor in self.named_parameters():
+            centre = 1.0 if any(word in name for word in ("norm", "token", "state", "final")) else 0.0
+            nn.init.normal_(tensor, centre, 0.1)
+
+    def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """The normed states [T, H], read by the target's head and handed on."""
+        positions = torch.arange(len(embedded))
+        if self.layout.blanks_start:
+            embedded = torch.where((positions == 0)[:, None], 0.0, embedded)
+        token, state = self.token(embedded), self.state(hidden)
+        x = self.join(torch.cat([state, token] if self.layout.hidden_first else [token, state], dim=1))
+        x = self.block.after(self.block.self_attn(self.block.input_layernorm(x), positions, causal(len(x))), x)
+        return self.final(x)
+
+    def published(self, config: Any) -> dict[str, Tensor]:
+        """Its tensors by the names of the layout."""
+        layout = self.layout
+        prefix = layout.prefix(config)
+        names = {"token.": layout.token_norm, "state.": layout.hidden_norm, "final.": layout.norm, "join.": layout.join}
+        found = {}
+        for name, tensor in self.state_dict().items():
+            for ours, theirs in names.items():
+                if name.startswith(ours):
+                    name = f"{theirs}.{name.removeprefix(ours)}"
+            if name.startswith("block."):
+                name = f"{layout.block}{name.removeprefix('block.')}"
+            value = tensor - 1.0 if layout.centred and tensor.dim() == 1 else tensor
+            found[f"{prefix}{name}"] = value.contiguous()
+        return found
+
+
+def with_layer(toy_model: Path, directory: Path, module: Mtp, layout: Any, shards: bool = False) -> Path:
+    """The toy target with the extra layer among its tensors."""
+    shutil.copytree(toy_model, directory, dirs_exist_ok=True)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors, extra = load_file(directory / "model.safetensors"), module.published(config_of(config))
+    if not shards:
+        save_file(tensors | extra, directory / "model.safetensors", {"format": "pt"})
+        return directory
+    (directory / "model.safetensors").unlink()
+    parts = {"model-1.safetensors": tensors, "model-2.safetensors": extra}
+    for name, part in parts.items():
+        save_file(part, directory / name, {"format": "pt"})
+    table = {tensor: name for name, part in parts.items() for tensor in part}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def studied(toy_model: Path) -> Studied:
+    return Studied(toy_model, [[64, 65, 66, 67]], 40)
+
+
+@pytest.mark.parametrize("name", [n for n in BY_NAME if n != "Qwen3-Next"])
+@pytest.mark.parametrize("shards", [False, True])
+def test_every_layout_is_its_formula(
+    tmp_path: Path, toy_model: Path, studied: Studied, name: str, shards: bool
+) -> None:
+    torch.manual_seed(3)
+    module = Mtp(studied.config, BY_NAME[name])
+    directory = with_layer(toy_model, tmp_path / "m", module, BY_NAME[name], shards)
+    target = load_target(directory, "float32", "cpu")
+    head = MtpHead.load(directory, target, torch.float32, 512)
+    assert head.layout.name == name
+    streams = studied.streams(TEXT, (NORMED,))
+    logits, onward = run_whole(head, TEXT, streams)
+    want = module(studied.embed(TEXT[1:]), streams[:-1])
+    torch.testing.assert_close(onward, want, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(logits, studied.head(want), atol=1e-3, rtol=1e-3)
+
+
+def test_norms_stored_around_zero(
+    tmp_path: Path, toy_model: Path, studied: Studied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qwen3-Next's layout, told by the target's type, adds the one that its files leave out."""
+    from augury.model.heads import mtp
+
+    torch.manual_seed(4)
+    layout = BY_NAME["Qwen3-Next"]
+    module = Mtp(studied.config, layout)
+    directory = with_layer(toy_model, tmp_path / "m", module, layout)
+    target = load_target(directory, "float32", "cpu")
+    read = mtp.read_config
+
+    def as_qwen(path: Path) -> Any:
+        config = read(path)
+        config.model_type = "qwen3_next"
+        return config
+
+    monkeypatch.setattr(mtp, "read_config", as_qwen)
+    head = MtpHead.load(directory, target, torch.float32, 512)
+    assert head.layout.name == "Qwen3-Next"
+    streams = studied.streams(TEXT, (NORMED,))
+    want = module(studied.embed(TEXT[1:]), streams[:-1])
+    torch.testing.assert_close(run_whole(head, TEXT, streams)[1], want, atol=1e-4, rtol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def trained(toy_model: Path, tmp_path_factory: pytest.TempPathFactory, studied: Studied) -> Path:
+    torch.manual_seed(5)
+    module = Mtp(studied.config, BY_NAME["DeepSeek"])
+    text = torch.tensor(studied.texts[0])
+    embedded, streams = studied.embed(text[1:]), studied.streams(text.tolist(), (NORMED,))
+
+    def loss() -> Tensor:
+        out = module(embedded, streams[:-1])
+        again = module(embedded[1:], out[:-1])
+        return F.cross_entropy(studied.head(out[:-1]), text[2:]) + F.cross_entropy(studied.head(again[:-1]), text[3:])
+
+    overfit(module, loss, 250)
+    return with_layer(toy_model, tmp_path_factory.mktemp("mtp") / "t", module, BY_NAME["DeepSeek"])
+
+
+def test_the_gate_and_the_text(toy_model: Path, trained: Path, studied: Studied) -> None:
+    plain = LLM(str(toy_model), max_model_len=256)
+    llm = LLM(str(trained), max_model_len=256, speculative_config={"method": "mtp", "num_speculative_tokens": 2})
+    text = studied.texts[0]
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    assert ids(llm, [{"prompt_token_ids": text[:4]}], params) == [text[4:]]
+    assert llm.engine.stats.spec.acceptance_rate > 0.6
+    sampled = [
+        SamplingParams(temperature=t, seed=i, max_tokens=25, ignore_eos=True) for i, t in enumerate((0, 0.7) * 4)
+    ]
+    assert ids(llm, PROMPTS, sampled) == ids(plain, PROMPTS, sampled)
+
+
+def test_targets_without_such_weights_say_so(toy_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has none known"):
+        LLM(str(toy_model), speculative_config={"method": "mtp", "num_speculative_tokens": 1})
+    shutil.copytree(toy_model, tmp_path / "t")
+    config = json.loads((tmp_path / "t/config.json").read_text())
+    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    (tmp_path / "t/config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="does not contain MTP weights"):
+        LLM(str(tmp_path / "t"), speculative_config={"method": "mtp", "num_speculative_tokens": 1})
