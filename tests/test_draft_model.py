@@ -184,3 +184,55 @@ def test_vocabularies_must_agree(toy_model: Path, tmp_path: Path) -> None:
     ).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="same vocabulary size as the target: 90 against 260"):
         drafted(toy_model, tmp_path)
+
+
+# --- PARD, and other vocabularies ----------------------------------------------------------------------------------
+
+
+def test_parallel_drafts_come_from_masks_in_one_pass(toy_model: Path, tmp_path: Path, plain: LLM) -> None:
+    """The i-th drafted token is what the drafter says behind the text and i masks."""
+    import json
+    import shutil
+
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(toy_model, tmp_path / "pard")
+    config = json.loads((tmp_path / "pard/config.json").read_text())
+    (tmp_path / "pard/config.json").write_text(json.dumps({**config, "pard_token": 259}))
+    llm = drafted(toy_model, tmp_path / "pard", parallel_drafting=True)
+    prompt = llm.get_tokenizer().encode("the cat sat")
+    request = llm._requests("x", prompt, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0]
+    llm.engine.add(request)
+    for _ in range(3):
+        llm.engine.step()
+        model = AutoModelForCausalLM.from_pretrained(toy_model)
+        with torch.no_grad():
+            want = model(torch.tensor([[*request.tokens, 259, 259, 259]])).logits[0, -4:].argmax(-1).tolist()
+        assert llm.engine.state.draft.tokens[request.slot].tolist() == want
+    llm.engine.abort(request)
+    params = [SamplingParams(temperature=t, seed=1, max_tokens=25, ignore_eos=True) for t in (0, 0.8)] * 4
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    with pytest.raises(ValueError, match="trained for it"):
+        drafted(toy_model, toy_model, parallel_drafting=True)
+
+
+def test_a_drafter_with_another_vocabulary(toy_model: Path, tmp_path: Path, plain: LLM) -> None:
+    """The target's twin with its tokens renumbered: through their texts it drafts as the target itself would."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(2)).tolist()
+    inner = Tokenizer(models.BPE(vocab={alphabet[old]: new for new, old in enumerate(order)}, merges=[]))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    model = AutoModelForCausalLM.from_pretrained(toy_model)
+    weights = model.get_input_embeddings().weight.data
+    model.get_input_embeddings().weight.data = weights[[*order, 256, 257]].clone()  # two tokens less than the target
+    model.config.vocab_size = 258
+    model.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>").save_pretrained(tmp_path)
+    llm = drafted(toy_model, tmp_path, use_heterogeneous_vocab=True)
+    assert llm.engine.drafter.shared.shared >= 256  # type: ignore[union-attr]
+    params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert llm.engine.stats.spec.acceptance_rate > 0.6  # it has no word for four of the tokens

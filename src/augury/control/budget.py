@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torch import Tensor
-
 
 class Budget(Protocol):
-    """Decides from each request's remaining tokens and from how many requests run."""
+    """Decides on the host, from how many requests run; the device cuts it where a request nears its end."""
 
-    def nodes(self, remaining: Tensor, requests: int) -> Tensor:
-        """Most nodes each request may draft; `remaining` tokens may still be emitted, the step's own extra included."""
+    def limit(self, requests: int) -> int:
+        """Most nodes each of them may draft."""
         ...
 
 
 class FixedBudget:
-    """The same number for everyone, cut where a request nears its end: the last token needs no draft."""
+    """The same number, whoever runs."""
 
     def __init__(self, nodes: int) -> None:
-        self.limit = nodes
+        self.nodes = nodes
 
-    def nodes(self, remaining: Tensor, requests: int) -> Tensor:
-        """At most `limit`, and never so many that accepting all would overshoot."""
-        return (remaining - 1).clamp(min=0, max=self.limit)
+    def limit(self, requests: int) -> int:
+        """Always the same."""
+        return self.nodes
 
 
 class ScheduledBudget:
@@ -32,6 +30,6 @@ class ScheduledBudget:
     def __init__(self, table: list[int]) -> None:
         self.table = table  # index 0 is unused
 
-    def nodes(self, remaining: Tensor, requests: int) -> Tensor:
-        """At most the table's number, and never so many that accepting all would overshoot."""
-        return (remaining - 1).clamp(min=0, max=self.table[min(requests, len(self.table) - 1)])
+    def limit(self, requests: int) -> int:
+        """The table's number; its last one for more requests than it has."""
+        return self.table[min(requests, len(self.table) - 1)]

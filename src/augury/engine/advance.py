@@ -12,6 +12,7 @@ from augury.engine.rows import Layout, Segments, Shape, lay_out
 from augury.engine.state import SlotState
 from augury.model.target import Scores, Target
 from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft
 
 
 class Passed(NamedTuple):
@@ -20,6 +21,7 @@ class Passed(NamedTuple):
     layout: Layout
     scores: Scores
     outcome: Outcome
+    draft: Draft | None = None  # the next drafts, where the drafter is part of the pass
 
 
 def advance(

@@ -52,6 +52,12 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     state = SlotState.allocate(
         config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
     )
+    spec = config.speculative_config
+    if (
+        spec is not None and spec.samples_drafts and spec.rule != "coupled"
+    ):  # that rule asks what drafts were drawn from
+        shape = (*state.draft.tokens.shape, target.vocab_size)
+        state.draft.probs = torch.zeros(shape, device=device)
     stats = EngineStats()
     scheduler = Scheduler(
         BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,

@@ -33,7 +33,7 @@ class Update(NamedTuple):
 class Work(NamedTuple):
     """A planned pass as the device wants it."""
 
-    segments: torch.Tensor  # int64 [7, G], see Segments.pack
+    segments: torch.Tensor  # int64 [8, G], see Segments.pack
     shape: Shape
     lines: int  # lines in use
     requests: int  # groups in use
@@ -76,7 +76,7 @@ class Engine:
     def warm_up(self, sizes: tuple[int, ...]) -> None:
         """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
         for size in sizes:
-            blank = torch.zeros(7, 1, dtype=torch.int64)
+            blank = torch.zeros(8, 1, dtype=torch.int64)
             blank[0] = self.state.padding_slot
             for greedy in (True, False):
                 shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
@@ -104,16 +104,16 @@ class Engine:
                 fresh = torch.tensor(request.blocks[request.tabled :])
                 self.state.block_tables[request.slot, request.tabled : len(request.blocks)] = fresh
                 request.tabled = len(request.blocks)
-        table = torch.zeros(7, round_up(len(shares)), dtype=torch.int64)
+        table = torch.zeros(8, round_up(len(shares)), dtype=torch.int64)
         table[0] = self.state.padding_slot
-        columns = [(s.request.slot, s.start, s.known, s.nodes, s.scored, s.active, self._room(s)) for s in shares]
+        size, most = self.scheduler.block_size, self.budget.limit(len(shares))
+        columns = [
+            (s.request.slot, s.start, s.known, s.nodes, s.scored, s.active, len(s.request.blocks) * size, most)
+            for s in shares
+        ]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
         return Work(table, self._shape(shares, lines), lines, len(shares))
-
-    def _room(self, share: Share) -> int:
-        """Cache rows the request has, so that a drafter never writes past them."""
-        return len(share.request.blocks) * self.scheduler.block_size
 
     def _shape(self, shares: list[Share], lines: int) -> Shape:
         drawing = [s.request.params for s in shares if s.active]
@@ -137,29 +137,40 @@ class Engine:
         return self._advance(work)
 
     def _advance(self, work: Work) -> Passed:
+        """The pass as a function of device tensors; a drafter that never looks at the host is part of it."""
         segments = Segments.pack(work.segments.to(self.target.device))
-        size = self.scheduler.block_size
         features = self.drafter.needs.features if self.drafter is not None else ()
-        return advance(self.target, self.state, self.judge, features, segments, work.shape, work.lines, size)
+        passed = advance(
+            self.target, self.state, self.judge, features, segments, work.shape, work.lines, self.scheduler.block_size
+        )
+        if self.drafter is None or self.drafter.on_host:
+            return passed
+        return passed._replace(draft=self._draft(work, segments, passed))
 
     def propose(self, work: Work, passed: Passed) -> Draft | None:
-        """Draft for every group that drew a token, and leave the drafts in the slots."""
-        if self.drafter is None:
-            return None
-        segments = Segments.pack(work.segments.to(self.target.device))
+        """Draft for every group that drew a token, unless the pass has done so already."""
+        if self.drafter is None or passed.draft is not None:
+            return passed.draft
+        return self._draft(work, Segments.pack(work.segments.to(self.target.device)), passed)
+
+    def _draft(self, work: Work, segments: Segments, passed: Passed) -> Draft:
+        """Ask the drafter, and leave the drafts in the slots."""
+        assert self.drafter is not None
         self.drafter.observe(passed.outcome)
         draft = self.drafter.propose(self._turn(work, segments, passed))
         pending, slots = self.state.draft, segments.slots
         pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
         if draft.probs is not None:
-            self.state.keep_laws(slots, draft.probs)
+            assert pending.probs is not None
+            pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
         return draft
 
     def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
         drew = passed.outcome.emitted_count > 0
         lengths = passed.layout.ends + passed.outcome.emitted_count
         remaining = torch.where(drew, self.state.limit[segments.slots] - lengths, 0)
-        budget = torch.minimum(self.budget.nodes(remaining, work.requests), segments.room - lengths).clamp(min=0)
+        # The last token of a request needs no draft, and nobody drafts past the blocks it has.
+        budget = torch.minimum(remaining - 1, torch.minimum(segments.allowed, segments.room - lengths)).clamp(min=0)
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         return Turn(

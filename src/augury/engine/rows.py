@@ -43,12 +43,13 @@ class Segments:
     scored: Tensor  # how many of the known rows, counted from the end, want logits: 0, 1, or all for prompt_logprobs
     active: Tensor  # bool: the last known row is the end of the sequence, so a token is drawn there
     room: Tensor  # cache rows the request has blocks for
+    allowed: Tensor  # nodes it may draft next
 
     @classmethod
     def pack(cls, table: Tensor) -> Segments:
-        """From one int64 [7, G] table, so that the host sends one small tensor a step."""
-        slots, start, known, nodes, scored, active, room = table.unbind(0)
-        return cls(slots, start, known, nodes, scored, active.bool(), room)
+        """From one int64 [8, G] table, so that the host sends one small tensor a step."""
+        slots, start, known, nodes, scored, active, room, allowed = table.unbind(0)
+        return cls(slots, start, known, nodes, scored, active.bool(), room, allowed)
 
 
 @dataclass(slots=True)

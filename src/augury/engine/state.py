@@ -85,14 +85,6 @@ class SlotState:
             where = (slots[:, None].expand_as(real), outcome.emitted.clamp(min=0))
             self.sampling.counts.index_put_(where, real.to(torch.int32), accumulate=True)
 
-    def keep_laws(self, slots: Tensor, laws: Tensor) -> None:
-        """Keep the laws [G, N, V] that drafts were drawn from, for the rule that will judge them."""
-        if self.draft.probs is None:
-            shape = (self.limit.shape[0], *laws.shape[1:])
-            self.draft.probs = torch.zeros(shape, dtype=laws.dtype, device=laws.device)
-            self.version += 1
-        self.draft.probs[slots] = laws
-
     def _ids(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.history.device)
 

@@ -61,6 +61,7 @@ class Drafter(Protocol):
     name: str
     needs: Needs
     branching: bool  # whether a node may have more than one child
+    on_host: bool  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
 
     def propose(self, turn: Turn) -> Draft:
         """Draft for every group of the coming step, within its budget."""

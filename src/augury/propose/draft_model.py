@@ -1,40 +1,54 @@
-"""A small language model writes the draft, token by token, from a cache of its own."""
+"""A small language model writes the draft from a cache of its own: token by token, as a tree, or all at once (PARD)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from augury.config.errors import ConfigError
+from augury.config.facts import read_facts
 from augury.config.speculative import SpeculativeConfig
+from augury.model.heads.eagle3 import mask_token
 from augury.model.load import load_target
 from augury.model.store import resolve
-from augury.model.target import KVCache, bytes_per_token
+from augury.model.target import KVCache, Rows, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
+from augury.propose.chain import ChainWriter
 from augury.propose.grow import Shape
-from augury.propose.pick import make_pick
 from augury.propose.rows import fresh_rows, level_rows, most_steps, step_rows
+from augury.propose.vocabulary import SharedVocabulary
 from augury.verify.sampling import Outcome
-from augury.verify.tree import Draft, chain_parents
+from augury.verify.tree import Draft
 
 
 class ModelDrafter:
-    """Reads what is new, then drafts a chain; rows of rejected drafts are written over."""
+    """Reads what is new, then drafts; rows of rejected drafts are written over."""
 
     name = "draft_model"
     needs = Needs()
+    on_host = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
         assert config.model is not None
-        self.nodes = config.num_speculative_tokens
-        self.device = setting.target.device
-        self.model = load_target(resolve(config.model), setting.dtype, self.device, setting.max_model_len)
+        directory, target = resolve(config.model), setting.target
+        self.device, self.nodes = target.device, config.num_speculative_tokens
+        self.model = load_target(directory, setting.dtype, self.device, setting.max_model_len)
         self.longest = min(config.max_model_len or self.model.max_position, self.model.max_position)
-        self.vocab = min(self.model.vocab_size, setting.target.vocab_size)  # padding rows are nobody's tokens
-        self._pick = make_pick(config, self.device)
+        sizes = target.vocab_size, self.model.vocab_size
+        mixed = config.use_heterogeneous_vocab
+        self.shared = SharedVocabulary(setting.directory, directory, sizes, self.device) if mixed else None
+        self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are nobody's tokens
+        self._chain = ChainWriter(config, self.vocab, self.device)
         self._tree = Shape.of(config)
         self.branching = self._tree is not None
-        self._hands_on_laws = config.samples_drafts and config.rule != "coupled"
+        facts = read_facts(str(directory))
+        self._mask = mask_token(dict(facts.raw)) if config.parallel_drafting and facts else None
+        if config.parallel_drafting and self._mask is None:
+            raise ConfigError(
+                "speculative_config.parallel_drafting=True needs a draft model trained for it (PARD, with pard_token "
+                "in its config.json); leave it out for this one."
+            )
         # Rows of each slot whose token is certain to be the known one.
         self._cached = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)
 
@@ -54,38 +68,39 @@ class ModelDrafter:
         begin = torch.minimum(self._cached[turn.slots], (turn.lengths - 1).clamp(min=0))
         count = torch.where(fits, turn.lengths - begin, 0)
         budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
-        logits = self.model.forward(fresh_rows(turn, begin, count).rows).logits
+        masks = self.nodes - 1 if self._mask is not None else 0
+        logits = self._score(fresh_rows(turn, begin, count, masks=masks, mask=self._mask or 0).rows)
+        # A chain's rows are in the order of the text; those of a tree or of masks are not, and are read again.
+        written = (budget - 1).clamp(min=0) if self._tree is None and self._mask is None else 0
+        self._cached[turn.slots] = torch.where(fits, turn.lengths + written, begin)
+        if self._mask is not None:
+            return self._chain.at_once(turn, logits, budget)
         if self._tree is not None:
-            # A tree's rows are not in the order of the text: all but the known ones are read again.
-            self._cached[turn.slots] = torch.where(fits, turn.lengths, begin)
             return self._as_tree(self._tree, turn, logits, budget)
-        self._cached[turn.slots] = torch.where(fits, turn.lengths + (budget - 1).clamp(min=0), begin)
-        return self._as_chain(turn, logits, budget)
+        return self._one_by_one(turn, logits, budget)
+
+    def _score(self, rows: Rows) -> Tensor:
+        """Logits of the wanted rows over the target's vocabulary."""
+        if self.shared is None:
+            return self.model.forward(rows).logits[:, : self.vocab].contiguous()
+        rows.tokens = self.shared.read(rows.tokens)
+        return self.shared.write(self.model.forward(rows).logits)
+
+    def _one_by_one(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
+        draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
+        for i in range(steps):
+            tokens = self._chain.write(draft, turn, logits, i)
+            if i + 1 < steps:
+                logits = self._score(step_rows(turn, tokens, i, budget > i + 1))
+        draft.count = budget
+        return draft
 
     def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, None]:
-            scores = self.model.forward(level_rows(turn, tokens, bits, depth, number, budget > 0)).logits
-            return scores[:, : self.vocab].reshape(*tokens.shape, self.vocab), None
+            scores = self._score(level_rows(turn, tokens, bits, depth, number, budget > 0))
+            return scores.view(*tokens.shape, self.vocab), None
 
-        return tree.grow(logits[:, : self.vocab], None, run, budget)
-
-    def _as_chain(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
-        steps = most_steps(budget, self.nodes)
-        tokens = torch.zeros(len(budget), self.nodes, dtype=torch.int64, device=self.device)
-        laws = self._room_for_laws(len(budget))
-        for i in range(steps):
-            picked = self._pick(logits[:, : self.vocab].contiguous(), turn.slots, turn.lengths + i, turn.sampling, i)
-            tokens[:, i] = picked.tokens
-            if laws is not None and picked.law is not None:
-                laws[:, i] = picked.law
-            if i + 1 < steps:
-                logits = self.model.forward(step_rows(turn, picked.tokens, i, budget > i + 1)).logits
-        return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
-
-    def _room_for_laws(self, groups: int) -> Tensor | None:
-        if not self._hands_on_laws:
-            return None
-        return torch.zeros(groups, self.nodes, self.vocab, device=self.device)
+        return tree.grow(logits, None, run, budget)
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""

@@ -7,8 +7,6 @@ the one row that spans two blocks needs the features of a block's last token, wh
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from torch import Tensor
 
@@ -17,21 +15,21 @@ from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
+from augury.propose.chain import ChainWriter
 from augury.propose.features import track_lengths, track_rows
 from augury.propose.grow import Shape
-from augury.propose.pick import make_pick
 from augury.propose.rows import Fresh, fresh_rows, level_rows, most_steps, physical, step_rows
 from augury.verify.sampling import Outcome
-from augury.verify.tree import Draft, chain_parents
+from augury.verify.tree import Draft
 
 SHIFT = 1  # a row pairs a token with the feature before it
-logger = logging.getLogger("augury")
 
 
 class RecurrentDrafter:
     """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
 
     name = ""
+    on_host = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting, head: RecurrentHead) -> None:
         """Take a loaded head."""
@@ -39,9 +37,7 @@ class RecurrentDrafter:
         self.needs = Needs(features=head.features)
         self.nodes = config.num_speculative_tokens
         self.longest = min(config.max_model_len or setting.max_model_len, setting.max_model_len)
-        self.vocab = setting.target.vocab_size
-        self._pick = make_pick(config, self.device)
-        self._hands_on_laws = config.samples_drafts and config.rule != "coupled"
+        self._chain = ChainWriter(config, setting.target.vocab_size, self.device)
         self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
@@ -85,7 +81,7 @@ class RecurrentDrafter:
         self._carried[turn.slots] = 0
         logits, onward = self.head.forward(fresh.rows, hidden, 0)
         if self._mask is not None:
-            return self._all_at_once(turn, logits, budget)
+            return self._chain.at_once(turn, logits, budget)
         if self._tree is not None:
             return self._as_tree(self._tree, turn, logits, onward, budget)
         return self._one_by_one(turn, logits, onward, budget)
@@ -108,14 +104,13 @@ class RecurrentDrafter:
         return torch.where(unknown[:, None], self.head.parts.mask_hidden, streams)  # type: ignore[attr-defined]
 
     def _one_by_one(self, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
-        steps = most_steps(budget, self.nodes)
-        tokens, laws = self._room(len(budget))
+        draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
         for i in range(steps):
-            self._choose(turn, logits, i, tokens, laws)
+            tokens = self._chain.write(draft, turn, logits, i)
             if i + 1 < steps:
-                rows = step_rows(turn, tokens[:, i], i, budget > i + 1, SHIFT)
-                logits, hidden = self.head.forward(rows, hidden, i + 1)
-        return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
+                logits, hidden = self.head.forward(step_rows(turn, tokens, i, budget > i + 1, SHIFT), hidden, i + 1)
+        draft.count = budget
+        return draft
 
     def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:
@@ -125,24 +120,6 @@ class RecurrentDrafter:
             return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
 
         return tree.grow(logits, hidden, run, budget)
-
-    def _all_at_once(self, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
-        tokens, laws = self._room(len(budget))
-        lines = logits.view(len(budget), self.nodes, -1)
-        for i in range(self.nodes):
-            self._choose(turn, lines[:, i].contiguous(), i, tokens, laws)
-        return Draft(tokens, chain_parents(len(budget), self.nodes, self.device), budget, laws, branching=False)
-
-    def _room(self, groups: int) -> tuple[Tensor, Tensor | None]:
-        tokens = torch.zeros(groups, self.nodes, dtype=torch.int64, device=self.device)
-        laws = torch.zeros(groups, self.nodes, self.vocab, device=self.device) if self._hands_on_laws else None
-        return tokens, laws
-
-    def _choose(self, turn: Turn, logits: Tensor, i: int, tokens: Tensor, laws: Tensor | None) -> None:
-        picked = self._pick(logits, turn.slots, turn.lengths + i, turn.sampling, i)
-        tokens[:, i] = picked.tokens
-        if laws is not None and picked.law is not None:
-            laws[:, i] = picked.law
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""

@@ -1,0 +1,97 @@
+"""Walking a recorded response as an engine would decode it, in compiled code from the first draft to the last.
+
+A step drafts from the tokens known so far, compares with the tokens that really came, takes those that agree and the
+one that came next. The first token of a response costs no step: it comes from reading the prompt. A draft that runs
+past the end of the response was made in vain, and counts as that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from augury.index.ngram import serve as serve_ngram
+from augury.index.suffix_batch import DONE
+from augury.index.suffix_batch import serve as serve_suffix
+
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy"}
+STEPS, DRAFTS, DRAFTED, ACCEPTED = range(4)  # columns of a response's line
+DRAFTED_AT, OFFERED_AT, ACCEPTED_AT, LENGTHS = range(4)  # lines of the curve; LENGTHS counts accepted tokens a draft
+
+
+@njit(**OPTIONS)
+def settle(
+    text: np.ndarray, length: int, stop: int, tokens: np.ndarray, parents: np.ndarray, count: int,
+    line: np.ndarray, curve: np.ndarray,
+) -> int:  # fmt: skip
+    """Judge a draft by text[length:stop] and count it; gives how many of its tokens were accepted."""
+    line[STEPS] += 1
+    if count == 0:
+        return 0
+    node, accepted, offered, depth = -1, 0, 0, 0
+    depths = np.empty(count, np.int64)
+    for i in range(count):  # a node's kids come after it, so one pass sees the whole way down
+        depths[i] = 1 if parents[i] < 0 else depths[parents[i]] + 1
+        depth = max(depth, depths[i])
+        if parents[i] == node and length + accepted < stop:
+            offered = accepted + 1
+            if tokens[i] == text[length + accepted]:
+                node = i
+                accepted += 1
+    line[DRAFTS] += 1
+    line[DRAFTED] += count
+    line[ACCEPTED] += accepted
+    curve[DRAFTED_AT, :depth] += 1
+    curve[OFFERED_AT, :offered] += 1
+    curve[ACCEPTED_AT, :accepted] += 1
+    curve[LENGTHS, accepted] += 1
+    return accepted
+
+
+@njit(**OPTIONS)
+def walk_ngram(
+    text: np.ndarray, start: int, stop: int, steps: int, arena: np.ndarray, state: np.ndarray,
+    min_n: int, max_n: int, latest: bool, limit: int, most: int, line: np.ndarray, curve: np.ndarray,
+) -> int:  # fmt: skip
+    """Decode text[0, start:stop] in at most so many steps; gives how much is known then.
+
+    `state` and `arena` are those of an NgramIndex with one slot that is large enough for the whole text.
+    """
+    zero, lengths, counts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    budget, tokens, parents = np.full(1, most), np.empty((1, most), np.int64), np.arange(-1, most - 1)
+    length = start
+    while length < stop and steps > 0:
+        steps -= 1
+        lengths[0] = length
+        serve_ngram(
+            text, zero, zero, lengths, budget, arena, state, min_n, max_n, latest, limit, 0, tokens, counts
+        )  # fmt: skip
+        length += 1 + settle(text[0], length, stop, tokens[0], parents, counts[0], line, curve)
+    return min(length, stop)
+
+
+@njit(**OPTIONS)
+def walk_suffix(  # type: ignore[no-untyped-def]
+    nodes, places, blocks, sequences, table, counters, book, text, start, stop, steps,
+    factor, offset, least, width, limit, most, line, curve,
+):  # fmt: skip
+    """The same with a suffix index; gives also whether the index said that it was DONE or has to grow first.
+
+    The book has one line, see suffix_batch.
+    """
+    zero, lengths, counts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    budget, tokens, parents = np.full(1, most), np.empty((1, most), np.int64), np.empty((1, most), np.int64)
+    length = start
+    while length < stop and steps > 0:
+        steps -= 1
+        lengths[0] = length
+        state = serve_suffix(
+            nodes, places, blocks, sequences, table, counters, book, zero, text, zero, lengths, budget,
+            limit, factor, offset, least, width, tokens, parents, counts,
+        )  # fmt: skip
+        if state != DONE:
+            return length, state
+        length += 1 + settle(text[0], length, stop, tokens[0], parents[0], counts[0], line, curve)
+    return min(length, stop), DONE
