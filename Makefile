@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,8 +14,8 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.installed-$(KEY)
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | \
-		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1|/' | \
+		while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP)  ## make .venv, install with constraints.txt, fetch the embedded model (idempotent)
 	@$(BIN)/augury models pull default
@@ -42,6 +42,9 @@ test: setup lint  ## lint, types, all tests
 
 bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench
+
+bench-drafters: $(STAMP)  ## n-gram and suffix look-ups, against a rescan and, where installed, arctic-inference
+	$(BIN)/python bench/drafters.py
 
 clean:  ## remove .venv and caches (the models stay: augury models remove)
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist bench/out

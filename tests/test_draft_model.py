@@ -132,6 +132,7 @@ def test_the_law_of_three_tokens_through_the_real_drafter(
     assert (statistic < freedom + 5 * math.sqrt(2 * freedom)) == exact, statistic
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="compares with a pass on the CPU")
 def test_the_drafters_cache_does_not_drift(toy_model: Path, weak: Path) -> None:
     """After any number of accepted and rejected drafts its keys and values are those of one fresh pass."""
     llm = drafted(toy_model, weak, {"block_size": 4}, draft_sample_method="probabilistic")

@@ -323,6 +323,7 @@ def test_the_gate_a_trained_head_is_accepted_whole(toy_model: Path, heads: dict,
     assert spec.accepted_per_pos[3] > 0
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="compares with a pass on the CPU")
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])
 @pytest.mark.parametrize("block_size", [4, 16])
 def test_the_heads_cache_does_not_drift(

@@ -146,7 +146,8 @@ def test_random_trees_change_nothing_but_the_number_of_passes(
 
 def test_drafting_pauses_while_many_run(toy_model: Path, plain: LLM) -> None:
     """`disable_by_batch_size` as of old, the table of today: with more than two requests nobody drafts."""
-    gentle = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config={**NGRAM, "disable_by_batch_size": 2})
+    spec = {**NGRAM, "disable_by_batch_size": 2}
+    gentle = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=spec)
     params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
     assert ids(gentle, PROMPTS[:4], params) == ids(plain, PROMPTS[:4], params)
     assert gentle.engine.stats.spec.num_drafts == 0

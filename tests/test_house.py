@@ -18,7 +18,8 @@ FLOORS = [
     {"kernels"},
     {"model"},
     {"propose"},
-    {"engine"},
+    {"engine", "operate"},
+    {"certify"},
     {"commands"},
     {"bench"},
     {"cli", "__init__"},
@@ -57,6 +58,7 @@ def test_rooms_import_only_from_below() -> None:
 
 def test_light_rooms_import_without_torch() -> None:
     names = ["augury", "augury.cli", "augury.config.engine", "augury.methods.registry", "augury.observe.stats"]
+    names += ["augury.operate.replay", "augury.operate.replay_report", "augury.operate.profile"]
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

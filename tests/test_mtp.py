@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from formulas_eagle import DecoderLayer, causal
 from gate import Studied, overfit
 from safetensors.torch import load_file, save_file
-from test_eagle import PROMPTS, TEXT, config_of, ids, run_whole
+from test_eagle import DEVICE, PROMPTS, TEXT, config_of, ids, run_whole
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams
@@ -150,8 +150,13 @@ def trained(toy_model: Path, tmp_path_factory: pytest.TempPathFactory, studied: 
 
 
 def test_the_gate_and_the_text(toy_model: Path, trained: Path, studied: Studied) -> None:
-    plain = LLM(str(toy_model), max_model_len=256)
-    llm = LLM(str(trained), max_model_len=256, speculative_config={"method": "mtp", "num_speculative_tokens": 2})
+    plain = LLM(str(toy_model), device=DEVICE, max_model_len=256)
+    llm = LLM(
+        str(trained),
+        device=DEVICE,
+        max_model_len=256,
+        speculative_config={"method": "mtp", "num_speculative_tokens": 2},
+    )
     text = studied.texts[0]
     params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
     assert ids(llm, [{"prompt_token_ids": text[:4]}], params) == [text[4:]]

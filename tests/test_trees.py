@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shallow import shallow_copy
-from test_eagle import PROMPTS, Studied, ids, train_eagle3
+from test_eagle import DEVICE, PROMPTS, Studied, ids, train_eagle3
 
 from augury import LLM, SamplingParams
 from augury.propose.grow import grow_best, grow_fixed, root_level
@@ -102,9 +102,9 @@ def head(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["best first", "given"],
 )
 def test_trees_change_no_text(toy_model: Path, weak: Path, head: Path, method: str, shape: dict) -> None:
-    plain = LLM(str(toy_model), max_model_len=256)
+    plain = LLM(str(toy_model), device=DEVICE, max_model_len=256)
     spec = {"method": method, "model": str(weak if method == "draft_model" else head), **shape}
-    llm = LLM(str(toy_model), max_model_len=256, block_size=4, speculative_config=spec)
+    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, block_size=4, speculative_config=spec)
     chain = LLM(
         str(toy_model),
         max_model_len=256,

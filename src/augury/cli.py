@@ -19,7 +19,13 @@ from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
-ELSEWHERE = {"bench": "augury.bench.command:bench"}  # loaded when called, so that help need not read them
+ELSEWHERE = {  # loaded when called, so that help need not read them
+    "bench": "augury.bench.command:bench",
+    "certify": "augury.commands.certify:certify",
+    "replay": "augury.commands.replay:replay",
+    "build": "augury.commands.suffix:build",  # of suffix_app
+    "show": "augury.commands.suffix:show",  # of suffix_app
+}
 EXTRAS = {"matplotlib": "bench", "llama_cpp": "llamacpp"}  # everything else that may be missing is the engine's
 
 
@@ -86,6 +92,8 @@ config_app = typer.Typer(help="Check, list and explain speculative_config.", no_
 app.add_typer(config_app, name="config")
 models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", invoke_without_command=True)
 app.add_typer(models_app, name="models")
+suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
+app.add_typer(suffix_app, name="suffix")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Name = Annotated[str, typer.Argument(help="'default', or a name that `augury models` lists.")]
@@ -162,6 +170,18 @@ def demo(
 @app.command()
 def bench() -> None:
     """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def certify() -> None:
+    """Show that speculation changes nothing: by exact proof, on a model, or between two servers."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def replay() -> None:
+    """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 
@@ -265,6 +285,18 @@ def verify(name: Name, as_json: Json = False) -> None:
     from augury.commands.models import verify as run
 
     run(name, as_json)
+
+
+@suffix_app.command("build")
+def build_suffix() -> None:
+    """Fill a suffix cache from a corpus and save it, for an engine to start with."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@suffix_app.command("show")
+def show_suffix() -> None:
+    """Check a suffix cache's file and say what is in it."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 
 FROM_FILES = ("generate", "bench")  # commands whose flags may come from --config FILE

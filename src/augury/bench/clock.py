@@ -20,7 +20,7 @@ OTHER = "rest of the step"
 # In the order of a step.
 PARTS = (
     MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
-    "rest of the model", "draw", "walk", "append", "propose", "commit", "text", OTHER,
+    "rest of the model", "verdict", "append", "propose", "commit", "text", OTHER,
 )  # fmt: skip
 
 
@@ -104,7 +104,6 @@ def watched(engine: Engine) -> Iterator[Steps]:
     clock = Clock()
     steps, timed = Steps(clock), clock.timed
     vocabulary = engine.target.vocab_size
-    verify = engine.ops._replace(draw=timed("draw", engine.ops.draw), walk=timed("walk", engine.ops.walk))
 
     def matrix(_x: Any, weight: Any, *_rest: Any) -> str:
         return HEAD if len(weight) == vocabulary else MATRICES
@@ -122,9 +121,9 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (engine, "prepare", timed("prepare", engine.prepare)),
         (advance, "lay_out", timed("layout", lay_out)),
         (target, "forward", timed("rest of the model", target.forward)),
-        (engine, "ops", verify),
+        (engine, "judge", timed("verdict", engine.judge)),
         (SlotState, "append", timed("append", SlotState.append)),
-        (engine, "propose", timed("propose", engine.propose)),
+        (engine, "_draft", timed("propose", engine._draft)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
         *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),

@@ -101,7 +101,9 @@ def settle_tokens(
     if not keys.get("num_speculative_tokens"):
         keys["num_speculative_tokens"] = _default_tokens(method, keys, facts, draft, notes)
     tokens = keys["num_speculative_tokens"]
-    wrong = METHODS[method].check_tokens(tokens, facts)
+    literal = keys.get("speculative_token_tree")
+    deepest = max(map(len, read_tree(literal))) if literal else tokens
+    wrong = METHODS[method].check_tokens(deepest, facts) if deepest < tokens or not literal else None
     if wrong:
         raise problem("num_speculative_tokens", tokens, wrong)
     family = family_of(draft.raw if draft else target.raw)

@@ -93,6 +93,12 @@ class SpeculativeConfig(BaseModel):
     suffix_decoding_min_token_prob: float = key(
         0.1, "Stop drafting where a token's estimated probability falls below.", since="0.11.1", ge=0, le=1
     )
+    suffix_decoding_max_cached_bytes: int | None = key(
+        None, "Most memory the suffix cache may take; the oldest answers go first.", since=OWN, ge=1
+    )
+    suffix_decoding_cache_path: str | None = key(
+        None, "Start from a suffix cache saved by `augury suffix build`.", since=OWN, min_length=1
+    )
     parallel_drafting: bool = key(
         False, "Draft all tokens in one pass: P-EAGLE with eagle and eagle3, PARD with draft_model.", since="0.16"
     )

@@ -54,7 +54,7 @@ class Engine:
         self.saver = drafter if isinstance(drafter, Saver) else None
         self.budget = budget
         self.stats = stats
-        self.captured = Captured(self._advance) if capture else None
+        self.captured = Captured(self._advance, state.padding_slot) if capture else None
 
     @property
     def busy(self) -> bool:
@@ -98,7 +98,7 @@ class Engine:
         for request in self.scheduler.seated:
             self.state.seat(request)
             if self.drafter is not None:
-                self.drafter.admit(request.slot, request.prompt_len, request.computed, "")
+                self.drafter.admit(request.slot, request.prompt_len, request.computed, "", str(request.arrival))
         for request in (share.request for share in shares):
             if request.tabled < len(request.blocks):
                 fresh = torch.tensor(request.blocks[request.tabled :])
@@ -169,13 +169,17 @@ class Engine:
         drew = passed.outcome.emitted_count > 0
         lengths = passed.layout.ends + passed.outcome.emitted_count
         remaining = torch.where(drew, self.state.limit[segments.slots] - lengths, 0)
-        # The last token of a request needs no draft, and nobody drafts past the blocks it has.
-        budget = torch.minimum(remaining - 1, torch.minimum(segments.allowed, segments.room - lengths)).clamp(min=0)
+        # The last token of a request needs no draft.
+        budget = torch.minimum(remaining - 1, segments.allowed)
+        if self.drafter is not None and self.drafter.branching:  # nodes say nothing of its length
+            budget = torch.where(remaining > 1, segments.allowed, 0)
+        if self.scheduler.lookahead:  # the drafter writes to the request's blocks
+            budget = torch.minimum(budget, segments.room - lengths)
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         return Turn(
-            segments.slots, lengths, budget, self.state.history, self.state.sampling, self.state.block_tables,
-            self.scheduler.block_size, most_rows=work.shape.rows + 2 * work.shape.groups,
+            segments.slots, lengths, budget.clamp(min=0), self.state.history, self.state.sampling,
+            self.state.block_tables, self.scheduler.block_size, most_rows=work.shape.rows + 2 * work.shape.groups,
             span=min(2 * max(work.shape.span, nodes), whole), start=segments.start, known=segments.known,
             nodes=segments.nodes, path=passed.outcome.path, features=passed.scores.features,
         )  # fmt: skip

@@ -38,7 +38,7 @@ def _slots(tokens: int, parallel: bool) -> int:
 DFLASH = Method(
     name="dflash",
     help="Fills a whole block of masked positions in one pass over several of the target's layers.",
-    drafter=None,
+    drafter="augury.propose.dflash:DFlashDrafter",
     keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting"),
     weights="draft",
     features="auxiliary",

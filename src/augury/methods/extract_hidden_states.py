@@ -14,7 +14,7 @@ def _one(facts: Facts) -> Inferred:
 EXTRACT_HIDDEN_STATES = Method(
     name="extract_hidden_states",
     help="Drafts nothing; saves the target's hidden states to files, to train drafters on.",
-    drafter=None,
+    drafter="augury.propose.extract_hidden_states:HiddenStatesDrafter",
     keys=("draft_model_config", "disable_padded_drafter_batch"),
     features="auxiliary",
     default_tokens=_one,

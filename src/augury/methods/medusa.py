@@ -24,7 +24,7 @@ def _enough_heads(tokens: int, facts: Facts) -> str | None:
 MEDUSA = Method(
     name="medusa",
     help="Extra heads on the target's last hidden state, each guessing one token further ahead.",
-    drafter=None,
+    drafter="augury.propose.medusa:MedusaDrafter",
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",

@@ -6,7 +6,7 @@ from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Method
 MLP_SPECULATOR = Method(
     name="mlp_speculator",
     help="A small recurrent head that mixes the last hidden state with each guessed token in turn.",
-    drafter=None,
+    drafter="augury.propose.mlp_speculator:MLPSpeculatorDrafter",
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",

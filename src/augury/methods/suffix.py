@@ -1,6 +1,6 @@
 """The card of `suffix`."""
 
-from augury.methods.spec import TREE_KEYS, Band, Facts, Inferred, Method
+from augury.methods.spec import Band, Facts, Inferred, Method
 
 
 def _depth(facts: Facts) -> Inferred:
@@ -10,10 +10,10 @@ def _depth(facts: Facts) -> Inferred:
 SUFFIX = Method(
     name="suffix",
     help="Matches the last tokens in a suffix index of this request and of past answers, and drafts by frequency.",
-    drafter=None,
+    drafter="augury.propose.suffix:SuffixDrafter",
     keys=(
         "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
-        "suffix_decoding_min_token_prob", *TREE_KEYS,
+        "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_bytes", "suffix_decoding_cache_path", "tree",
     ),
     default_tokens=_depth,
     vllm_since="0.11.1",

@@ -71,8 +71,9 @@ class Drafter(Protocol):
         """See how the last drafts fared, a group each, in the order of the slots they were proposed for."""
         ...
 
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str) -> None:
-        """A request takes a slot; its first `cached` tokens were found in the prefix cache."""
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """A request takes a slot; its first `cached` tokens were found in the prefix cache. `request` names it, and
+        only it, however often it is seated; what it says may help only its own tenant's other requests."""
         ...
 
     def reset(self, slot: int) -> None:

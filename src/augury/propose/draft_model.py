@@ -105,7 +105,7 @@ class ModelDrafter:
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""
 
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str) -> None:
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """What the target found in its prefix cache lies in our rows as well."""
         self._cached[slot] = cached
 

@@ -67,12 +67,17 @@ def grow_fixed(root: Level, run: Run, paths: list[Path], budget: Tensor) -> Draf
         inner = [i for i in here if any(p[:-1] == paths[i] for p in paths)]
         if not inner:
             break
-        up = torch.tensor([numbers[paths[i][:-1]] for i in inner], device=tokens.device).expand(len(budget), -1)
-        level = _run(run, level, tokens[:, inner], up, depth, number)
+        up = _constant([numbers[paths[i][:-1]] for i in inner], budget)
+        level = _run(run, level, torch.stack([tokens[:, i] for i in inner], dim=1), up, depth, number)
         numbers = {paths[i]: place for place, i in enumerate(inner)}
         depth, number = depth + 1, number + len(inner)
-    parents = torch.tensor(parents_of(paths), device=tokens.device).expand_as(tokens).contiguous()
-    return Draft(tokens, parents, budget.clamp(max=len(paths)))
+    return Draft(tokens, _constant(parents_of(paths), budget).contiguous(), budget.clamp(max=len(paths)))
+
+
+def _constant(values: list[int], budget: Tensor) -> Tensor:
+    """The same numbers for every group, [G, n], made on the device: a captured graph copies nothing to it."""
+    columns = [torch.full_like(budget, value) for value in values]
+    return torch.stack(columns, dim=1)
 
 
 def _children(level: Level, scores: Tensor, top_k: int) -> tuple[Tensor, Tensor]:

@@ -6,44 +6,43 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.index.ngram import longest_matches
-from augury.propose.base import Needs
-from augury.verify.sampling import Outcome
+from augury.index.ngram import NgramIndex
+from augury.propose.base import Setting
+from augury.propose.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
 
-class NgramDrafter:
-    """Finds repeated n-grams on the host; keeps nothing between steps."""
+class NgramDrafter(TextDrafter):
+    """Finds repeated n-grams on the host, in an index that grows with each slot's text."""
 
     name = "ngram"
-    needs = Needs()
-    branching = False
 
-    def __init__(self, config: SpeculativeConfig, max_model_len: int) -> None:
-        """Take the lookup bounds and the length of drafts from the configuration."""
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
         assert config.prompt_lookup_min and config.prompt_lookup_max  # SpeculativeConfig.parse fills both in
-        self.min_n, self.max_n = config.prompt_lookup_min, config.prompt_lookup_max
+        latest = config.prompt_lookup_match == "latest"
+        low, high = (min(n, setting.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
+        self.index = NgramIndex(low, high, latest)
         self.nodes = config.num_speculative_tokens
-        self.max_model_len = max_model_len
+        self.max_model_len = setting.max_model_len
 
-    def propose(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
+    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A chain for each slot, empty where nothing repeats."""
         groups, device = len(slots), history.device
-        rows, lengths = slots.cpu(), lengths.cpu()
+        seats, lengths = slots.cpu(), lengths.cpu()
+        rows = seats
         if device.type != "cpu":
             # Only what is known of the slots at hand crosses over.
             history = history[slots, : int(lengths.max()) if groups else 0].cpu()
             rows = torch.arange(groups)
         tokens = torch.zeros(groups, self.nodes, dtype=torch.int64)
         counts = torch.zeros(groups, dtype=torch.int64)
-        longest_matches(
-            history.numpy(), rows.numpy(), lengths.numpy(), budget.cpu().numpy(),
-            self.min_n, self.max_n, self.max_model_len, tokens.numpy(), counts.numpy(),
+        self.index.propose(
+            history.numpy(), rows.numpy(), seats.numpy(), lengths.numpy(), budget.cpu().numpy(),
+            self.max_model_len, tokens.numpy(), counts.numpy(),
         )  # fmt: skip
         return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
     def reset(self, slot: int) -> None:
-        """Nothing to forget."""
+        """Forget the text of a request that has left."""
+        self.index.reset(slot)

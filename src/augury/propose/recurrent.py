@@ -78,7 +78,7 @@ class RecurrentDrafter:
         masks = self.nodes - 1 if self._mask is not None else 0
         fresh = fresh_rows(turn, turn.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
         hidden = self.head.combine(self._streams(turn, fresh, count, carried))
-        self._carried[turn.slots] = 0
+        self._carried.index_fill_(0, turn.slots, 0)
         logits, onward = self.head.forward(fresh.rows, hidden, 0)
         if self._mask is not None:
             return self._chain.at_once(turn, logits, budget)
@@ -124,7 +124,7 @@ class RecurrentDrafter:
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""
 
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str) -> None:
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Behind a prefix found in the cache, the first row needs features that this request never computes."""
         self._carried[slot] = int(cached > 0)
 

@@ -17,6 +17,7 @@ from augury.model.checkpoint import DERIVED
 from augury.model.errors import ModelError
 from augury.model.layers import Linear
 
+LEFTOVERS = ("training_args", "optimizer", "scheduler", "rng_state")  # of training; no weights, and no plain tensors
 SHOWN = 6  # names listed in an error before it says how many more
 
 
@@ -56,7 +57,8 @@ def read_tensors(directory: Path, wanted: Callable[[str], bool] = lambda name: T
                 found |= {name: tensors.get_tensor(name) for name in tensors.keys() if wanted(name)}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
-    for path in [] if files else sorted([*directory.glob("*.bin"), *directory.glob("*.pt")]):
+    pickles = sorted([*directory.glob("*.bin"), *directory.glob("*.pt")])
+    for path in [] if files else [path for path in pickles if path.stem not in LEFTOVERS]:
         found |= {name: tensor for name, tensor in _unpickled(path).items() if wanted(name)}
     if not found:
         raise ModelError(f"{directory} holds no weights: no *.safetensors, *.bin or *.pt with tensors in it.")

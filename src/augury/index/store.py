@@ -1,0 +1,104 @@
+"""A suffix cache on disk: the responses themselves, from which the trees are grown again.
+
+The trees are a function of the responses and their order, so nothing else needs saving: four bytes a token, and a file
+that outlives changes of the trees' layout.
+
+    magic 8 bytes | version u32 | header length u32 | token count u64 | checksum 16 bytes | header, JSON | tokens, int32
+
+All numbers are little-endian; the checksum covers header and tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from augury.index.suffix import SuffixCache
+
+MAGIC = b"AUGURYSX"
+VERSION = 1
+_PREAMBLE = struct.Struct("<8sIIQ16s")
+
+
+class SuffixFileError(ValueError):
+    """A file that does not hold a suffix cache we can read."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        """Say which file, what is wrong, and what to do."""
+        super().__init__(f"suffix cache {path}: {problem}; delete the file or build it anew, no request depends on it.")
+        self.path = path
+
+
+def save(cache: SuffixCache, path: str | os.PathLike[str]) -> int:
+    """Write the responses of every tenant to a file, all or nothing; gives its size in bytes."""
+    target = Path(path)
+    responses = cache.responses()
+    lines = [[tenant, name, len(tokens)] for tenant, name, tokens in responses]
+    header = json.dumps({"depth": cache.max_depth, "responses": lines}).encode()
+    tokens = np.concatenate([np.empty(0, np.int32), *(ids for _, _, ids in responses)]).astype("<i4")
+    digest = _checksum(header, tokens)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_PREAMBLE.pack(MAGIC, VERSION, len(header), len(tokens), digest))
+            file.write(header)
+            file.write(tokens.data)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        os.replace(name, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    return size
+
+
+def load(
+    path: str | os.PathLike[str],
+    max_depth: int | None = None,
+    max_requests: int = 10_000,
+    max_bytes: int | None = None,
+) -> SuffixCache:
+    """A cache with the responses of a file, the newest `max_requests` of them; the depth is the file's unless given.
+
+    Raises SuffixFileError if the file is torn, foreign or of another version.
+    """
+    target = Path(path)
+    header, tokens = _read(target)
+    cache = SuffixCache(max_depth or header["depth"], max_requests, max_bytes)
+    ends = np.cumsum([length for _, _, length in header["responses"]], dtype=np.int64)
+    first = max(0, len(ends) - max_requests) if max_requests >= 0 else 0
+    for (tenant, name, length), end in zip(header["responses"][first:], ends[first:].tolist(), strict=True):
+        cache.add(name, tokens[end - length : end], tenant)
+    return cache
+
+
+def _checksum(header: bytes, tokens: np.ndarray) -> bytes:
+    digest = blake2b(header, digest_size=16)
+    digest.update(tokens.data)
+    return digest.digest()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
+    data = path.read_bytes()
+    if len(data) < _PREAMBLE.size or data[: len(MAGIC)] != MAGIC:
+        raise SuffixFileError(path, "it is not a suffix cache")
+    _, version, header_length, count, digest = _PREAMBLE.unpack_from(data)
+    if version != VERSION:
+        raise SuffixFileError(path, f"it is of version {version}, this program reads version {VERSION}")
+    start = _PREAMBLE.size + header_length
+    if len(data) != start + 4 * count:
+        raise SuffixFileError(path, f"it is {len(data)} bytes long instead of {start + 4 * count}, probably torn")
+    header, tokens = data[_PREAMBLE.size : start], np.frombuffer(data, "<i4", count, start)
+    if _checksum(header, tokens) != digest:
+        raise SuffixFileError(path, "its checksum does not match, it is damaged")
+    return json.loads(header), tokens

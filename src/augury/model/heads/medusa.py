@@ -1,0 +1,193 @@
+"""Medusa: heads on the target's last hidden state, head k guessing the token k + 2 places behind it.
+
+Published files name the same tensors in two ways, each with or without a prefix, some inside a whole model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from augury.methods.spec import whole
+from augury.model.errors import ModelError
+from augury.model.heads.files import Weights, read_raw_config, read_tensors
+from augury.model.layers import Linear
+from augury.model.store import resolve
+from augury.model.target import Target
+
+HUB_FILES = ("config.json", "*.safetensors", "medusa_lm_head.pt")
+BACKBONE = ("model.", "transformer.", "gpt_neox.", "base_model.")  # a whole model's own weights are never read here
+HEAD = re.compile(r"^(?P<prefix>medusa_heads?\.)?(?P<native>blocks\.|lm_heads\.)?(?P<head>\d+)\.")
+SHARED = ("lm_head.weight", "lm_heads.0.weight")  # where a matrix that all heads share may stand
+
+Projection = Callable[[Tensor], Tensor]
+
+
+class MedusaHeads:
+    """Residual blocks and an output matrix a head; the matrix may be one for all, and may know fewer tokens."""
+
+    def __init__(self, blocks: list[list[Linear]], matrices: list[Projection], tokens: Tensor | None) -> None:
+        self.blocks = blocks
+        self.matrices = matrices  # one a head, or one that all share
+        self.tokens = tokens  # int64: the target's number of each token the matrices know; None: the same numbers
+
+    @torch.no_grad()
+    def scores(self, hidden: Tensor, heads: int) -> list[Tensor]:
+        """Logits float32 [G, tokens known] of the first `heads` heads from normed hidden states [G, H]."""
+        states = []
+        for layers in self.blocks[:heads]:
+            x = hidden
+            for layer in layers:
+                x = x + F.silu(layer(x))
+            states.append(x)
+        if len(self.matrices) == 1 < heads:
+            return list(self.matrices[0](torch.cat(states)).float().split(len(hidden)))
+        return [matrix(x).float() for matrix, x in zip(self.matrices, states, strict=False)]
+
+    def named(self, found: Tensor) -> Tensor:
+        """Places in the logits as token numbers of the target."""
+        return found if self.tokens is None else self.tokens[found]
+
+    @classmethod
+    def load(cls, directory: Path, target: Target, dtype: torch.dtype, heads: int) -> MedusaHeads:
+        """Read the first `heads` heads, whichever way they are named."""
+        raw = read_raw_config(directory)
+        tensors = read_tensors(directory, lambda name: _is_wanted(name, heads))
+        names = _find_names(directory, tensors, raw)
+        _check_count(directory, tensors, heads)
+        if names.prefix:  # whatever stands beside them belongs to somebody else
+            tensors = {name: t for name, t in tensors.items() if name.startswith(names.prefix)}
+        known = _token_map(directory, tensors, names, raw, target)
+        weights = Weights(directory, tensors, dtype, target.device)
+        size, biased = target.hidden_size, _is_biased(tensors, raw)
+        blocks = [
+            [weights.linear(names.layer(head, i), size, size, biased) for i in range(names.layers)]
+            for head in range(heads)
+        ]
+        matrices = _matrices(weights, tensors, names, raw, target, known, heads)
+        weights.finish("set of Medusa heads")
+        return cls(blocks, matrices, None if known is None else known.to(target.device))
+
+
+class Names(NamedTuple):
+    """How a file names its tensors."""
+
+    prefix: str
+    native: bool  # vLLM's own way, rather than the original one
+    layers: int
+
+    def layer(self, head: int, i: int) -> str:
+        """A residual block's linear."""
+        return f"{self.prefix}blocks.{head}.layers.{i}" if self.native else f"{self.prefix}{head}.{i}.linear"
+
+    def matrix(self, head: int) -> str:
+        """A head's output matrix."""
+        return f"{self.prefix}lm_heads.{head}.weight" if self.native else f"{self.prefix}{head}.{self.layers}.weight"
+
+
+def find_directory(model: str, revision: str | None) -> Path:
+    """The local directory of a Medusa checkpoint; unlike a model's, it may hold a pickle of nothing but tensors."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if "/" not in model or path.exists():
+        return resolve(model)  # which says what is wrong with the name
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(HUB_FILES)))
+    except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
+        raise ModelError(f"{model}: no such directory, and the hub does not give it ({reason}).") from error
+
+
+def _is_wanted(name: str, heads: int) -> bool:
+    match = HEAD.match(name)
+    return not name.startswith(BACKBONE) and not (match and int(match["head"]) >= heads)
+
+
+def _find_names(directory: Path, tensors: dict[str, Tensor], raw: dict[str, Any]) -> Names:
+    ways = {(m["prefix"] or "", bool(m["native"])) for m in map(HEAD.match, tensors) if m}
+    if not ways:
+        raise ModelError(
+            f"{directory} holds no Medusa heads: no tensor is named like 0.0.linear.weight, "
+            "medusa_head.0.0.linear.weight or blocks.0.layers.0.weight; name another directory."
+        )
+    if len(ways) > 1:
+        raise ModelError(f"{directory} holds Medusa heads under several names ({_listed(ways)}); keep one set.")
+    prefix, native = ways.pop()
+    # A whole model's num_hidden_layers counts the layers of its backbone.
+    return Names(prefix, native, whole(raw.get("num_hidden_layers" if native else "medusa_num_layers")) or 1)
+
+
+def _listed(ways: set[tuple[str, bool]]) -> str:
+    return ", ".join(sorted(f"{prefix}{'blocks.0' if native else '0.0'}" for prefix, native in ways))
+
+
+def _check_count(directory: Path, tensors: dict[str, Tensor], wanted: int) -> None:
+    found = {int(m["head"]) for m in map(HEAD.match, tensors) if m}
+    count = next(i for i in range(wanted + 1) if i not in found)
+    if count < wanted:
+        raise ModelError(
+            f"{directory} has {count} Medusa heads, and this configuration drafts {wanted} tokens deep; set "
+            f"num_speculative_tokens (or the depth of the tree) to {count} or less."
+        )
+
+
+def _is_biased(tensors: dict[str, Tensor], raw: dict[str, Any]) -> bool:
+    """Whether the blocks have biases; the original releases do and do not say so."""
+    return bool(raw.get("medusa_fc_bias")) or any(HEAD.match(n) and n.endswith(".bias") for n in tensors)
+
+
+def _token_map(
+    directory: Path, tensors: dict[str, Tensor], names: Names, raw: dict[str, Any], target: Target
+) -> Tensor | None:
+    """The target's numbers of the tokens a head with a reduced vocabulary knows."""
+    given, stated = tensors.pop(f"{names.prefix}token_map", None), whole(raw.get("truncated_vocab_size"))
+    if stated is not None and stated >= target.vocab_size:
+        return None
+    if given is None:
+        if stated is None:
+            return None
+        raise ModelError(f"{directory} knows {stated} tokens of {target.vocab_size}, but its token_map is missing.")
+    tokens = given.long().flatten()
+    if len(tokens) != (stated or len(tokens)):
+        raise ModelError(f"{directory}: token_map has {len(tokens)} entries, its config says {stated}.")
+    if len(tokens) == 0 or tokens.min() < 0 or tokens.max() >= target.vocab_size:
+        raise ModelError(f"{directory}: token_map names tokens outside the target's vocabulary of {target.vocab_size}.")
+    return tokens
+
+
+def _matrices(
+    weights: Weights, tensors: dict[str, Tensor], names: Names, raw: dict[str, Any], target: Target,
+    known: Tensor | None, heads: int,
+) -> list[Projection]:  # fmt: skip
+    """The output matrices: one a head, one for all of them, or the target's own."""
+    own = [names.matrix(head) for head in range(heads)]
+    shared = bool(raw.get("original_lm_head")) or (str(raw.get("version")) == "2" and not set(own) & set(tensors))
+    if not shared:
+        return [_matrix(weights, tensors, name, target, known) for name in own]
+    stored = [f"{names.prefix}{name}" for name in SHARED if f"{names.prefix}{name}" in tensors]
+    if not stored:
+        return [target.project if known is None else _some_of(target, known.to(target.device))]
+    matrix = _matrix(weights, tensors, stored[0], target, known)
+    weights.drop(*stored, *own)
+    return [matrix]
+
+
+def _matrix(weights: Weights, tensors: dict[str, Tensor], name: str, target: Target, known: Tensor | None) -> Linear:
+    rows, size = target.vocab_size if known is None else len(known), target.hidden_size
+    if known is not None and name in tensors and len(tensors[name]) == target.vocab_size:
+        picked = weights.raw(name, target.vocab_size, size)[known]  # stored whole, used in part
+        return Linear(weights.ops, picked.to(weights.device, weights.dtype).contiguous())
+    return Linear(weights.ops, weights.matrix(name, rows, size))
+
+
+def _some_of(target: Target, known: Tensor) -> Projection:
+    return lambda hidden: target.project(hidden)[:, known]

@@ -1,0 +1,219 @@
+"""MLP speculators: a small recurrent network that mixes the target's hidden state with each guessed token in turn."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from augury.kernels import Ops
+from augury.methods.spec import whole
+from augury.model.errors import ModelError
+from augury.model.heads.files import Weights, read_raw_config, read_tensors
+from augury.model.layers import Linear
+from augury.model.target import Target
+
+EPS = 1e-6
+KIND = "MLP speculator"
+# Arctic's trainer wraps each part in a sequence of one.
+NESTED = re.compile(r"^(emb|proj|ln)\.(\d+)\.0\.(weight|bias)$")
+
+State = tuple[Tensor, ...]  # each [R, ...]: rows may be picked and repeated
+
+
+class Speculator(Protocol):
+    """A recurrent speculator, whatever is inside."""
+
+    def begin(self, hidden: Tensor) -> State:
+        """The state before any guess, from normed hidden states [R, H]."""
+        ...
+
+    def step(self, i: int, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """Logits float32 [R, vocabulary] of the token after `tokens` [R], guess number i, and the next state."""
+        ...
+
+
+class Sizes(NamedTuple):
+    """What a speculator's config.json says, checked against the target."""
+
+    hidden: int  # width of the states it reads
+    inner: int  # width of its own
+    steps: int  # guesses it was trained to make
+    vocabulary: int
+    tied: bool  # one set of weights for all guesses, but for the first projection
+    scaled: bool  # the target's states are normed first
+
+    @property
+    def token_weight(self) -> float:
+        """How much a token's embedding counts beside the state, which halves in power over all guesses."""
+        state = 0.5 ** (0.5 / self.steps)
+        return math.sqrt((1 - state**2) * self.inner / 2) / state
+
+
+class Norm(NamedTuple):
+    """Division by the root mean square, then scale and shift; nothing is centred."""
+
+    ops: Ops
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to rows."""
+        return self.ops.rms_norm(x, self.weight, EPS) + self.bias
+
+
+class Stage(NamedTuple):
+    """The weights of one guess."""
+
+    embedding: Tensor
+    projection: Linear
+    norm: Norm
+    head: Linear
+
+
+class MLPSpeculator:
+    """A Speculator: project, add the token, norm, GELU."""
+
+    def __init__(self, target: Target, sizes: Sizes, ops: Ops, stages: list[Stage]) -> None:
+        self.sizes, self.stages = sizes, stages
+        self.first = InputNorm(target, sizes, ops)
+
+    @torch.no_grad()
+    def begin(self, hidden: Tensor) -> State:
+        """See Speculator.begin."""
+        return (self.first(hidden),)
+
+    @torch.no_grad()
+    def step(self, i: int, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """See Speculator.step."""
+        stage = self.stages[i]
+        x = stage.projection(state[0])
+        x = torch.add(x, F.embedding(tokens, stage.embedding).to(x.dtype), alpha=self.sizes.token_weight)
+        x = F.gelu(stage.norm(x))
+        return stage.head(x).float(), (x,)
+
+
+class InputNorm:
+    """The target's states as a speculator wants them: as they are, or with half the power of a normed vector."""
+
+    def __init__(self, target: Target, sizes: Sizes, ops: Ops) -> None:
+        scale = torch.full((sizes.hidden,), 2**-0.5, device=target.device, dtype=target.cache_dtype)
+        self._ops, self._scale = ops, scale if sizes.scaled else None
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Apply it to rows."""
+        return hidden if self._scale is None else self._ops.rms_norm(hidden, self._scale, EPS)
+
+
+def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int) -> Speculator:
+    """Read a checkpoint for the first `steps` guesses: IBM's, or one of Arctic's two kinds."""
+    raw = read_raw_config(directory)
+    kind = raw.get("method", "sum_rnn")
+    if kind not in ("sum_rnn", "sum_lstm"):
+        raise ModelError(f"{directory}: method {kind!r} is unknown for an {KIND}; sum_rnn and sum_lstm are known.")
+    sizes = read_sizes(directory, raw, target)
+    if steps > sizes.steps:
+        raise ModelError(
+            f"{directory} guesses n_predict={sizes.steps} tokens and has no weights for guess {sizes.steps + 1}: an "
+            f"{KIND} is not run again on itself; set num_speculative_tokens (or the depth of the tree) to "
+            f"{sizes.steps} or less."
+        )
+    tensors = {_plain(name): tensor for name, tensor in read_tensors(directory).items()}
+    if kind == "sum_lstm":
+        from augury.model.heads.mlp_lstm import load_lstm
+
+        return load_lstm(directory, raw, tensors, target, dtype, sizes)
+    return _load_mlp(directory, tensors, target, dtype, sizes, steps)
+
+
+def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
+    """The sizes of config.json, or an error that names the key."""
+    lstm = raw.get("method") == "sum_lstm"
+    emb = width_of(directory, raw, "emb_dim")
+    # Arctic's emb_dim is the width of the embeddings; the states' width has a name of its own.
+    hidden = whole(raw.get("input_hidden_dim")) or (target.hidden_size if lstm else emb)
+    sizes = Sizes(
+        hidden=hidden, inner=width_of(directory, raw, "inner_dim", emb) or emb,
+        steps=whole(raw.get("n_predict")) or 0, vocabulary=whole(raw.get("vocab_size")) or 0,
+        tied=bool(raw.get("tie_weights", False)), scaled=bool(raw.get("scale_input", False)),
+    )  # fmt: skip
+    if not sizes.steps or not sizes.vocabulary:
+        name = "vocab_size" if sizes.steps else "n_predict"
+        raise ModelError(f"{directory / 'config.json'}: {name} must be a whole number above 0; an {KIND} needs it.")
+    wrong = [("hidden size", hidden, target.hidden_size), ("vocabulary", sizes.vocabulary, target.vocab_size)]
+    for what, ours, theirs in wrong:
+        if ours != theirs:
+            raise ModelError(
+                f"{directory} was made for a {what} of {ours}, the target has {theirs}; take the speculator that was "
+                "trained for this target."
+            )
+    return sizes
+
+
+def width_of(directory: Path, raw: dict[str, Any], key: str, default: int | None = None) -> int:
+    """A width, which Arctic writes as a text of one or more numbers with dots between them; 0 stands for emb_dim."""
+    value = raw.get(key, default)
+    text = str(value)
+    if isinstance(value, bool) or not text.isdigit():
+        several = " (networks of several layers are not supported)" if "." in text else ""
+        raise ModelError(f"{directory / 'config.json'}: {key}={value!r} must be a whole number{several}.")
+    return int(text)
+
+
+def _plain(name: str) -> str:
+    return NESTED.sub(r"\1.\2.\3", name.removeprefix("speculator."))
+
+
+def _load_mlp(
+    directory: Path, tensors: dict[str, Tensor], target: Target, dtype: torch.dtype, sizes: Sizes, steps: int
+) -> MLPSpeculator:
+    if sizes.tied:
+        tensors = _untied(directory, tensors, sizes.steps)
+    weights = Weights(directory, tensors, dtype, target.device)
+    inner, vocabulary = sizes.inner, sizes.vocabulary
+    shared: dict[str, Any] = {}
+
+    def part(name: str, i: int, last_own: int, read: Callable[[str], Any]) -> Any:
+        """Part `name` of stage i; tied stages past `last_own` share the one of that stage."""
+        place = f"{name}.{min(i, last_own) if sizes.tied else i}"
+        if place not in shared:
+            shared[place] = read(place)
+        return shared[place]
+
+    stages = [
+        Stage(
+            part("emb", i, 0, lambda at: weights.matrix(f"{at}.weight", vocabulary, inner)),
+            part("proj", i, 1, lambda at: weights.linear(at, inner, inner if int(at[5:]) else sizes.hidden, False)),
+            part("ln", i, 0, lambda at: read_norm(weights, at, inner)),
+            part("head", i, 0, lambda at: weights.linear(at, vocabulary, inner, False)),
+        )
+        for i in range(steps)
+    ]
+    unused = [n for n in tensors if n.split(".")[1:2] and n.split(".")[1] in map(str, range(steps, sizes.steps))]
+    weights.drop(*unused)
+    weights.finish(KIND)
+    return MLPSpeculator(target, sizes, weights.ops, stages)
+
+
+def read_norm(weights: Weights, name: str, size: int) -> Norm:
+    """Scale and shift of one norm."""
+    return Norm(weights.ops, weights.vector(f"{name}.weight", size), weights.vector(f"{name}.bias", size))
+
+
+def _untied(directory: Path, tensors: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
+    """Tied weights under their first number alone: files list them once, under any number, or once for every guess."""
+    kept: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        part, _, rest = name.partition(".")
+        number, _, kind = rest.partition(".")
+        tied = part in ("emb", "proj", "ln", "head") and number.isdigit() and int(number) < steps
+        home = f"{part}.{min(int(number), int(part == 'proj'))}.{kind}" if tied else name
+        if not torch.equal(kept.setdefault(home, tensors[name]), tensors[name]):
+            raise ModelError(f"{directory}: its config says tie_weights, but {name} differs from {home}.")
+    return kept

@@ -1,0 +1,161 @@
+"""MLP speculators: each guess is fed back with a small state, from the target's hidden state on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from augury.config.speculative import SpeculativeConfig
+from augury.config.tree_literal import Path as TreePath
+from augury.config.tree_literal import parents_of
+from augury.model.errors import ModelError
+from augury.model.heads.mlp import Speculator, State, load_speculator
+from augury.model.load import choose_head_dtype
+from augury.model.store import resolve
+from augury.model.target import NORMED
+from augury.propose.base import Needs, Setting, Turn
+from augury.propose.features import last_features
+from augury.propose.medusa import likeliest, renumbered, written_paths
+from augury.propose.rows import most_steps
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft, chain_parents
+
+
+class MLPSpeculatorDrafter:
+    """Starts from the hidden state behind the newest token and that token; keeps nothing between steps."""
+
+    name = "mlp_speculator"
+    needs = Needs((NORMED,))
+    on_host = False
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Load the weights of as many guesses as the chain or the tree is deep."""
+        assert config.model is not None
+        target = setting.target
+        self.nodes = config.max_nodes
+        self.longest = config.max_model_len or setting.max_model_len
+        self.branching = config.drafts_trees
+        paths = written_paths(config)
+        self.depth = max(map(len, paths)) if paths else config.num_speculative_tokens
+        local = Path(config.model).expanduser()
+        directory = local if local.is_dir() else resolve(config.model)
+        dtype = choose_head_dtype(setting.dtype, target)
+        self.head = load_speculator(directory, target, dtype, self.depth)
+        self._tree: WrittenTree | BeamTree | None = None
+        if paths:
+            self._tree = WrittenTree(paths, target.vocab_size, target.device)
+        elif config.tree:
+            self._tree = BeamTree(self.nodes, min(config.tree.top_k, target.vocab_size), self.depth)
+
+    def propose(self, turn: Turn) -> Draft:
+        """Draft from the last hidden state and the newest token of every group that may."""
+        budget = torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        if most_steps(budget, self.nodes) == 0:
+            return Draft.empty(len(budget), self.nodes, budget.device)
+        state = self.head.begin(*last_features(turn))
+        newest = turn.history[turn.slots, (turn.lengths - 1).clamp(min=0)]
+        if self._tree is None:
+            return self._chain(state, newest, budget)
+        tokens, parents = self._tree.grow(self.head, state, newest)
+        count = budget.clamp(max=tokens.shape[1])
+        spare = (0, self.nodes - tokens.shape[1])
+        return Draft(pad(tokens, spare), pad(parents, spare, value=-1), count)
+
+    def _chain(self, state: State, newest: Tensor, budget: Tensor) -> Draft:
+        tokens = torch.zeros(len(budget), self.nodes, dtype=torch.int64, device=newest.device)
+        for i in range(most_steps(budget, self.nodes)):
+            logits, state = self.head.step(i, state, newest)
+            newest = tokens[:, i] = logits.argmax(1)
+        return Draft(tokens, chain_parents(len(budget), self.nodes, tokens.device), budget, branching=False)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """Nothing to keep: the last token of a prompt is always run, so its hidden state is always there."""
+
+    def reset(self, slot: int) -> None:
+        """Nothing to forget."""
+
+
+def picked(state: State, groups: int, place: Tensor) -> State:
+    """Of a state with rows [groups * W], the rows place [groups, n] of each group, [groups * n]."""
+    width = len(state[0]) // groups
+    begin = torch.arange(groups, device=place.device)[:, None] * width
+    rows = (begin + place).flatten()
+    return tuple(part[rows] for part in state)
+
+
+class WrittenTree:
+    """A tree whose shape the user wrote: path (i, j) is the i-th best first token, then the j-th best after it."""
+
+    def __init__(self, paths: list[TreePath], vocabulary: int, device: torch.device) -> None:
+        self.parents = torch.tensor(parents_of(paths), device=device)
+        most = 1 + max(max(path) for path in paths)
+        if most > vocabulary:
+            raise ModelError(f"speculative_token_tree asks for {most} best tokens; there are {vocabulary}.")
+        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who goes on
+        grown: list[TreePath] = [()]
+        found: list[TreePath] = []
+        for depth in range(1, max(map(len, paths)) + 1):
+            level = [path for path in paths if len(path) == depth]
+            width = 1 + max(path[-1] for path in level)
+            places = [grown.index(path[:-1]) * width + path[-1] for path in level]
+            inner = {path[:-1] for path in paths if len(path) == depth + 1}
+            onward = [i for i, path in enumerate(level) if path in inner]
+            ahead = torch.tensor(onward, dtype=torch.int64, device=device)
+            self.levels.append((width, torch.tensor(places, device=device), ahead))
+            grown = [level[i] for i in onward]
+            found += level
+        self.order = torch.tensor([found.index(path) for path in paths], device=device)
+
+    def grow(self, head: Speculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and parents, both [G, N]."""
+        groups, found, last = len(newest), [], newest
+        for i, (width, places, onward) in enumerate(self.levels):
+            logits, state = head.step(i, state, last)
+            tokens = logits.topk(width).indices.view(groups, -1)[:, places]
+            found.append(tokens)
+            if i + 1 < len(self.levels):
+                state = picked(state, groups, (places[onward] // width).expand(groups, -1))
+                last = tokens[:, onward].flatten()
+        everything = torch.cat(found, dim=1)[:, self.order]
+        return everything, self.parents.expand_as(everything)
+
+
+class BeamTree:
+    """The likeliest paths among those that grow from the `top_k` best nodes of every depth, as in EAGLE-2.
+
+    A child is never likelier than its parent, so in the order of probability a parent comes before its children, and
+    the first n nodes are the best n.
+    """
+
+    def __init__(self, nodes: int, top_k: int, depth: int) -> None:
+        self.top_k, self.depth = top_k, depth
+        self.nodes = min(nodes, top_k + (depth - 1) * top_k * top_k)
+
+    def grow(self, head: Speculator, state: State, newest: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and parents, both [G, N]."""
+        groups, k, device = len(newest), self.top_k, newest.device
+        chances, tokens, parents = [], [], []
+        above, numbers = torch.zeros(groups, 1, device=device), newest.new_full((groups, 1), -1)
+        last, count = newest, 0
+        for i in range(self.depth):
+            logits, state = head.step(i, state, last)
+            values, token = likeliest(logits, k)
+            chance = (above[:, :, None] + values.view(groups, -1, k)).flatten(1)
+            chances.append(chance)
+            tokens.append(token.view(groups, -1))
+            parents.append(numbers.repeat_interleave(k, dim=1))
+            if i + 1 == self.depth:
+                break
+            beam = chance.sort(stable=True, dim=1, descending=True).indices[:, :k]
+            above, last, numbers = chance.gather(1, beam), tokens[-1].gather(1, beam).flatten(), beam + count
+            state = picked(state, groups, beam // k)
+            count += chance.shape[1]
+        order = torch.cat(chances, 1).sort(stable=True, dim=1, descending=True).indices[:, : self.nodes]
+        whole = torch.cat(parents, 1)
+        return torch.cat(tokens, 1).gather(1, order), renumbered(whole.gather(1, order), order, whole.shape[1])
