@@ -16,8 +16,7 @@ from torch import Tensor
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
-from augury.propose.base import Needs
-from augury.verify.sampling import Outcome
+from augury.propose.text import TextDrafter
 from augury.verify.tree import Draft
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -54,11 +53,10 @@ def ids(llm: LLM, prompts: list, params: SamplingParams | list[SamplingParams]) 
     return [o.outputs[0].token_ids for o in outputs]
 
 
-class RandomTrees:
+class RandomTrees(TextDrafter):
     """Drafts random trees, some of whose branches are right: the worst case for cache rows and path moves."""
 
     name = "random"
-    needs = Needs()
     branching = True
 
     def __init__(self, nodes: int, truth: dict[int, list[int]], seed: int = 0) -> None:
@@ -68,7 +66,7 @@ class RandomTrees:
     def _pick(self, high: int) -> int:
         return int(torch.randint(high, (1,), generator=self.random))
 
-    def propose(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
+    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         draft = Draft.empty(len(slots), self.nodes)
         for g, (slot, length, most) in enumerate(zip(slots.tolist(), lengths.tolist(), budget.tolist(), strict=True)):
             draft.count[g] = count = self._pick(most + 1)
@@ -83,10 +81,6 @@ class RandomTrees:
                 good = right is not None and len(right) > length + len(path) and self._pick(4) > 0
                 draft.tokens[g, i] = right[length + len(path)] if good else self._pick(256)  # type: ignore[index]
         return Draft(*(t.to(slots.device) for t in (draft.tokens, draft.parents, draft.count)))
-
-    def observe(self, outcome: Outcome) -> None: ...
-
-    def reset(self, slot: int) -> None: ...
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

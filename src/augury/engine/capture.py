@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,8 +49,13 @@ class Captured:
             self._run(self._harmless(static))  # warm up: kernels load and workspaces are made outside the graph
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            passed = self._run(static)
+        gc.collect()  # a graph that another engine left behind must not be freed in the midst of this one's capture
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph):
+                passed = self._run(static)
+        finally:
+            gc.enable()
         return _Recording(graph, static.segments, passed)
 
     def _harmless(self, work: Any) -> Any:

@@ -165,7 +165,8 @@ class _Plan:
         """Tensors that may be stored without need: a tied head, and layers trained to look further ahead (MTP)."""
         layer = re.match(r"model\.layers\.(\d+)\.", name)
         ahead = name.startswith(("mtp.", "mtp_layers.", "model.mtp_layers."))
-        beyond = layer is not None and int(layer[1]) >= self.config.num_hidden_layers
+        further = getattr(self.config, "num_nextn_predict_layers", 0) or 0
+        beyond = layer is not None and 0 <= int(layer[1]) - self.config.num_hidden_layers < further
         return ahead or beyond or (name == "lm_head.weight" and self.config.tie_word_embeddings)
 
     def _layer_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,98 @@
+"""Small pictures for the report, as inline SVG; colours come from the page's style sheet, so that both themes work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 560, 380
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
+
+
+class Point(NamedTuple):
+    """One cell of one place: shares of the samples there."""
+
+    expected: float
+    observed: float
+    label: str
+    loud: bool = False
+
+
+class Bar(NamedTuple):
+    """A figure with its name."""
+
+    label: str
+    value: float
+    kind: str = "a"  # a class of the style sheet
+
+
+def scatter(points: Sequence[Point], across: str, up: str) -> str:
+    """Observed over expected shares on logarithmic axes; on the line is where they are equal."""
+    floor = max(1e-5, min((min(p.expected, p.observed) for p in points if p.expected and p.observed), default=1e-3))
+    decades = max(1, math.ceil(-math.log10(floor)))
+
+    def place(share: float) -> float:
+        return max(0.0, 1 + math.log10(max(share, 1e-12)) / decades)
+
+    def x(share: float) -> float:
+        return LEFT + place(share) * (WIDTH - LEFT - RIGHT)
+
+    def y(share: float) -> float:
+        return HEIGHT - BOTTOM - place(share) * (HEIGHT - TOP - BOTTOM)
+
+    parts = []
+    for decade in range(decades + 1):
+        share = 10.0**-decade
+        parts.append(_line(x(share), TOP, x(share), HEIGHT - BOTTOM, "grid"))
+        parts.append(_line(LEFT, y(share), WIDTH - RIGHT, y(share), "grid"))
+        parts.append(_text(x(share), HEIGHT - BOTTOM + 16, f"{share:.6g}", "middle"))
+        parts.append(_text(LEFT - 6, y(share) + 4, f"{share:.6g}", "end"))
+    low = 10.0**-decades
+    parts.append(_line(x(low), y(low), x(1), y(1), "same"))
+    for point in sorted(points, key=lambda p: p.loud):
+        title = f"{point.label}: expected {point.expected:.4f}, observed {point.observed:.4f}"
+        style = "loud" if point.loud else "dot"
+        parts.append(
+            f'<circle class="{style}" cx="{x(point.expected):.1f}" cy="{y(point.observed):.1f}" r="3.2">'
+            f"<title>{escape(title)}</title></circle>"
+        )
+    return _whole(parts, across, up)
+
+
+def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None) -> str:
+    """Bars side by side, each with its figure on top."""
+    top = most or max((bar.value for bar in figures), default=1.0) * 1.1 or 1.0
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(figures))
+    tall = HEIGHT - TOP - BOTTOM
+    parts = []
+    for quarter in range(5):
+        height = HEIGHT - BOTTOM - quarter / 4 * tall
+        parts.append(_line(LEFT, height, WIDTH - RIGHT, height, "grid"))
+        parts.append(_text(LEFT - 6, height + 4, f"{top * quarter / 4:.3g}", "end"))
+    for i, bar in enumerate(figures):
+        high, middle = min(bar.value, top) / top * tall, LEFT + (i + 0.5) * step
+        parts.append(
+            f'<rect class="bar {bar.kind}" x="{middle - step * 0.36:.1f}" y="{HEIGHT - BOTTOM - high:.1f}" '
+            f'width="{step * 0.72:.1f}" height="{high:.1f}"><title>{escape(bar.label)}: {bar.value:.4g}</title></rect>'
+        )
+        parts.append(_text(middle, HEIGHT - BOTTOM - high - 4, f"{bar.value:.3g}", "middle"))
+        parts.append(_text(middle, HEIGHT - BOTTOM + 16, bar.label, "middle"))
+    return _whole(parts, across, up)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
+    return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _whole(parts: Sequence[str], across: str, up: str) -> str:
+    titles = _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across, "middle")
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    titles += f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(up)}</text>'
+    inner = "".join(parts)
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(up)}">{inner}{titles}</svg>'
