@@ -10,7 +10,7 @@ from torch import Tensor
 from augury.model.heads.files import Weights
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
-from augury.model.target import KVCache, LayerShape, Rows
+from augury.model.target import KVCache, LayerShape, Rows, Target
 
 
 class RecurrentHead(Protocol):
@@ -98,3 +98,25 @@ class Blocks:
             x, residual = self.ops.add_rms_norm(x, residual, layer.mlp_norm, self.eps)
             residual = residual + layer.mlp(x)
         return residual
+
+
+class BlockHead:
+    """What recurrent heads share: a target to borrow from, and layers with a cache."""
+
+    def __init__(self, target: Target, blocks: Blocks, streams: int = 1) -> None:
+        self.target, self.blocks = target, blocks
+        self.feature_size = streams * target.hidden_size
+        self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
+
+    @property
+    def cache(self) -> KVCache:
+        """Where its keys and values lie."""
+        return self.blocks.cache
+
+    @cache.setter
+    def cache(self, cache: KVCache) -> None:
+        self.blocks.cache = cache
+
+    def combine(self, streams: Tensor) -> Tensor:
+        """A single stream is the hidden state itself."""
+        return streams

@@ -6,7 +6,6 @@ its cache where the target's own rows lie. Only the block has queries: the newes
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
 from augury.model.heads.dflash_config import DFlashConfig, Sight, read_dflash_config
-from augury.model.heads.files import Weights, read_tensors
+from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.layers import Layer, Linear
 from augury.model.rope import context_length, head_dim
 from augury.model.target import KVCache, Rows, Target
@@ -219,12 +218,7 @@ def _read_mask(directory: Path, config: DFlashConfig, parts: Parts, target: Targ
 
 def _mask_from_file(path: Path, size: int) -> Tensor:
     """One vector, bare or in a small table beside its token's number; nothing but tensors is ever unpickled."""
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise ModelError(f"{path} holds more than tensors and could run code; it is not loaded.") from None
-    except (OSError, RuntimeError, EOFError) as error:
-        raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
+    loaded = unpickled(path)
     values = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
     vectors = [v for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.numel() == size]
     if len(vectors) != 1:

@@ -9,34 +9,20 @@ import torch
 from torch import Tensor
 
 from augury.model.errors import ModelError
-from augury.model.heads.block import Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
 from augury.model.layers import Linear
-from augury.model.target import NORMED, KVCache, Rows, Target
+from augury.model.target import NORMED, Rows, Target
 
 
-class EagleHead:
+class EagleHead(BlockHead):
     """A RecurrentHead: fc of embedding and hidden state, layers of which the first has no norm, no final norm."""
 
     features: tuple[int, ...] = (NORMED,)
 
     def __init__(self, target: Target, fc: Linear, blocks: Blocks, embedding: Tensor | None) -> None:
-        self.target, self.fc, self.blocks, self.embedding = target, fc, blocks, embedding
-        self.feature_size = target.hidden_size
-        self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
-
-    @property
-    def cache(self) -> KVCache:
-        """Where its keys and values lie."""
-        return self.blocks.cache
-
-    @cache.setter
-    def cache(self, cache: KVCache) -> None:
-        self.blocks.cache = cache
-
-    def combine(self, streams: Tensor) -> Tensor:
-        """The one stream there is."""
-        return streams
+        super().__init__(target, blocks)
+        self.fc, self.embedding = fc, embedding
 
     @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:

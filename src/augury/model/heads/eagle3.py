@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from augury.model.errors import ModelError
-from augury.model.heads.block import Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
 from augury.model.layers import Linear
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import Rows, Target
 
 
 @dataclass(slots=True)
@@ -41,23 +41,13 @@ class Parts:
     mask_hidden: Tensor | None  # what stands for streams that are not known yet (P-EAGLE)
 
 
-class Eagle3Head:
+class Eagle3Head(BlockHead):
     """A RecurrentHead."""
 
     def __init__(self, target: Target, features: tuple[int, ...], parts: Parts, blocks: Blocks, flags: Flags) -> None:
-        self.target, self.features, self.parts, self.blocks, self.flags = target, features, parts, blocks, flags
-        self.feature_size = len(features) * target.hidden_size
-        self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
+        super().__init__(target, blocks, len(features))
+        self.features, self.parts, self.flags = features, parts, flags
         self.mask_token: int | None = None
-
-    @property
-    def cache(self) -> KVCache:
-        """Where its keys and values lie."""
-        return self.blocks.cache
-
-    @cache.setter
-    def cache(self, cache: KVCache) -> None:
-        self.blocks.cache = cache
 
     @torch.no_grad()
     def combine(self, streams: Tensor) -> Tensor:

@@ -66,15 +66,20 @@ def read_tensors(directory: Path, wanted: Callable[[str], bool] = lambda name: T
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
+    loaded = unpickled(path)
+    if not isinstance(loaded, dict):
+        raise ModelError(f"{path} is no table of tensors.")
+    return {str(name): tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+
+
+def unpickled(path: Path) -> Any:
+    """What a pickle holds, if it is tensors and nothing that could run."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ModelError(f"{path} holds more than tensors and could run code; it is not loaded.") from None
     except (OSError, RuntimeError, EOFError) as error:
         raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
-    if not isinstance(loaded, dict):
-        raise ModelError(f"{path} is no table of tensors.")
-    return {str(name): tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
 
 
 class Weights:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
-from augury.model.heads.block import Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.files import Weights, read_tensors
 from augury.model.layers import Linear
-from augury.model.target import NORMED, KVCache, Rows, Target
+from augury.model.target import NORMED, Rows, Target
 
 logger = logging.getLogger("augury")
 
@@ -48,7 +48,7 @@ LAYOUTS = (
 )  # fmt: skip
 
 
-class MtpHead:
+class MtpHead(BlockHead):
     """A RecurrentHead: norms, a projection of both inputs, one layer, a norm; embeddings and head are the target's."""
 
     features: tuple[int, ...] = (NORMED,)
@@ -56,23 +56,9 @@ class MtpHead:
     def __init__(
         self, target: Target, layout: Layout, norms: tuple[Tensor, Tensor, Tensor], join: Linear, blocks: Blocks
     ) -> None:
-        self.target, self.layout, self.join, self.blocks = target, layout, join, blocks
+        super().__init__(target, blocks)
+        self.layout, self.join = layout, join
         self.token_norm, self.hidden_norm, self.final_norm = norms
-        self.feature_size = target.hidden_size
-        self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
-
-    @property
-    def cache(self) -> KVCache:
-        """Where its keys and values lie."""
-        return self.blocks.cache
-
-    @cache.setter
-    def cache(self, cache: KVCache) -> None:
-        self.blocks.cache = cache
-
-    def combine(self, streams: Tensor) -> Tensor:
-        """The one stream there is."""
-        return streams
 
     @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
