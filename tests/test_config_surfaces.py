@@ -260,3 +260,12 @@ def test_planned_methods_are_refused_by_that_word() -> None:
     with pytest.raises(ConfigError, match="planned"):
         config.check_speculation(None)
     assert isinstance(config.speculative_config, SpeculativeConfig)
+
+
+def test_what_runs_instead_is_said() -> None:
+    tree = {"method": "draft_model", "model": "a/b", "num_speculative_tokens": 4, "tree": {"top_k": 2}}
+    sampled = {"draft_sample_method": "probabilistic", "rejection_sample_method": "block"}
+    config = SpeculativeConfig.parse({**tree, **sampled})
+    assert config is not None and config.rule == "coupled"
+    said = " ".join(note.text for note in config.notes)
+    assert "likeliest children" in said and "`coupled` serves 'block'" in said

@@ -123,9 +123,7 @@ def test_text_does_not_depend_on_how_it_was_served(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_random_trees_change_nothing_but_the_number_of_passes(
-    toy_model: Path, plain: LLM, temperature: float
-) -> None:
+def test_random_trees_change_nothing_but_the_number_of_passes(toy_model: Path, plain: LLM, temperature: float) -> None:
     params = [SamplingParams(temperature=temperature, seed=i, max_tokens=60, ignore_eos=True) for i in range(8)]
     want = ids(plain, PROMPTS, params)
     wide = {**NGRAM, "num_speculative_tokens": 12}
@@ -336,3 +334,8 @@ def test_chat_metrics_and_stream(ngram: LLM) -> None:
     assert 0 < accepted <= drafted and sum(per_position) == accepted
     assert per_position == sorted(per_position, reverse=True)
     assert output.outputs[0].spec_decode_metrics
+
+
+def test_seeds_at_the_edge_of_64_bits(plain: LLM) -> None:
+    asked = [SamplingParams(seed=2**63 - 1, n=2, max_tokens=3), SamplingParams(seed=1, max_tokens=3)]
+    assert [len(o.outputs) for o in plain.generate(["abc", "def"], asked, use_tqdm=False)] == [2, 1]

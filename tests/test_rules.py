@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from augury.config.synthetic import rates_for_length
 from augury.kernels import verify, verify_probs, verify_probs_numba
 from augury.verify import lossy, noise, rejection
 from augury.verify.rules import RULES
@@ -233,10 +234,10 @@ def test_synthetic_rates() -> None:
     for length, tokens, rates in (
         (2.6, 3, [1, 0.6, 0]), (1, 3, [0, 0, 0]), (4, 3, [1, 1, 1]), (2, 3, [1, 0, 0]), (3.5, 4, [1, 1, 0.5, 0]),
     ):  # fmt: skip
-        assert lossy.rates_for_length(length, tokens) == pytest.approx(rates)
+        assert rates_for_length(length, tokens) == pytest.approx(rates)
     for length in (0.9, 4.1, NAN):
         with pytest.raises(ValueError, match="from 1 to 4"):
-            lossy.rates_for_length(length, 3)
+            rates_for_length(length, 3)
 
 
 def chain_case(
@@ -270,7 +271,7 @@ def test_synthetic_accepts_by_rate_alone() -> None:
 
 
 def test_synthetic_hits_its_rates_on_first_children_only() -> None:
-    groups, rates = 20_000, lossy.rates_for_length(1.875, 3)
+    groups, rates = 20_000, rates_for_length(1.875, 3)
     parents = torch.tensor([[-1, -1, 0, 2, 1]]).repeat(groups, 1)
     draft = Draft(torch.zeros_like(parents), parents, torch.full((groups,), 5))
     p = torch.full((1, 1, 4), 0.25).expand(groups, 6, 4)

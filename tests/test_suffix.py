@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suffix_oracle import SlowCache, occurrences
 
+from augury import LLM, SamplingParams
+from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
+from augury.index.store import save
 from augury.index.suffix import SuffixCache
 from augury.index.suffix_layout import BLOCKS_USED, NODES_USED, TABLE_USED
 from augury.index.suffix_rule import Rule
@@ -442,3 +445,47 @@ def test_step_refuses_bad_tokens_before_touching_anything() -> None:
     with pytest.raises(ValueError, match="shorter"):
         cache.step(book, history, rows, np.array([2]), np.array([4]), 99, Rule(), *out)
     assert cache.speculate("a").tokens == [2]
+
+
+# --- through the engine --------------------------------------------------------------------------------------------
+
+PROMPTS = ["abcabcabc", "hello hello", "the cat sat on the mat and the cat sat", "12121"]
+
+
+def served(toy_model: Path, **settings: object) -> list[list[int]]:
+    llm = LLM(str(toy_model), device="cpu", **{"max_model_len": 256, **settings})  # type: ignore[arg-type]
+    params = [SamplingParams(temperature=0.7, seed=i, max_tokens=60, ignore_eos=True) for i in range(4)]
+    texts = [o.outputs[0].token_ids for o in llm.generate(PROMPTS, params, use_tqdm=False)]
+    again = [o.outputs[0].token_ids for o in llm.generate(PROMPTS, params, use_tqdm=False)]
+    assert again == texts
+    if "num_gpu_blocks_override" in settings:
+        assert llm.engine.stats.preemptions > 0
+    return texts
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"suffix_decoding_max_cached_bytes": 1}, {"suffix_decoding_max_cached_bytes": 5000},
+     {"suffix_decoding_max_cached_requests": 0}, {"num_speculative_tokens": 1, "suffix_decoding_max_tree_depth": 1},
+     {"tree": {"max_nodes": 16, "top_k": 3}}],
+    ids=str,
+)  # fmt: skip
+def test_text_is_that_of_plain_decoding(toy_model: Path, options: dict[str, object]) -> None:
+    spec = {"method": "suffix", **options}
+    crowded = {"num_gpu_blocks_override": 18, "max_num_seqs": 4, "max_num_batched_tokens": 16}
+    want = served(toy_model)
+    assert served(toy_model, speculative_config=spec) == want
+    assert served(toy_model, speculative_config=spec, **crowded) == want  # chunks, and requests put off their slots
+
+
+def test_an_engine_starts_from_a_saved_cache(toy_model: Path, tmp_path: Path) -> None:
+    """Answers of another day are drafted from; ids that the target does not have are not."""
+    want = served(toy_model)
+    cache = SuffixCache()
+    cache.build([[*text, 150_000, 2**31 - 1] for text in want])
+    cache.build([[t for token in text for t in (token, 200_000)] for text in want], prefix="foreign-")
+    save(cache, tmp_path / "answers.suffix")
+    spec = {"method": "suffix", "suffix_decoding_cache_path": str(tmp_path / "answers.suffix")}
+    assert served(toy_model, speculative_config=spec) == want
+    with pytest.raises(ConfigError, match="suffix_decoding_cache_path"):
+        served(toy_model, speculative_config={**spec, "suffix_decoding_cache_path": str(tmp_path / "none")})

@@ -26,6 +26,12 @@ class Answer(NamedTuple):
     tokens: tuple[str, ...]  # as texts; the whole text as one if the server does not say
     likely: tuple[dict[str, float], ...] | None  # log-probabilities of the likeliest tokens at each place, if offered
 
+    def joined(self) -> Answer:
+        """The same as one text, to be held against a server that names no tokens."""
+        ended = self.tokens[-1:] == (END,)
+        text = "".join(self.tokens[:-1] if ended else self.tokens)
+        return Answer(((text,) if text else ()) + ((END,) if ended else ()), None)
+
 
 class Endpoint:
     """A server, by its address."""
@@ -44,6 +50,8 @@ class Endpoint:
         reply = self._call("/v1/completions", body)
         try:
             choice = reply["choices"][0]
+            if not isinstance(choice["text"], str):
+                raise TypeError
             return _answer(choice, choice["text"], options["max_tokens"])
         except (LookupError, TypeError, ValueError):
             raise EndpointError(f"{self.flag} {self.base}: the answer is not a completion: {_short(reply)}") from None

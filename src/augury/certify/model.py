@@ -96,7 +96,7 @@ class _Comparison:
             sampled = [setting for setting in self.plan.settings if setting.params["temperature"] > 0]
             places = [place for setting in sampled for place in self.places(setting)]
             report.law = judge(places, self.plan.alpha)
-        report.notes = self.notes()
+        report.notes = self.notes(report.law)
         spec = self.fast.engine.stats.spec
         report.drafted = spec.num_drafts > 0
         report.acceptance = {
@@ -195,7 +195,9 @@ class _Comparison:
     def sampled(self, setting: Setting, number: int, prompt: list[int]) -> list[list[int]]:
         """Many answers to one prompt, each with a seed of its own."""
         self.progress.begin(f"{setting.name}: sampling prompt {number + 1}", self.plan.samples)
-        params = self.params(setting, n=self.plan.samples, seed=1 + number * self.plan.samples, max_tokens=self.depth)
+        # No two samples share their noise: the tests are added up as if independent, and must be.
+        place = self.plan.settings.index(setting) * LAW_PROMPTS + number
+        params = self.params(setting, n=self.plan.samples, seed=1 + place * self.plan.samples, max_tokens=self.depth)
         output = self.fast.generate([prompt], params, use_tqdm=lambda **_: _Steps(self.progress))[0]
         return [answer.token_ids for answer in output.outputs]
 
@@ -224,13 +226,15 @@ class _Comparison:
         text = self.text([token])
         return f"token {token}" if "\ufffd" in text else text
 
-    def notes(self) -> list[str]:
+    def notes(self, law: Any) -> list[str]:
         """What a reader should know."""
         found = []
         if self.rule == "coupled":
             found.append("Same seed, same text: where every token is equal the law is too, so none was tested.")
         elif not RULES[self.rule].lossless:
             found.append(f"LOSSY: the rule `{self.rule}` does not promise the plain law; a difference is its nature.")
+        if law is not None and not law.places:
+            found.append("Too few samples for a test of the law, so nothing was certified; raise --samples.")
         if not self.fast.engine.stats.spec.num_drafts:
             found.append("Nothing was drafted, so nothing was certified; give prompts that the drafter can work with.")
         return found

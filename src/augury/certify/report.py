@@ -113,11 +113,12 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: it holds; 1: it does not; 2: nothing was drafted or looked at, so nothing was certified."""
+        """0: it holds; 1: it does not; 2: nothing was drafted, or too little was seen, so nothing was certified."""
         if not self.holds:
             return FAILS
-        looked = any(equality.answers for equality in self.equalities) or bool(self.law and self.law.places)
-        return COULD_NOT if self.drafted is False or not looked else HOLDS
+        looked = any(equality.tokens for equality in self.equalities) or bool(self.law and self.law.places)
+        untested = self.law is not None and not self.law.places  # asked for, but too little was seen
+        return COULD_NOT if self.drafted is False or untested or not looked else HOLDS
 
     def record(self) -> dict[str, Any]:
         """For --json."""

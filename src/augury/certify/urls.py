@@ -77,6 +77,8 @@ class _Comparison:
         asks = [_Ask(p, s, heat, self.plan.max_tokens) for p in range(len(self.plan.prompts)) for s in range(seeds)]
         name = "greedy" if heat == 0 else f"T={heat:g}, same seeds"
         theirs, ours = (self.ask(at, asks, f"{name}: {at.flag}") for at in (self.plain, self.fast))
+        if any((a.likely is None) != (b.likely is None) for a, b in zip(theirs, ours, strict=True)):
+            theirs, ours = [a.joined() for a in theirs], [a.joined() for a in ours]  # one server names no tokens
         found = [
             self.difference(name, ask, a, b, at)
             for ask, a, b in zip(asks, theirs, ours, strict=True)
@@ -105,14 +107,18 @@ class _Comparison:
         """Sampled answers of both servers held against each other, behind their most frequent beginnings."""
         found: list[Place] = []
         for prompt in range(min(LAW_PROMPTS, len(self.plan.prompts))):
-            texts = []
+            given: list[list[Answer]] = []
             for number, at in enumerate((self.fast, self.plain)):
                 # Seeds that the other server did not get: equal noise would make the two samples one.
-                first = 1 + (2 * prompt + number) * self.plan.samples
+                turn = sorted(set(self.plan.temperatures)).index(heat) * LAW_PROMPTS + prompt
+                first = 1 + (2 * turn + number) * self.plan.samples
                 depth = min(DEPTH, self.plan.max_tokens)
                 asks = [_Ask(prompt, first + i, heat, depth) for i in range(self.plan.samples)]
                 answers = self.ask(at, asks, f"T={heat:g}, prompt {prompt + 1}: {at.flag}")
-                texts.append([answer.tokens for answer in answers])
+                given.append(answers)
+            if any(answer.likely is None for answers in given for answer in answers):
+                given = [[answer.joined() for answer in answers] for answers in given]  # one server names no tokens
+            texts = [[answer.tokens for answer in answers] for answers in given]
             found += _compared(f"T={heat:g}", prompt, *texts)
         return found
 

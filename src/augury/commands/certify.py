@@ -75,6 +75,8 @@ def certify(
     spec = surfaces.gather(speculative_config) if exact or url else surfaces.gather(speculative_config, {}, os.environ)
     if sum([exact, spec is not None, url is not None or baseline_url is not None]) != 1:
         raise ConfigError(f"{HOW}; one of the three.")
+    if html is not None and html.is_dir():
+        raise ConfigError(f"--html {html} is a directory; name a file.")
     if html is not None and not html.parent.is_dir():
         raise ConfigError(f"--html {html}: there is no directory {html.parent}.")
     amounts: dict[str, Any]

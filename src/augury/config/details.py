@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from augury.config.checks import problem
 from augury.config.errors import ConfigError
@@ -13,6 +13,9 @@ from augury.config.schedule import Schedule
 from augury.config.synthetic import check_rates, rates_for_length
 from augury.config.tree_literal import read_tree
 from augury.methods.registry import METHODS, readers
+
+if TYPE_CHECKING:
+    from augury.config.speculative import SpeculativeConfig
 
 Keys = dict[str, Any]
 BLOCK_NEEDS = 3  # tokens; with fewer vllm-ascend verifies one by one
@@ -148,6 +151,15 @@ def _refuse_combinations(method: str, keys: Keys) -> None:
     if keys.get("draft_model_config") is not None and method != "extract_hidden_states":
         raise problem("draft_model_config", keys["draft_model_config"],
                       "is filled in by the engine for every method but extract_hidden_states; remove it")  # fmt: skip
+
+
+def name_served(config: SpeculativeConfig, notes: Notes) -> None:
+    """Say where another rule or another way to draft runs than the one that is written."""
+    if config.draft_sample_method == "probabilistic" and config.drafts_trees:
+        notes.add("unused", "draft_sample_method", "a tree takes the likeliest children; they are not sampled.")
+    if config.rule != config.rejection_sample_method:
+        says = f"drafts are not sampled, so `coupled` serves {config.rejection_sample_method!r}: no rule accepts more."
+        notes.add("inferred", "rejection_sample_method", says)
 
 
 def name_unused(method: str, keys: Keys, declared: Mapping[str, Key], notes: Notes) -> None:

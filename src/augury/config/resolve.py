@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from augury.config.checks import check_against, check_mtp
-from augury.config.details import name_unused, settle_details, settle_rule
+from augury.config.details import name_served, name_unused, settle_details, settle_rule
 from augury.config.errors import ConfigError, shown
 from augury.config.facts import Target, read_facts
 from augury.config.history import FILLED_IN, DroppedKeys, refuse_traps, renew_keys, renew_values
@@ -59,6 +59,7 @@ def resolve(given: Mapping[str, Any], target: Target | None, as_of: str | None) 
     name_unused(method, keys, KEYS, notes)
     vllm_quirks(method, keys, as_of, notes)
     config = validated(SpeculativeConfig, keys)
+    name_served(config, notes)
     config._notes = tuple(notes.lines)
     if method == "dspark" and draft is not None:
         # The speculators format leaves the anchor's row out unless it says otherwise.

@@ -20,7 +20,8 @@ def check_runnable(config: SpeculativeConfig) -> None:
             f"speculative_config.num_speculative_tokens={config.num_speculative_tokens} is more than is drafted at "
             f"once here; write {MAX_NODES} or less."
         )
-    if config.tree and config.drafts_trees and (config.num_speculative_tokens - 1) * config.tree.top_k > MAX_NODES:
+    grown = config.drafts_trees and config.card.lookahead > 0  # level by level, by a model
+    if config.tree and grown and (config.num_speculative_tokens - 1) * config.tree.top_k > MAX_NODES:
         raise ConfigError(
             f"speculative_config.tree.top_k={config.tree.top_k} with num_speculative_tokens="
             f"{config.num_speculative_tokens} grows too wide: (K - 1) * top_k must be at most {MAX_NODES}; lower one."

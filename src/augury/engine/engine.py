@@ -19,7 +19,7 @@ from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.propose.base import Drafter, Turn
 from augury.propose.saver import Saver
-from augury.verify.tree import Draft
+from augury.verify.tree import Draft, first_outside
 
 
 class Update(NamedTuple):
@@ -158,6 +158,8 @@ class Engine:
         assert self.drafter is not None
         self.drafter.observe(passed.outcome)
         draft = self.drafter.propose(self._turn(work, segments, passed))
+        if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
+            draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
         pending, slots = self.state.draft, segments.slots
         pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
         if draft.probs is not None:

@@ -201,7 +201,7 @@ class LLM:
             prompt_len=len(tokens),
             tokens=list(tokens),
             params=params,
-            seed=seed + index,
+            seed=(seed + index + 2**63) % 2**64 - 2**63,  # a signed 64-bit number, come what may
             stop_ids=frozenset(stop_ids),
             bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,

@@ -33,7 +33,7 @@ class SuffixFileError(ValueError):
 
     def __init__(self, path: Path, problem: str) -> None:
         """Say which file, what is wrong, and what to do."""
-        super().__init__(f"suffix cache {path}: {problem}; delete the file or build it anew, no request depends on it.")
+        super().__init__(f"suffix cache {path}: {problem}; build one with `augury suffix build`, or name another file.")
         self.path = path
 
 

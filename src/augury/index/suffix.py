@@ -172,7 +172,7 @@ class SuffixCache:
         """How many tokens of each running request are known; -1 for one without an index and for a handle of -1."""
         with self._lock:
             sequences = self._stock.arena.arrays.sequences
-            if not len(sequences):
+            if not len(self._book) or not len(sequences):  # nothing was started yet, or nothing had room
                 return np.full(len(handles), NONE)
             own = np.where(handles >= 0, self._book[handles, OWN], NONE)
             return np.where(own >= 0, sequences[own, LENGTH], NONE)
@@ -255,7 +255,7 @@ class SuffixCache:
             for handle, length, old in zip(handles, lengths, known, strict=True)
             if length > 0 and old >= 0
         }
-        while not self._stock.make_room(2 * sum(wanted.values()), 2 * len(wanted)):
+        while wanted and not self._stock.make_room(2 * sum(wanted.values()), 2 * len(wanted)):
             greedy = max(wanted, key=wanted.__getitem__)
             self._refuse(greedy)
             del wanted[greedy]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from augury.operate.profile import make_profile
@@ -42,6 +43,11 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
         "batch": 1, "order": "as recorded, one response after another; each response's first token comes from prefill",
         "hardware": cpu_name(), "versions": _versions(),
     }  # fmt: skip
+
+
+def shown(text: str) -> str:
+    """A text from a file as the terminal may show it: no markup, nothing that steers it."""
+    return escape(text.translate(dict.fromkeys([*range(32), *range(127, 160)])))
 
 
 def cpu_name() -> str:
@@ -109,7 +115,7 @@ def show(console: Console, summaries: list[Summary], best: int, conditions: dict
 
 def conditions_line(conditions: dict[str, Any]) -> str:
     """What the figures depend on, for a person."""
-    files = ", ".join(file["name"] for file in conditions["files"][:4])
+    files = ", ".join(shown(file["name"]) for file in conditions["files"][:4])
     more = f" and {len(conditions['files']) - 4} more" if len(conditions["files"]) > 4 else ""
     return (
         f"{files}{more}: {conditions['responses']} responses of {conditions['conversations']} conversations, "
@@ -165,7 +171,7 @@ def _groups(title: str, parts: list[Any], summaries: list[Summary]) -> Table:
         names.sort(key=lambda name: -parts[0][name].emitted)
     for name in names[:SHOWN]:
         found: list[Figures] = [part[name] for part in parts]
-        table.add_row(str(name), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found))
+        table.add_row(shown(str(name)), str(found[0].emitted), *(f"{part.tokens_per_step:.2f}" for part in found))
     if len(names) > SHOWN:
         table.caption, table.caption_justify = f"{len(names) - SHOWN} more: --json", "left"
     return table

@@ -43,8 +43,11 @@ class SuffixDrafter(TextDrafter):
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Note how long a slot's prompt is and whose; an answer kept under the same name is replaced."""
+        name = f"{self._prefix}-{request}"
+        for other in [seat for seat, held in self._requests.items() if held == name]:
+            self.reset(other)  # it was put off its slot, and nobody told us
         self.reset(slot)
-        self._admitted[slot] = prompt_len, tenant, f"{self._prefix}-{request}"
+        self._admitted[slot] = prompt_len, tenant, name
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A path or a tree for each slot, empty where nothing is found."""

@@ -80,7 +80,10 @@ def ascend_block(
 
 
 def synthetic(p: Tensor, draft: Draft, active: Tensor, u: Tensor, rates: Tensor) -> Verdict:
-    """Accept first children by conditional rates [K], one a depth, whatever the models say: for benchmarks only."""
+    """Accept first children by conditional rates [K], one a depth, whatever the models say or the request forbids.
+
+    For benchmarks only: accepted tokens may be ones that a bias, a bar or a grammar rules out.
+    """
     tree = firsts(draft)
     depth = shape_of(draft.parents)[0]
     known = depth <= len(rates)
@@ -92,13 +95,6 @@ def synthetic(p: Tensor, draft: Draft, active: Tensor, u: Tensor, rates: Tensor)
 def conditional_rates(rates: Sequence[float]) -> list[float]:
     """From "the first i drafts are accepted this often" to "draft i is, given those before it"."""
     return [rate / before if before else 0.0 for rate, before in zip(rates, [1.0, *rates], strict=False)]
-
-
-def rates_for_length(length: float, tokens: int) -> list[float]:
-    """Acceptance rates, steady as can be, that make a step of `tokens` drafts emit `length` tokens on average."""
-    if not 1 <= length <= tokens + 1:
-        raise ValueError(f"an acceptance length with {tokens} drafts is from 1 to {tokens + 1}, got {length}")
-    return [min(1.0, max(0.0, length - 1 - i)) for i in range(tokens)]
 
 
 def raw_entropy(logits: Tensor) -> Tensor:

@@ -99,3 +99,9 @@ def listed(on_path: Tensor) -> Tensor:
     place = torch.where(on_path, on_path.cumsum(1) - 1, nodes)
     index = torch.arange(nodes, device=on_path.device).expand(groups, nodes)
     return index.new_full((groups, nodes + 1), -1).scatter(1, place, index)[:, :nodes]
+
+
+def first_outside(tokens: Tensor, vocab: int) -> Tensor:
+    """The first node of each draft [G, N] that carries no token of the vocabulary, or N; int64 [G]."""
+    outside = (tokens < 0) | (tokens >= vocab)
+    return torch.where(outside.any(1), outside.to(torch.int8).argmax(1), tokens.shape[1])
