@@ -489,3 +489,15 @@ def test_an_engine_starts_from_a_saved_cache(toy_model: Path, tmp_path: Path) ->
     assert served(toy_model, speculative_config=spec) == want
     with pytest.raises(ConfigError, match="suffix_decoding_cache_path"):
         served(toy_model, speculative_config={**spec, "suffix_decoding_cache_path": str(tmp_path / "none")})
+
+
+def test_what_one_tenant_said_helps_no_other(toy_model: Path) -> None:
+    spec = {"method": "suffix", "num_speculative_tokens": 8}
+    llm = LLM(str(toy_model), device="cpu", max_model_len=256, speculative_config=spec)
+    accepted = []
+    for tenant in ("a", "b", "a"):
+        params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, extra_args={"cache_salt": tenant})
+        before = llm.engine.stats.spec.num_accepted_tokens
+        llm.generate(["hello hello"], params, use_tqdm=False)
+        accepted.append(llm.engine.stats.spec.num_accepted_tokens - before)
+    assert accepted[0] == accepted[1] < accepted[2]

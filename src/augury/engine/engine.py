@@ -98,7 +98,9 @@ class Engine:
         for request in self.scheduler.seated:
             self.state.seat(request)
             if self.drafter is not None:
-                self.drafter.admit(request.slot, request.prompt_len, request.computed, "", str(request.arrival))
+                self.drafter.admit(
+                    request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
+                )
         for request in (share.request for share in shares):
             if request.tabled < len(request.blocks):
                 fresh = torch.tensor(request.blocks[request.tabled :])

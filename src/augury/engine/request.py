@@ -68,6 +68,11 @@ class Request:
         return len(self.tokens) - self.computed
 
     @property
+    def tenant(self) -> str:
+        """Whose request it is: drafts learnt from one tenant's answers are never shown to another."""
+        return str((self.params.extra_args or {}).get("cache_salt", ""))
+
+    @property
     def output(self) -> list[int]:
         """Generated tokens."""
         return self.tokens[self.prompt_len :]
