@@ -6,7 +6,7 @@ against Arctic's, on the same requests. Times are medians on this machine, each 
 Arctic is optional. Its suffix cache alone builds without CUDA or torch:
     python -m venv A && A/bin/pip install nanobind==2.9.2 numpy && A/bin/pip download --no-deps arctic-inference
     unpack; cmake csrc/suffix_decoding -DPython_EXECUTABLE=A/bin/python; make
-    copy _C*.so and arctic_inference/suffix_decoding/*.py to A's site-packages/arctic_inference/suffix_decoding/
+    install the built _C module beside the package's suffix_decoding Python files, in environment A
     python bench/drafters.py --arctic A/bin/python
 """
 

@@ -234,7 +234,7 @@ def test_exit_codes() -> None:
     assert Report("", {}, [equal], drafted=False).exit_code == 2
     assert Report("", {}, []).exit_code == 2
     assert Report("", {}, [unequal], drafted=False).exit_code == 1
-    assert Report("", {}, [equal], law=judge([])).exit_code == 0
+    assert Report("", {}, [equal], law=judge([])).exit_code == 2  # a law was asked for and none was seen
 
 
 # --- the exact proof -----------------------------------------------------------------------------------------------
@@ -728,7 +728,7 @@ def test_servers_are_compared_without_torch(servers: Any) -> None:
         "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr));"
         "from augury.cli import main; main()"
     )
-    words = ["certify", "--url", url, "--baseline-url", baseline, "--samples", "1", "--max-tokens", "2", "--json"]
+    words = ["certify", "--url", url, "--baseline-url", baseline, "--samples", "120", "--max-tokens", "2", "--json"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr.strip() == "False", done
 

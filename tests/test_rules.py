@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from augury.config.errors import ConfigError
 from augury.config.synthetic import rates_for_length
 from augury.kernels import verify, verify_probs, verify_probs_numba
 from augury.verify import lossy, noise, rejection
@@ -236,7 +237,7 @@ def test_synthetic_rates() -> None:
     ):  # fmt: skip
         assert rates_for_length(length, tokens) == pytest.approx(rates)
     for length in (0.9, 4.1, NAN):
-        with pytest.raises(ValueError, match="from 1 to 4"):
+        with pytest.raises(ConfigError, match=r"synthetic_acceptance_length=\S+ must lie in \[1, 4\]"):
             rates_for_length(length, 3)
 
 

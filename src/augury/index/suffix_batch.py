@@ -99,7 +99,7 @@ def _check(a: Arrays, book, handles, history, rows, lengths) -> int:  # type: ig
             return BAD_TOKEN
         tokens += 2 * new
         sequences += 2
-    return DONE if fits(a, tokens, sequences) else NO_ROOM
+    return DONE if sequences == 0 or fits(a, tokens, sequences) else NO_ROOM  # a full arena may serve nobody
 
 
 @njit(**OPTIONS)
