@@ -16,6 +16,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import read_tree
 from augury.methods.spec import MAX_NODES
 from augury.model.heads.dflash import DFlash
+from augury.model.heads.probe import settle_dflash
 from augury.model.load import choose_head_dtype
 from augury.model.store import resolve
 from augury.model.target import KVCache, Rows, bytes_per_token
@@ -41,13 +42,14 @@ class DFlashDrafter:
         dtype = choose_head_dtype(setting.dtype, target)
         self.head = DFlash.load(resolve(config.model), target, dtype, setting.max_model_len)
         self.device, self.vocab = target.device, target.vocab_size
-        self.needs = Needs(self.head.features)
         self.branching = config.drafts_trees
         self.nodes = config.max_nodes
         paths = read_tree(config.speculative_token_tree) if config.speculative_token_tree else None
         self.depth = len(paths[-1]) if paths else config.num_speculative_tokens
         self.longest = min(config.max_model_len or self.head.max_position, self.head.max_position)
         check_depth(self.depth)
+        settle_dflash(self.head, setting.directory, setting.max_model_len, self.depth)
+        self.needs = Needs(self.head.features)
         self._tree: LiteralTree | MarginalTree | None = None
         if paths:
             self._tree = LiteralTree(paths, target.vocab_size, self.device)

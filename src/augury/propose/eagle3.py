@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.eagle3 import Eagle3Head
+from augury.model.heads.probe import settle_eagle3
 from augury.model.load import choose_head_dtype
 from augury.model.store import resolve
 from augury.propose.base import Setting
@@ -20,4 +21,5 @@ class Eagle3Drafter(RecurrentDrafter):
         assert config.model is not None
         dtype = choose_head_dtype(setting.dtype, setting.target)
         head = Eagle3Head.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        settle_eagle3(head, setting.directory, setting.max_model_len)
         super().__init__(config, setting, head)
