@@ -15,13 +15,14 @@ from torch import Tensor
 
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
-from augury.verify.sampling import Draws, Outcome, SlotSampling
+from augury.verify.sampling import Draws, Masks, Outcome, SlotSampling
 from augury.verify.tree import Draft, first_of_siblings, listed
 
 NEVER = float("-inf")
 LARGEST = torch.finfo(torch.float32).max
 MASS_UNIT = 2.0**40  # probabilities are summed as integers, in units of 2**-40 of the likeliest token's
 UNUSED = -1  # pads stops and bad words
+WORD_BITS = 32  # tokens in a word of a grammar's mask
 BEFORE_START = -2  # stands where the history has no token; no word holds it
 
 
@@ -66,14 +67,28 @@ def ordered(scores: Tensor) -> Tensor:
 
 
 def edited(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """Logits after bias, penalties and bars, each line with the history of its own path."""
+    """Logits after bias, penalties, bars and grammars, each line with the history of its own path."""
     scores, slots = logits, draws.slots
     if sampling.bias is not None:
         scores = scores + torch.where(sampling.biased[slots][:, None], sampling.bias[slots], 0.0)
     path = _path(draws.parents, max(min(len(slots), MAX_NODES), sampling.bad_words.shape[2] - 1))
     path_tokens = torch.where(path >= 0, draws.tokens[path.clamp(min=0)], UNUSED)
     scores = _penalized(scores, path_tokens, slots, sampling)
-    return scores.masked_fill(_barred(scores.shape[1], path, path_tokens, draws, sampling), NEVER)
+    barred = _barred(scores.shape[1], path, path_tokens, draws, sampling)
+    if draws.masks is not None:
+        barred = barred | ~_grammatical(draws.masks, scores.shape[1])
+    return scores.masked_fill(barred, NEVER)
+
+
+def unpacked(bits: Tensor, vocab: int) -> Tensor:
+    """Masks of int32 words as bool [M, V]."""
+    place = torch.arange(WORD_BITS, dtype=bits.dtype, device=bits.device)
+    return (bits[:, :, None] >> place & 1).bool().flatten(1)[:, :vocab]
+
+
+def _grammatical(masks: Masks, vocab: int) -> Tensor:
+    """Tokens that the line's grammar allows, bool [L, V]; a free line allows all."""
+    return unpacked(masks.bits, vocab)[masks.rows.clamp(min=0)] | (masks.rows < 0)[:, None]
 
 
 def _path(parents: Tensor, depth: int) -> Tensor:
@@ -149,10 +164,20 @@ def lowest_allowed(z: Tensor, slots: Tensor, sampling: SlotSampling) -> Tensor:
 
 
 def last_resort(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """What to emit when everything is barred: the lowest token that the bias allows, else the highest logit."""
-    if draws.plain or sampling.bias is None:
+    """What to emit when everything is barred: the lowest token that the bias allows, else the highest logit.
+
+    A grammar is kept to the last: where it has no token that the bias allows, its own lowest.
+    """
+    if draws.plain or (sampling.bias is None and draws.masks is None):
         return torch.zeros_like(draws.slots)
-    allowed = ~sampling.biased[draws.slots][:, None] | (sampling.bias[draws.slots] > NEVER)
+    allowed = torch.ones_like(logits, dtype=torch.bool)
+    if sampling.bias is not None:
+        allowed = ~sampling.biased[draws.slots][:, None] | (sampling.bias[draws.slots] > NEVER)
+    if draws.masks is not None:
+        grammatical = _grammatical(draws.masks, logits.shape[1])
+        both = allowed & grammatical
+        confined = (draws.masks.rows >= 0)[:, None] & ~both.any(1, keepdim=True)
+        allowed = torch.where(confined, grammatical, both)
     return torch.where(allowed.any(1), allowed.to(torch.int8).argmax(1), ordered(logits).argmax(1))
 
 

@@ -65,7 +65,7 @@ def edited_token(
     row = edited(logits[line], line, lines, bias, penalties, bars)
     token = sampled_token(row, slot, lines.positions[line], filters)
     if token < 0:
-        token = first_unbarred(slot, bias)
+        token = first_unbarred(logits.shape[1], line, lines, bias)
     return token if token >= 0 else greedy_token(logits[line])
 
 
@@ -124,7 +124,9 @@ def array_of(tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> np.nd
 
 def lines_of(draws: Draws) -> Lines:
     """The draws as arrays."""
-    return Lines(*(array_of(t) for t in (draws.slots, draws.positions, draws.tokens, draws.parents, draws.history)))
+    bits, rows = (None, draws.slots[:0]) if draws.masks is None else (draws.masks.bits, draws.masks.rows)
+    whole = (draws.slots, draws.positions, draws.tokens, draws.parents, draws.history)
+    return Lines(*(array_of(t) for t in whole), array_of(bits, torch.int32), array_of(rows))
 
 
 def filters_of(s: SlotSampling) -> Filters:

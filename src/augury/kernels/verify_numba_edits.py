@@ -1,4 +1,4 @@
-"""The processed logits of one line on the CPU: bias, penalties and bars, with the history of the line's own path."""
+"""The processed logits of one line on the CPU: bias, penalties, bars, grammar, with the history of its own path."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ NEGATIVE_INFINITY = np.float32(-np.inf)
 ZERO = np.float32(0)
 BEFORE_START = -2  # stands where the history has no token; no word holds it
 UNUSED = -1  # pads stops and bad words
+WORD_BITS = 32  # tokens in a word of a grammar's mask
+NONE_ALLOWED, ALL_ALLOWED = np.int32(0), np.int32(-1)  # words of a mask
 
 
 class Lines(NamedTuple):
@@ -21,6 +23,8 @@ class Lines(NamedTuple):
     tokens: np.ndarray
     parents: np.ndarray
     history: np.ndarray
+    mask_bits: np.ndarray
+    mask_rows: np.ndarray  # empty where no line has a grammar
 
 
 class Penalties(NamedTuple):
@@ -133,8 +137,30 @@ def apply_bars(row: np.ndarray, line: int, lines: Lines, bars: Bars) -> None:
 
 
 @njit(nogil=True)
+def mask_row(line: int, lines: Lines) -> int:
+    """Which mask is the line's, or -1."""
+    return lines.mask_rows[line] if len(lines.mask_rows) else -1
+
+
+@njit(nogil=True)
+def apply_mask(row: np.ndarray, words: np.ndarray) -> None:
+    """Bar what a grammar does not allow; most words of most masks are all one or the other."""
+    for w in range((len(row) + WORD_BITS - 1) // WORD_BITS):
+        word = words[w]
+        if word == ALL_ALLOWED:
+            continue
+        part = row[w * WORD_BITS : (w + 1) * WORD_BITS]
+        if word == NONE_ALLOWED:
+            part[:] = NEGATIVE_INFINITY
+            continue
+        for i in range(len(part)):
+            if not (word >> i) & 1:
+                part[i] = NEGATIVE_INFINITY
+
+
+@njit(nogil=True)
 def edited(logits: np.ndarray, line: int, lines: Lines, bias: Bias, penalties: Penalties, bars: Bars) -> np.ndarray:
-    """A copy of a line's logits with bias, penalties and bars applied."""
+    """A copy of a line's logits with bias, penalties, bars and grammar applied."""
     line = np.int64(line)  # prange counts in unsigned integers, which do not mix with the -1 of a root's parent
     row = np.empty_like(logits)
     slot = lines.slots[line]
@@ -144,15 +170,22 @@ def edited(logits: np.ndarray, line: int, lines: Lines, bias: Bias, penalties: P
     if penalties.penalized[slot]:
         apply_penalties(row, line, lines, penalties)
     apply_bars(row, line, lines, bars)
+    mask = mask_row(line, lines)
+    if mask >= 0:
+        apply_mask(row, lines.mask_bits[mask])
     return row
 
 
 @njit(nogil=True)
-def first_unbarred(slot: int, bias: Bias) -> int:
-    """Lowest token that the slot's bias leaves possible, or -1."""
-    if not len(bias.bias) or not bias.biased[slot]:
-        return 0
-    for token in range(bias.bias.shape[1]):
-        if bias.bias[slot, token] > NEGATIVE_INFINITY:
+def first_unbarred(vocab: int, line: int, lines: Lines, bias: Bias) -> int:
+    """Lowest token that bias and grammar leave possible, else the grammar's lowest, else -1."""
+    slot, mask = lines.slots[line], mask_row(line, lines)
+    biased = len(bias.bias) > 0 and bias.biased[slot]
+    lowest = -1
+    for token in range(vocab):
+        if mask >= 0 and not (lines.mask_bits[mask, token // WORD_BITS] >> (token % WORD_BITS)) & 1:
+            continue
+        if not biased or bias.bias[slot, token] > NEGATIVE_INFINITY:
             return token
-    return -1
+        lowest = token if mask >= 0 and lowest < 0 else lowest
+    return lowest

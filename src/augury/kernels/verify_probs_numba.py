@@ -91,7 +91,7 @@ def line_law(
     row = logits[line] if plain else edited(logits[line], line, lines, bias, penalties, bars)
     if row_law(row, slot, filters, law):
         return
-    token = 0 if plain else first_unbarred(slot, bias)
+    token = 0 if plain else first_unbarred(logits.shape[1], line, lines, bias)
     law[token if token >= 0 else greedy_token(logits[line])] = 1
 
 

@@ -49,6 +49,14 @@ class SlotSampling:
 
 
 @dataclass(slots=True)
+class Masks:
+    """What grammars allow at some of the lines."""
+
+    bits: Tensor  # int32 [M, ceil(V / 32)]: bit t % 32 of word t // 32 is set where token t may come
+    rows: Tensor  # int64 [L]: which of these masks is the line's, -1 for a line that is free
+
+
+@dataclass(slots=True)
 class Draws:
     """The rows to draw from, packed; line i of the logits belongs to line i here. Lines past `count` are padding."""
 
@@ -60,6 +68,7 @@ class Draws:
     count: int  # lines in use, as the host knows it
     plain: bool = False  # the host knows that no slot here uses penalties, bias, stops or bad words
     greedy: bool = False  # the host knows that every slot here is greedy
+    masks: Masks | None = None  # None: no grammar here; otherwise `plain` is False
 
 
 @dataclass(slots=True)
