@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,8 +16,10 @@ from augury.engine.rows import Segments, Shape, round_up
 from augury.engine.scheduler import Scheduler, Share
 from augury.engine.scoring import record_logprobs
 from augury.engine.state import SlotState
+from augury.engine.trace import trace_step
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
+from augury.observe.steps import Step
 from augury.propose.base import Drafter, Turn
 from augury.propose.saver import Saver
 from augury.verify.tree import Draft, first_outside
@@ -28,6 +31,7 @@ class Update(NamedTuple):
     request: Request
     tokens: list[int]
     accepted: int  # how many of them were drafts
+    trace: dict[str, Any] | None = None  # the step laid open, if the request asked
 
 
 class Work(NamedTuple):
@@ -54,6 +58,7 @@ class Engine:
         self.saver = drafter if isinstance(drafter, Saver) else None
         self.budget = budget
         self.stats = stats
+        self.last = Step(0, 0, 0, 0, 0.0)  # what the last pass did
         self.captured = Captured(self._advance, state.padding_slot) if capture else None
 
     @property
@@ -67,10 +72,13 @@ class Engine:
         shares = self.scheduler.plan()  # who runs: prompt chunks, draft trees
         if not shares:
             return []
+        self.last = self._begin(shares)
         work = self.prepare(shares)
         passed = self.run(work)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(work, passed)  # what to try next
-        return self.commit(shares, passed, drafts)  # text, stops, cache, metrics
+        updates = self.commit(shares, passed, drafts)  # text, stops, cache, metrics
+        self.last.seconds = time.perf_counter() - self.last.begun
+        return updates
 
     @torch.inference_mode()
     def warm_up(self, sizes: tuple[int, ...]) -> None:
@@ -85,6 +93,7 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queue a request."""
         self.stats.prompt_tokens += request.prompt_len
+        request.added_at = time.perf_counter()
         self.scheduler.add(request)
 
     def abort(self, request: Request) -> None:
@@ -97,6 +106,7 @@ class Engine:
         """Write newcomers to their slots and new blocks to their tables; size the pass."""
         for request in self.scheduler.seated:
             self.state.seat(request)
+            request.seated_at = request.seated_at or time.perf_counter()
             if self.drafter is not None:
                 self.drafter.admit(
                     request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
@@ -108,14 +118,28 @@ class Engine:
                 request.tabled = len(request.blocks)
         table = torch.zeros(8, round_up(len(shares)), dtype=torch.int64)
         table[0] = self.state.padding_slot
-        size, most = self.scheduler.block_size, self.budget.limit(len(shares))
+        size, most = self.scheduler.block_size, self.last.budget
         columns = [
-            (s.request.slot, s.start, s.known, s.nodes, s.scored, s.active, len(s.request.blocks) * size, most)
+            (
+                s.request.slot,
+                s.start,
+                s.known,
+                s.nodes,
+                s.scored,
+                s.active,
+                len(s.request.blocks) * size,
+                most if s.request.wish.max_draft is None else min(most, s.request.wish.max_draft),
+            )
             for s in shares
         ]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
         return Work(table, self._shape(shares, lines), lines, len(shares))
+
+    def _begin(self, shares: list[Share]) -> Step:
+        prompts = [min(s.known, s.request.prompt_len - s.start) for s in shares if s.start < s.request.prompt_len]
+        rows = sum(s.known + s.nodes for s in shares)
+        return Step(len(shares), rows, sum(prompts), self.budget.limit(len(shares)), time.perf_counter())
 
     def _shape(self, shares: list[Share], lines: int) -> Shape:
         drawing = [s.request.params for s in shares if s.active]
@@ -158,6 +182,7 @@ class Engine:
     def _draft(self, work: Work, segments: Segments, passed: Passed) -> Draft:
         """Ask the drafter, and leave the drafts in the slots."""
         assert self.drafter is not None
+        begun = time.perf_counter()
         self.drafter.observe(passed.outcome)
         draft = self.drafter.propose(self._turn(work, segments, passed))
         if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
@@ -167,6 +192,8 @@ class Engine:
         if draft.probs is not None:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
+        if self.target.device.type == "cpu":  # elsewhere the work is only queued by now
+            self.last.drafter_seconds = time.perf_counter() - begun
         return draft
 
     def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
@@ -202,7 +229,11 @@ class Engine:
             record_logprobs(request, share, g, kept, passed)
             self.scheduler.commit(share, accepted[g], kept)
             if kept:
-                updates.append(self._count(share, emitted[g][:kept], min(accepted[g], kept)))
+                update = self._count(share, emitted[g][:kept], min(accepted[g], kept))
+                if request.wish.trace:
+                    traced = trace_step(share, g, passed, update.tokens, update.accepted, self.last)
+                    update = update._replace(trace=traced)
+                updates.append(update)
             request.draft_nodes, request.draft_depth = nodes[g], depths[g]
             if request.finish_reason:
                 self._finish(request)
@@ -210,8 +241,13 @@ class Engine:
 
     def _count(self, share: Share, tokens: list[int], accepted: int) -> Update:
         self.stats.generation_tokens += len(tokens)
+        self.last.generation_tokens += len(tokens)
+        depth = min(share.nodes, share.request.draft_depth)
         for spec in (self.stats.spec, share.request.spec):
-            spec.observe(share.nodes, accepted, min(share.nodes, share.request.draft_depth))
+            spec.observe(share.nodes, accepted, depth)
+        if share.nodes:
+            self.last.drafts.append((share.nodes, accepted, depth))
+            share.request.spec_steps.append((share.nodes, accepted))
         return Update(share.request, tokens, accepted)
 
     def _finish(self, request: Request) -> None:

@@ -15,9 +15,9 @@ from augury.config.facts import read_facts
 from augury.config.sampling import SamplingParams
 from augury.engine.build import build_engine
 from augury.engine.engine import Update
+from augury.engine.intake import Intake
 from augury.engine.outputs import RequestOutput, completion, refused
 from augury.engine.request import Request
-from augury.engine.text import TextStream
 from augury.model.store import resolve
 from augury.model.tokenizer import Tokenizer
 from augury.observe.stats import Metric, as_metrics
@@ -37,7 +37,7 @@ class LLM:
         self.engine = build_engine(self.config, self.model_path)
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
-        self._arrivals = 0
+        self.intake = Intake(self.config, self.engine, self.tokenizer)
 
     def generate(
         self,
@@ -130,7 +130,7 @@ class LLM:
             tokens: list[int] = []
             try:
                 tokens, text = encode(prompt)
-                jobs.append((text, tokens, self._requests(str(self._arrivals), tokens, params), None))
+                jobs.append((text, tokens, self._requests(str(self.intake.arrivals), tokens, params), None))
             except (ValueError, TypeError) as error:
                 jobs.append((text, tokens, [], error))
         errors = [failure for *_, failure in jobs if failure is not None]
@@ -170,44 +170,7 @@ class LLM:
         raise ConfigError(f"a prompt must be a text, a list of token ids or a dictionary, got {type(prompt).__name__}.")
 
     def _requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
-        """The n requests of one prompt, checked."""
-        limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
-        if not tokens:
-            raise ConfigError("the prompt is empty; give it at least one token.")
-        if len(tokens) >= limit:
-            raise ConfigError(
-                f"the prompt has {len(tokens)} tokens but max_model_len is {limit}, which must also hold the answer; "
-                "shorten the prompt or raise max_model_len."
-            )
-        wrong = next((t for t in tokens if not 0 <= t < vocab), None)
-        if wrong is not None:
-            raise ConfigError(f"token id {wrong} is not in the vocabulary; ids go from 0 to {vocab - 1}.")
-        params.check_vocabulary(vocab)
-        if self.engine.saver:
-            self.engine.saver.check(params)
-        return [self._request(f"{name}-{i}" if params.n > 1 else name, tokens, params, i) for i in range(params.n)]
-
-    def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int) -> Request:
-        self._arrivals += 1
-        stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
-        decode = self.tokenizer.decoder(params.skip_special_tokens)
-        stops = list(params.stop or ())
-        # Without a seed a request gets its own from the engine's; with one, answer i of n gets seed + i, as in vLLM.
-        seed = params.seed if params.seed is not None else hash((self.config.seed, self._arrivals)) & (2**62 - 1)
-        most = self.config.max_model_len or 0
-        return Request(
-            id=name,
-            arrival=self._arrivals,
-            prompt_len=len(tokens),
-            tokens=list(tokens),
-            params=params,
-            seed=(seed + index + 2**63) % 2**64 - 2**63,  # a signed 64-bit number, come what may
-            stop_ids=frozenset(stop_ids),
-            bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
-            max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
-            text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
-            index=index,
-        )
+        return self.intake.requests(name, tokens, params)
 
     def _output(
         self, index: int, prompt: str | None, tokens: list[int], requests: list[Request], error: Exception | None
@@ -219,12 +182,12 @@ class LLM:
             for entry in (*request.logprobs, *(e for e in request.prompt_logprobs if e)):
                 for token, value in entry.items():
                     entry[token] = value._replace(decoded_token=decode([token]))
-        first = requests[0]
+        first, spec = requests[0], self.config.speculative_config
         return RequestOutput(
             request_id=str(index),
             prompt=prompt,
             prompt_token_ids=tokens,
-            outputs=[completion(request, self.config.speculative_config is not None) for request in requests],
+            outputs=[completion(request, spec.num_speculative_tokens if spec else None) for request in requests],
             finished=True,
             prompt_logprobs=first.prompt_logprobs if first.params.prompt_logprobs is not None else None,
             num_cached_tokens=first.cached_tokens,

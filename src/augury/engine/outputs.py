@@ -44,8 +44,8 @@ class RequestOutput:
     error: str | None = None  # ours: why this request was refused, when others of its batch were answered
 
 
-def completion(request: Request, speculating: bool) -> CompletionOutput:
-    """The answer as it stands."""
+def completion(request: Request, num_spec_tokens: int | None) -> CompletionOutput:
+    """The answer as it stands; `num_spec_tokens` is the engine's K, None without speculation."""
     wants_logprobs = request.params.logprobs is not None
     return CompletionOutput(
         index=request.index,
@@ -55,19 +55,25 @@ def completion(request: Request, speculating: bool) -> CompletionOutput:
         logprobs=list(request.logprobs) if wants_logprobs else None,
         finish_reason=request.finish_reason,
         stop_reason=request.stop_reason,
-        spec_decode_metrics=_spec_metrics(request) if speculating else None,
+        spec_decode_metrics=None if num_spec_tokens is None else spec_metrics(request, num_spec_tokens),
         from_draft=list(request.from_draft),
     )
 
 
-def _spec_metrics(request: Request) -> dict[str, Any]:
-    spec = request.spec
+def spec_metrics(request: Request, num_spec_tokens: int, detailed: bool = False) -> dict[str, Any]:
+    """How speculation went for one request, by vLLM's names; the histogram counts steps by drafts accepted."""
+    spec, steps = request.spec, request.spec_steps
+    taken = [accepted for _, accepted in steps]
+    lists = {"per_step_accepted": taken, "per_step_drafted": [drafted for drafted, _ in steps]} if detailed else {}
     return {
         "mean_acceptance_length": spec.acceptance_length,
         "draft_acceptance_rate": spec.acceptance_rate,
         "num_spec_steps": spec.num_drafts,
         "num_draft_tokens": spec.num_draft_tokens,
         "num_accepted_draft_tokens": spec.num_accepted_tokens,
+        "num_spec_tokens": num_spec_tokens,
+        "acceptance_histogram": [taken.count(j) for j in range(num_spec_tokens + 1)],
+        **lists,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from augury.config.per_request import Wish
 from augury.config.sampling import SamplingParams
 from augury.engine.text import TextStream
 from augury.observe.stats import SpecStats
@@ -36,6 +37,7 @@ class Request:
     max_len: int  # the request ends when it has this many tokens
     text: TextStream | None  # None: no text asked for
     index: int = 0  # which of the n answers to one prompt
+    wish: Wish = field(default_factory=Wish)  # what it says of speculation
 
     # set by the scheduler
     slot: int = -1
@@ -47,6 +49,8 @@ class Request:
     draft_depth: int = 0  # and how many tokens of it could be accepted
     cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
     preemptions: int = 0
+    added_at: float = 0.0  # on time.perf_counter(): when it was queued,
+    seated_at: float = 0.0  # and when it first got a slot
 
     # set by the engine as tokens come
     from_draft: list[bool] = field(default_factory=list)  # for each output token: was it an accepted draft?
@@ -56,6 +60,7 @@ class Request:
     prompt_logprobs: list[LogprobDict | None] = field(default_factory=list)
     cumulative_logprob: float = 0.0
     spec: SpecStats = field(default_factory=SpecStats)
+    spec_steps: list[tuple[int, int]] = field(default_factory=list)  # drafted and accepted, for each step with a draft
 
     @property
     def length(self) -> int:

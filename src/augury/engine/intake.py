@@ -1,0 +1,65 @@
+"""From a prompt's tokens and its sampling parameters to requests the engine can take, checked."""
+
+from __future__ import annotations
+
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.config.per_request import Wish, read_wish
+from augury.config.sampling import SamplingParams
+from augury.engine.engine import Engine
+from augury.engine.request import Request
+from augury.engine.text import TextStream
+from augury.model.tokenizer import Tokenizer
+
+
+class Intake:
+    """Makes requests, for the offline interface and the server alike, and numbers them as they come."""
+
+    def __init__(self, config: EngineConfig, engine: Engine, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.arrivals = 0
+
+    def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+        """The n requests of one prompt, or a ConfigError that says what is wrong with it."""
+        limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
+        if not tokens:
+            raise ConfigError("the prompt is empty; give it at least one token.")
+        if len(tokens) >= limit:
+            raise ConfigError(
+                f"the prompt has {len(tokens)} tokens but max_model_len is {limit}, which must also hold the answer; "
+                "shorten the prompt or raise max_model_len."
+            )
+        wrong = next((t for t in tokens if not 0 <= t < vocab), None)
+        if wrong is not None:
+            raise ConfigError(f"token id {wrong} is not in the vocabulary; ids go from 0 to {vocab - 1}.")
+        params.check_vocabulary(vocab)
+        if self.engine.saver:
+            self.engine.saver.check(params)
+        wish = read_wish(params.extra_args, self.config.speculative_config)
+        names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
+        return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
+
+    def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
+        self.arrivals += 1
+        stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
+        decode = self.tokenizer.decoder(params.skip_special_tokens)
+        stops = list(params.stop or ())
+        # Without a seed a request gets its own from the engine's; with one, answer i of n gets seed + i, as in vLLM.
+        seed = params.seed if params.seed is not None else hash((self.config.seed, self.arrivals)) & (2**62 - 1)
+        most = self.config.max_model_len or 0
+        return Request(
+            id=name,
+            arrival=self.arrivals,
+            prompt_len=len(tokens),
+            tokens=list(tokens),
+            params=params,
+            seed=(seed + index + 2**63) % 2**64 - 2**63,  # a signed 64-bit number, come what may
+            stop_ids=frozenset(stop_ids),
+            bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
+            max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
+            text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
+            index=index,
+            wish=wish,
+        )
