@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from augury.config.errors import ConfigError, unknown_keyword
+from augury.config.structured import StructuredOutputsParams
 
 MAX_LOGPROBS = 20  # vLLM's default for `max_logprobs`
 GREEDY_BELOW = 1e-5  # temperatures under this are greedy, as in vLLM
@@ -57,6 +58,7 @@ class SamplingParams:
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[int] | None = None
+    structured_outputs: StructuredOutputsParams | None = None  # a dictionary of its values will do
     extra_args: dict[str, Any] | None = field(default=None)
 
     def __init__(self, **given: Any) -> None:
@@ -73,6 +75,7 @@ class SamplingParams:
         self.stop = _as_list(self.stop)
         self.stop_token_ids = _as_list(self.stop_token_ids)
         self.bad_words = _as_list(self.bad_words)
+        self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs)
         if self.top_k == -1:
             self.top_k = 0
         if _is_number(self.temperature) and 0 <= self.temperature < GREEDY_BELOW:
@@ -148,7 +151,8 @@ class SamplingParams:
         """Whether anything but temperature and truncation changes the scores."""
         return bool(
             self.penalized or self.logit_bias or self.allowed_token_ids or self.bad_words or self.min_tokens > 0
-        )
+            or self.structured_outputs
+        )  # fmt: skip
 
     def clone(self, **changes: Any) -> SamplingParams:
         """A copy with some values changed."""

@@ -11,7 +11,7 @@ from augury.engine.judge import Judge
 from augury.engine.rows import Layout, Segments, Shape, lay_out
 from augury.engine.state import SlotState
 from augury.model.target import Scores, Target
-from augury.verify.sampling import Outcome
+from augury.verify.sampling import Masks, Outcome
 from augury.verify.tree import Draft
 
 
@@ -26,10 +26,11 @@ class Passed(NamedTuple):
 
 def advance(
     target: Target, state: SlotState, judge: Judge, features: tuple[int, ...], seg: Segments, shape: Shape,
-    count: int, block_size: int,
+    count: int, block_size: int, masks: Masks | None = None,
 ) -> Passed:  # fmt: skip
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg, shape, count, block_size)
+    layout.draws.masks = masks
     scores = target.forward(layout.rows, features)
     outcome = judge(scores.logits, layout, state.sampling, seg.slots)
     state.append(seg.slots, layout.ends, outcome)

@@ -11,6 +11,7 @@ from augury.control.budget import Budget
 from augury.engine.advance import Passed, advance
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
+from augury.engine.masks import gather, prune
 from augury.engine.request import Request
 from augury.engine.rows import Segments, Shape, round_up
 from augury.engine.scheduler import Scheduler, Share
@@ -22,6 +23,7 @@ from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
 from augury.propose.base import Drafter, Turn
 from augury.propose.saver import Saver
+from augury.verify.sampling import Masks
 from augury.verify.tree import Draft, first_outside
 
 
@@ -41,6 +43,7 @@ class Work(NamedTuple):
     shape: Shape
     lines: int  # lines in use
     requests: int  # groups in use
+    masks: Masks | None = None  # what grammars allow, if anyone has one
 
 
 class Engine:
@@ -134,7 +137,8 @@ class Engine:
         ]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
-        return Work(table, self._shape(shares, lines), lines, len(shares))
+        shape = self._shape(shares, lines)
+        return Work(table, shape, lines, len(shares), gather(shares, shape.lines, self.target.device))
 
     def _begin(self, shares: list[Share]) -> Step:
         prompts = [min(s.known, s.request.prompt_len - s.start) for s in shares if s.start < s.request.prompt_len]
@@ -158,7 +162,8 @@ class Engine:
 
     def run(self, work: Work) -> Passed:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
-        if self.captured and work.shape.rows == work.shape.lines:
+        # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
+        if self.captured and work.masks is None and work.shape.rows == work.shape.lines:
             return self.captured(work, self.state.version)
         return self._advance(work)
 
@@ -167,8 +172,9 @@ class Engine:
         segments = Segments.pack(work.segments.to(self.target.device))
         features = self.drafter.needs.features if self.drafter is not None else ()
         passed = advance(
-            self.target, self.state, self.judge, features, segments, work.shape, work.lines, self.scheduler.block_size
-        )
+            self.target, self.state, self.judge, features, segments, work.shape, work.lines, self.scheduler.block_size,
+            work.masks,
+        )  # fmt: skip
         if self.drafter is None or self.drafter.on_host:
             return passed
         return passed._replace(draft=self._draft(work, segments, passed))
@@ -235,6 +241,8 @@ class Engine:
                     update = update._replace(trace=traced)
                 updates.append(update)
             request.draft_nodes, request.draft_depth = nodes[g], depths[g]
+            if request.grammar is not None and kept and not request.finish_reason:
+                prune(request, drafts, g, self.state)
             if request.finish_reason:
                 self._finish(request)
         return updates

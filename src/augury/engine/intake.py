@@ -7,6 +7,7 @@ from augury.config.errors import ConfigError
 from augury.config.per_request import Wish, read_wish
 from augury.config.sampling import SamplingParams
 from augury.engine.engine import Engine
+from augury.engine.grammar import Grammar, Grammars
 from augury.engine.request import Request
 from augury.engine.text import TextStream
 from augury.model.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ class Intake:
         self.engine = engine
         self.tokenizer = tokenizer
         self.arrivals = 0
+        self._grammars: Grammars | None = None  # made for the first request that needs them: it takes a moment
 
     def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
         """The n requests of one prompt, or a ConfigError that says what is wrong with it."""
@@ -40,6 +42,14 @@ class Intake:
         wish = read_wish(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
         return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        """The request's grammar, compiled here so that no step waits for it."""
+        if params.structured_outputs is None:
+            return None
+        if self._grammars is None:
+            self._grammars = Grammars(self.tokenizer, self.engine.target.vocab_size)
+        return self._grammars.start(params)
 
     def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
         self.arrivals += 1
@@ -62,4 +72,5 @@ class Intake:
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
             index=index,
             wish=wish,
+            grammar=self._grammar(params),
         )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from augury.config.per_request import Wish
 from augury.config.sampling import SamplingParams
+from augury.engine.grammar import Grammar
 from augury.engine.text import TextStream
 from augury.observe.stats import SpecStats
 
@@ -38,6 +39,7 @@ class Request:
     text: TextStream | None  # None: no text asked for
     index: int = 0  # which of the n answers to one prompt
     wish: Wish = field(default_factory=Wish)  # what it says of speculation
+    grammar: Grammar | None = None  # the form its text must have
 
     # set by the scheduler
     slot: int = -1
@@ -99,11 +101,14 @@ class Request:
         # A stop token adds no text of its own, as in vLLM, unless the user asked to see it.
         if self.text and not (stopped and not self.params.include_stop_str_in_output):
             cut = self.text.push(token, watch=may_stop)
+        complete = self.grammar is not None and self.grammar.consume(token)
         if stopped:
             self.finish_reason = "stop"
             self.stop_reason = token if token in (self.params.stop_token_ids or ()) else None
         elif cut is not None:
             self.finish_reason, self.stop_reason = "stop", cut
+        elif complete:  # min_tokens or not, there is nothing more to say
+            self.finish_reason = "stop"
         elif len(self.tokens) >= self.max_len:
             self.finish_reason = "length"
         if self.finish_reason and self.text and cut is None:

@@ -1,0 +1,69 @@
+"""Grammars in a pass: drafts they forbid are taken away before they cost a row, the others are masked node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from augury.engine.request import Request
+from augury.engine.scheduler import Share
+from augury.engine.state import SlotState
+from augury.kernels.verify import unpacked
+from augury.verify.sampling import Masks
+from augury.verify.tree import Draft
+
+
+def gather(shares: list[Share], lines: int, device: torch.device) -> Masks | None:
+    """The masks of a pass of `lines` lines; None, and no cost, where nobody who draws has a grammar."""
+    if not any(share.active and share.request.grammar for share in shares):
+        return None
+    rows, parts, begin, filled = torch.full((lines,), -1), [], 0, 0
+    for share in shares:
+        if share.active and share.request.grammar:
+            root, size = begin + share.scored - 1, 1 + share.nodes
+            rows[root : root + size] = torch.arange(filled, filled + size)
+            parts.append(share.request.grammar.masks[:size])
+            filled += size
+        begin += share.scored + share.nodes
+    return Masks(torch.from_numpy(np.concatenate(parts)).to(device), rows.to(device))
+
+
+def prune(request: Request, draft: Draft | None, group: int, state: SlotState) -> None:
+    """Take from a request's pending draft what its grammar forbids; a grammar that gave up ends the request."""
+    grammar, count = request.grammar, request.draft_nodes
+    assert grammar is not None
+    tokens = draft.tokens[group, :count].tolist() if draft is not None else []
+    parents = draft.parents[group, :count].tolist() if draft is not None else []
+    kept = grammar.look_ahead(tokens, parents)
+    if grammar.error is not None:
+        request.finish_reason, request.stop_reason = "error", f"structured_outputs: {grammar.error}"
+        return
+    place = {-1: -1} | {node: i for i, node in enumerate(kept)}
+    hung = [place[parents[node]] for node in kept]
+    request.draft_nodes, request.draft_depth = len(kept), _depth(hung)
+    if kept:
+        _rewrite(state, request, kept, [tokens[node] for node in kept], hung)
+
+
+def _depth(parents: Sequence[int]) -> int:
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 1)
+    return max(depths, default=0)
+
+
+def _rewrite(state: SlotState, request: Request, kept: list[int], tokens: list[int], parents: list[int]) -> None:
+    """Leave only the kept nodes in the slot, close together."""
+    pending, slot, count = state.draft, request.slot, len(kept)
+    if kept[-1] >= count:
+        pending.tokens[slot, :count] = torch.tensor(tokens, device=pending.tokens.device)
+        pending.parents[slot, :count] = torch.tensor(parents, device=pending.tokens.device)
+    if pending.probs is not None:
+        # A sampled draft that survives was drawn from the drafter's law given that the grammar allows it. Rules that
+        # reject and draw anew are lossless against that law only.
+        assert request.grammar is not None
+        bits = torch.from_numpy(request.grammar.masks[[parent + 1 for parent in parents]]).to(pending.probs.device)
+        law = torch.where(unpacked(bits, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
+        pending.probs[slot, :count] = law / law.sum(1, keepdim=True).clamp(min=torch.finfo(law.dtype).tiny)
