@@ -1,19 +1,20 @@
-"""What the gates of trained heads share: a target's text, its streams, and a head overfitted to it."""
+"""What the gates of trained heads share: a target's text and its streams by transformers; fitting is augury.train's."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
+
+from augury.train.export import export
+from augury.train.fit import fit as overfit
+
+__all__ = ["Studied", "export", "overfit"]
 
 
 class Studied:
-    """The toy target with transformers, for training: its greedy texts and the streams behind every token."""
+    """The toy target with transformers, independent of the engine that augury.train.study asks: greedy texts, streams."""
 
     def __init__(self, directory: Path, prompts: list[list[int]], length: int) -> None:
         from transformers import AutoModelForCausalLM
@@ -56,27 +57,3 @@ class Studied:
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.model.get_output_embeddings()(hidden)
-
-
-def overfit(module: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float = 3e-3) -> float:
-    """Plain Adam until the loss is small or the steps are spent; gives the last loss."""
-    optimiser = torch.optim.Adam(module.parameters(), lr=rate)
-    value = torch.tensor(9.0)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        value = loss()
-        value.backward()
-        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimiser.step()
-        if value.item() < 0.01:
-            break
-    return float(value.item())
-
-
-def export(module: nn.Module, config: dict[str, Any], directory: Path, rename: Callable[[str], str] = str) -> Path:
-    """A checkpoint of the module's own names."""
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors = {rename(name): tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
-    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
-    (directory / "config.json").write_text(json.dumps(config))
-    return directory

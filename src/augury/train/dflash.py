@@ -1,0 +1,108 @@
+"""A gate head for `dflash`: blocks of masks over the target's streams as context, in z-lab's layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from augury.train.export import export
+from augury.train.fit import fit
+from augury.train.layers import DecoderLayer, Shape
+from augury.train.pairs import Deck, shake
+from augury.train.recipe import Recipe
+from augury.train.study import Lesson, Study, block_layers
+from augury.train.words import Competition, fading
+
+LAYERS = 2
+ANCHORS = 24  # blocks of a lesson in a step
+
+
+@dataclass(slots=True)
+class Blocks:
+    """Some lessons packed: their context, and blocks that begin behind some places of it."""
+
+    streams: Tensor  # [R, n * H]
+    positions: Tensor  # int64 [R]
+    newest: Tensor  # int64 [B]: the known token that a block begins with
+    anchor: Tensor  # int64 [B]: its position
+    ahead: Tensor  # int64 [B, depth]: what the masks stand for, -1 past the end of the text
+    seen: Tensor  # bool [B, R]: what stands before the block in its own text
+
+
+def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int, dice: torch.Generator) -> Blocks:
+    """Blocks at random places of each answer."""
+    parts = []
+    for number, lesson in enumerate(lessons):
+        spots = torch.arange(lesson.start, len(lesson.tokens) - 1)
+        at = spots[torch.randperm(len(spots), generator=dice)[:ANCHORS]]
+        index = at[:, None] + 1 + torch.arange(depth)
+        ahead = lesson.tokens[index.clamp(max=len(lesson.tokens) - 1)]
+        rows = len(lesson.tokens) - 1
+        parts.append((
+            torch.cat([lesson.streams[i] for i in layers], dim=1), torch.arange(rows), torch.full((rows,), number),
+            lesson.tokens[at], at, torch.where(index < len(lesson.tokens), ahead, -1), torch.full_like(at, number),
+        ))  # fmt: skip
+    streams, positions, home, newest, anchor, ahead, owner = (torch.cat(part) for part in zip(*parts, strict=True))
+    seen = (owner[:, None] == home) & (positions < anchor[:, None])
+    return Blocks(streams, positions, newest, anchor, ahead, seen)
+
+
+class DFlash(nn.Module):
+    """Layers whose queries are blocks; the context only gives keys and values."""
+
+    def __init__(self, shape: Shape, streams: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
+        self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.layers = nn.ModuleList(DecoderLayer(shape, normed=True) for _ in range(LAYERS))
+        self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+
+    def forward(self, study: Study, blocks: Blocks, mask: int) -> Tensor:
+        """What the output matrix reads at the masks, [B, depth, H]."""
+        count, depth = blocks.ahead.shape
+        size = depth + 1
+        context = self.hidden_norm(self.fc(blocks.streams))
+        tokens = torch.cat([blocks.newest[:, None], torch.full_like(blocks.ahead, mask)], dim=1).flatten()
+        positions = (blocks.anchor[:, None] + torch.arange(size)).flatten()
+        seen = blocks.seen.repeat_interleave(size, dim=0)
+        x = study.embed(tokens)
+        for layer in self.layers:
+            attention, read = layer.self_attn, layer.input_layernorm(x)
+            keys, values = attention.keys_values(read, positions)
+            # Every row of a block sees all rows of it: the block's rows, once for each of them.
+            own = [
+                tuple(part.view(count, size, *part.shape[1:])[:, i].repeat_interleave(size, 0) for part in (keys, values))
+                for i in range(size)
+            ]
+            shared = attention.keys_values(context, blocks.positions)
+            x = layer.after(attention(read, positions, shared, seen, own), x)
+        return self.norm(x).view(count, size, -1)[:, 1:]
+
+
+def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
+    """Train it to fill blocks of `depth` masks; gives the last loss."""
+    shape, layers = Shape.like(study.config), block_layers(study.config.num_hidden_layers)
+    mask = study.config.vocab_size - 1  # its embedding is nobody's otherwise
+    module = DFlash(shape, len(layers))
+    shake(module)
+    deck, dice = Deck(study.lessons, recipe.lessons), torch.Generator().manual_seed(0)
+    competition = Competition(study.head, study.words)
+
+    def loss() -> Tensor:
+        competition.draw()
+        blocks = pack(deck.deal(), layers, recipe.depth, dice)
+        read = module(study, blocks, mask)
+        return fading([competition.loss(read[:, i], blocks.ahead[:, i]) for i in range(recipe.depth)])
+
+    last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+    config = shape.config(study.config.vocab_size, study.config.max_position_embeddings, LAYERS) | {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "attention_bias": False,
+        "block_size": recipe.depth + 1, "num_target_layers": study.config.num_hidden_layers,
+        # z-lab's ids name the layer whose output is read.
+        "dflash_config": {"mask_token_id": mask, "target_layer_ids": [i - 1 for i in layers]},
+    }  # fmt: skip
+    export(module, config, directory)
+    return last

@@ -1,0 +1,56 @@
+"""Checkpoints of what was trained, in the layouts that are published."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+
+
+def write_checkpoint(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> Path:
+    """A directory with config.json and model.safetensors."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plain = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, directory / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+def export(module: nn.Module, config: dict[str, Any], directory: Path, rename: Callable[[str], str] = str) -> Path:
+    """A checkpoint of the module's own names."""
+    return write_checkpoint(directory, {rename(name): t for name, t in module.state_dict().items()}, config)
+
+
+def halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tables as large as a vocabulary in half precision: a trained head does not need more on disk."""
+    return {name: t.to(torch.bfloat16) if t.dim() == 2 else t for name, t in tensors.items()}
+
+
+def linked_copy(source: Path, directory: Path, config: dict[str, Any]) -> Path:
+    """A model's directory once more under another configuration; its weights are links, not copies."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.iterdir()):
+        if not file.is_file() or file.name in ("config.json", "augury.json"):
+            continue
+        try:
+            os.link(file.resolve(), directory / file.name)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(file, directory / file.name)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return directory
+
+
+def copy_tokenizer(source: Path, directory: Path) -> None:
+    """What a draft model needs of its target beside weights."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, directory / name)

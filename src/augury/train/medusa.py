@@ -1,0 +1,67 @@
+"""Gate heads for `medusa`: each guesses one place further on, over words of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from augury.train.export import write_checkpoint
+from augury.train.fit import fit
+from augury.train.places import Places
+from augury.train.recipe import Recipe
+from augury.train.study import Study
+from augury.train.words import fading, word_loss
+
+
+class Block(nn.Module):
+    """One residual layer: z + SiLU(W z)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(size, size, bias=False)])
+        nn.init.zeros_(self.layers[0].weight)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Rows in, rows out."""
+        return z + F.silu(self.layers[0](z))
+
+
+class Medusa(nn.Module):
+    """Blocks and output matrices by the names vLLM has for them."""
+
+    def __init__(self, heads: int, beginning: Tensor) -> None:
+        super().__init__()
+        words, size = beginning.shape
+        self.blocks = nn.ModuleList(Block(size) for _ in range(heads))
+        self.lm_heads = nn.ModuleList(nn.Linear(size, words, bias=False) for _ in range(heads))
+        with torch.no_grad():
+            for matrix in self.lm_heads:
+                matrix.weight.copy_(beginning)
+
+    def scores(self, hidden: Tensor) -> list[Tensor]:
+        """Logits [R, words] of every head."""
+        return [matrix(block(hidden)) for block, matrix in zip(self.blocks, self.lm_heads, strict=True)]
+
+
+def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
+    """Heads with a token_map; gives the last loss."""
+    words = study.words
+    module, places = Medusa(recipe.depth, study.head[words]), Places.of(study.lessons, recipe.depth)
+
+    def loss() -> Tensor:
+        scores = module.scores(places.hidden)
+        return fading([word_loss(logits, words, places.ahead[:, i]) for i, logits in enumerate(scores)])
+
+    last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+    config = {
+        "model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": recipe.depth, "num_hidden_layers": 1,
+        "hidden_size": study.config.hidden_size, "vocab_size": study.config.vocab_size,
+        "truncated_vocab_size": len(words), "max_paths": 64,
+    }  # fmt: skip
+    write_checkpoint(directory, module.state_dict() | {"token_map": words}, config)
+    return last
+
+

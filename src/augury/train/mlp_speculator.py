@@ -1,0 +1,73 @@
+"""A gate head for `mlp_speculator`: IBM's layout with one set of weights for all guesses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from augury.train.export import halved, write_checkpoint
+from augury.train.fit import fit
+from augury.train.pairs import shake
+from augury.train.places import Places
+from augury.train.recipe import Recipe
+from augury.train.study import Study
+from augury.train.words import fading
+
+WIDTH = 256  # of its own states, where the target's are wider
+
+
+class Speculator(nn.Module):
+    """Project, add the token, norm, GELU. The layout has no words of its own, so all other tokens share one row."""
+
+    def __init__(self, size: int, inner: int, rows: int, depth: int) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(rows, inner), nn.Linear(inner, rows, bias=False)
+        self.first, self.later = nn.Linear(size, inner, bias=False), nn.Linear(inner, inner, bias=False)
+        self.scale, self.shift = nn.Parameter(torch.ones(inner)), nn.Parameter(torch.zeros(inner))
+        state = 0.5 ** (0.5 / depth)
+        self.token_weight = math.sqrt((1 - state**2) * inner / 2) / state
+
+    def scores(self, hidden: Tensor, tokens: Tensor) -> list[Tensor]:
+        """Logits [R, rows] of each guess; tokens [R, depth] are those it reads, the newest first."""
+        x, found = F.rms_norm(hidden, hidden.shape[-1:], eps=1e-6) / math.sqrt(2), []
+        for i in range(tokens.shape[1]):
+            x = (self.later if i else self.first)(x) + self.token_weight * self.emb(tokens[:, i])
+            x = F.gelu(F.rms_norm(x, x.shape[-1:], self.scale, 1e-6) + self.shift)
+            found.append(self.head(x))
+        return found
+
+    def published(self, rows: Tensor) -> dict[str, Tensor]:
+        """The tensors under the names of the layout, each once, tables spread over the whole vocabulary by `rows`."""
+        return {
+            "emb.0.weight": self.emb.weight[rows], "head.0.weight": self.head.weight[rows],
+            "proj.0.weight": self.first.weight, "proj.1.weight": self.later.weight,
+            "ln.0.weight": self.scale, "ln.0.bias": self.shift,
+        }  # fmt: skip
+
+
+def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float:
+    """Train it fed with the text itself; gives the last loss."""
+    size, vocabulary, words = study.config.hidden_size, study.config.vocab_size, study.words
+    rows = torch.full((vocabulary,), len(words)).index_put((words,), torch.arange(len(words)))
+    inner = min(WIDTH, size)
+    module = Speculator(size, inner, len(words) + 1, recipe.depth)
+    shake(module)
+    places = Places.of(study.lessons, recipe.depth)
+    fed = rows[torch.cat([places.newest[:, None], places.ahead[:, :-1].clamp(min=0)], dim=1)]
+    labels = torch.where(places.ahead >= 0, rows[places.ahead.clamp(min=0)], -100)
+
+    def loss() -> Tensor:
+        return fading([F.cross_entropy(x, labels[:, i]) for i, x in enumerate(module.scores(places.hidden, fed))])
+
+    last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+    config = {
+        "model_type": "mlp_speculator", "architectures": ["MLPSpeculatorPreTrainedModel"], "emb_dim": size,
+        "inner_dim": inner, "n_predict": recipe.depth, "vocab_size": vocabulary, "tie_weights": True,
+        "scale_input": True, "top_k_tokens_per_head": [1] * recipe.depth, "n_candidates": 1,
+    }  # fmt: skip
+    write_checkpoint(directory, halved(module.published(rows)), config)
+    return last

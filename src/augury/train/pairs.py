@@ -1,0 +1,114 @@
+"""Training heads that read pairs (token, the target's features of the token before it): EAGLE, EAGLE-3, MTP.
+
+A draft is unrolled as it will be run (EAGLE-3's training-time test): from every place of an answer the first guess
+reads the target's features, each later one what the head itself handed on, and it sees the true pairs before that place
+and its own drafted ones behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from augury.train.layers import DecoderLayer
+from augury.train.study import Lesson, Study
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Some lessons packed: all their pairs, and the places that drafts start from."""
+
+    tokens: Tensor  # int64 [R]
+    streams: Tensor  # [R, n * H]: of the token before each
+    positions: Tensor  # int64 [R]
+    anchors: Tensor  # int64 [A]: rows that a draft starts from
+    ahead: Tensor  # int64 [A, depth]: the tokens a draft should guess, -1 past the end of the text
+    seen: Tensor  # bool [A, R]: the anchor itself and what stands before it in its own text
+
+
+def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int) -> Pairs:
+    """Every place of the answers as an anchor; the first is the answer's first token, which the prompt's pass draws."""
+    parts: list[tuple[Tensor, ...]] = []
+    begin = 0
+    for number, lesson in enumerate(lessons):
+        rows = len(lesson.tokens) - 2  # the last pair would guess a token that nobody knows
+        local = torch.arange(lesson.start - 1, rows)
+        index = local[:, None] + 2 + torch.arange(depth)
+        ahead = lesson.tokens[index.clamp(max=len(lesson.tokens) - 1)]
+        ahead = torch.where(index < len(lesson.tokens), ahead, -1)
+        streams = torch.cat([lesson.streams[i][:rows] for i in layers], dim=1)
+        parts.append((
+            lesson.tokens[1 : rows + 1], streams, torch.arange(rows), torch.full((rows,), number),
+            local + begin, torch.full((len(local),), number), ahead,
+        ))  # fmt: skip
+        begin += rows
+    tokens, streams, positions, home, anchors, owner, ahead = (torch.cat(part) for part in zip(*parts, strict=True))
+    seen = (owner[:, None] == home) & (positions <= positions[anchors][:, None])
+    return Pairs(tokens, streams, positions, anchors, ahead, seen)
+
+
+class PairHead(nn.Module):
+    """One layer over pairs; the kinds differ in what they do before and behind it."""
+
+    layer: DecoderLayer
+
+    def combine(self, streams: Tensor) -> Tensor:
+        """The hidden state that the target's streams make."""
+        return streams
+
+    def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What the attention reads, and the residual beside it."""
+        raise NotImplementedError
+
+    def leave(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """What the output matrix reads, and what is handed on to the next guess."""
+        raise NotImplementedError
+
+    def later(self, study: Study, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and hidden states of a guess after the first."""
+        return study.embed(tokens), onward
+
+    def unroll(self, study: Study, pairs: Pairs) -> list[Tensor]:
+        """What the output matrix reads for each guess, [A, H] each."""
+        attention = self.layer.self_attn
+        x, residual = self.enter(study.embed(pairs.tokens), self.combine(pairs.streams))
+        shared, own = attention.keys_values(x, pairs.positions), []
+        x, residual, positions = x[pairs.anchors], residual[pairs.anchors], pairs.positions[pairs.anchors]
+        read: list[Tensor] = []
+        for depth in range(pairs.ahead.shape[1]):
+            if depth:
+                tokens = pairs.ahead[:, depth - 1].clamp(min=0)
+                x, residual = self.enter(*self.later(study, tokens, onward))
+                own.append(attention.keys_values(x, positions + depth))
+            attended = attention(x, positions + depth, shared, pairs.seen, own)
+            final, onward = self.leave(self.layer.after(attended, residual))
+            read.append(final)
+        return read
+
+
+class Deck:
+    """Lessons dealt a few at a time, every one before any comes again."""
+
+    def __init__(self, lessons: list[Any], hand: int, seed: int = 0) -> None:
+        self._lessons, self._hand, self._dice = lessons, min(hand, len(lessons)), Random(seed)
+        self._left: list[Any] = []
+
+    def deal(self) -> list[Any]:
+        """The next few."""
+        if len(self._left) < self._hand:
+            self._left = self._dice.sample(self._lessons, len(self._lessons))
+        dealt, self._left = self._left[: self._hand], self._left[self._hand :]
+        return dealt
+
+
+def shake(module: nn.Module, seed: int = 0, scale: float = 0.04) -> None:
+    """Start from small random matrices and norms of one."""
+    dice = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in module.parameters():
+            if tensor.dim() > 1:
+                tensor.normal_(0.0, scale, generator=dice)
