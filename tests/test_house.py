@@ -19,6 +19,7 @@ FLOORS = [
     {"model"},
     {"propose"},
     {"engine", "operate"},
+    {"train"},
     {"certify"},
     {"commands"},
     {"bench"},
