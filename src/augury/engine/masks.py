@@ -38,7 +38,7 @@ def prune(request: Request, draft: Draft | None, group: int, state: SlotState) -
     parents = draft.parents[group, :count].tolist() if draft is not None else []
     kept = grammar.look_ahead(tokens, parents)
     if grammar.error is not None:
-        request.finish_reason, request.stop_reason = "error", f"structured_outputs: {grammar.error}"
+        request.end_by_grammar()
         return
     place = {-1: -1} | {node: i for i, node in enumerate(kept)}
     hung = [place[parents[node]] for node in kept]

@@ -93,6 +93,12 @@ class Request:
                 return i + 1
         return len(emitted)
 
+    def end_by_grammar(self) -> None:
+        """The grammar has no next token: the answer is complete, or parsing it ran into its limits."""
+        error = self.grammar.error if self.grammar else None
+        self.finish_reason = "stop" if error is None else "error"
+        self.stop_reason = error and f"structured_outputs: {error}"
+
     def _ended_by(self, token: int) -> bool:
         generated = len(self.tokens) - self.prompt_len
         may_stop = generated > self.params.min_tokens
@@ -108,7 +114,7 @@ class Request:
         elif cut is not None:
             self.finish_reason, self.stop_reason = "stop", cut
         elif complete:  # min_tokens or not, there is nothing more to say
-            self.finish_reason = "stop"
+            self.end_by_grammar()
         elif len(self.tokens) >= self.max_len:
             self.finish_reason = "length"
         if self.finish_reason and self.text and cut is None:
