@@ -14,7 +14,7 @@ __all__ = ["Studied", "export", "overfit"]
 
 
 class Studied:
-    """The toy target with transformers, independent of the engine that augury.train.study asks: greedy texts, streams."""
+    """The toy target with transformers, not with the engine that augury.train.study asks: greedy texts, streams."""
 
     def __init__(self, directory: Path, prompts: list[list[int]], length: int) -> None:
         from transformers import AutoModelForCausalLM

@@ -56,6 +56,10 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show instead where Augury's time goes in a step.")
     ] = False,
+    methods: Annotated[
+        str, typer.Option(help="Compare speculation methods instead: 'all', or names with commas; heads are trained.")
+    ] = "",
+    retrain: Annotated[bool, typer.Option("--retrain", help="With --methods: train the gate heads anew.")] = False,
 ) -> None:
     """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
     plan = Plan(
@@ -66,7 +70,15 @@ def bench(
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
-    if profile:
+    if profile and methods:
+        raise ConfigError("--profile and --methods cannot go together; leave one out.")
+    if retrain and not methods:
+        raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
+    if methods:
+        from augury.bench.methods import run_methods
+
+        run_methods(plan, _words(methods), retrain, as_json, plot)
+    elif profile:
         from augury.bench.profile import run_profile
 
         run_profile(plan, as_json)
@@ -116,7 +128,7 @@ def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str |
         for contender in contenders:
             setup = Setup(contender, directory, gguf, plan.dtype, plan.threads, room, plan.speculative)
             workers.append(Worker(setup))
-        with _progress("loading", len(workers)) as tick:
+        with progress("loading", len(workers)) as tick:
             for worker in list(workers):
                 tick(f"loading {worker.contender.name}")
                 try:
@@ -125,7 +137,7 @@ def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str |
                     record.broken[worker.contender.name] = str(error)
         alive = [worker for worker in workers if worker.contender.name not in record.broken]
         running = Bench(alive, prompts, plan.batches, plan.max_tokens, lambda _: None, record)
-        with _progress("warming up", running.size(plan.rounds)) as tick:
+        with progress("warming up", running.size(plan.rounds)) as tick:
             running.tick = tick
             running.run(plan.rounds)
     finally:  # also on Ctrl-C
@@ -196,7 +208,7 @@ def _speculation(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
+def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
     """A bar on standard error with the time left; silent where nobody watches."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -46,10 +46,10 @@ class Worker:
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
         """Have the prompts answered, timed inside the process."""
-        before = _machine_seconds()
+        before = machine_seconds()
         self._pipe.send((prompts, max_tokens))
         ran, own = self._receive()
-        ran.foreign = max(0.0, _machine_seconds() - before - own)
+        ran.foreign = max(0.0, machine_seconds() - before - own)
         return ran  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def _serve(setup: Setup, pipe: Connection) -> None:
             pipe.send(f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
 
 
-def _machine_seconds() -> float:
+def machine_seconds() -> float:
     """Processor seconds spent by everybody since the machine started; 0 where the system does not say."""
     try:
         fields = Path("/proc/stat").read_text().split(maxsplit=9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,6 +18,8 @@ from augury.train.words import Competition, fading
 
 LAYERS = 2
 ANCHORS = 24  # blocks of a lesson in a step
+THETA = 1e4  # positions matter more than in a target that reads long texts
+SHARPNESS = 2.5  # of queries, at first
 
 
 @dataclass(slots=True)
@@ -57,7 +59,8 @@ class DFlash(nn.Module):
         super().__init__()
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
-        self.layers = nn.ModuleList(DecoderLayer(shape, normed=True) for _ in range(LAYERS))
+        self.stack = [DecoderLayer(shape, normed=True) for _ in range(LAYERS)]
+        self.layers = nn.ModuleList(self.stack)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
     def forward(self, study: Study, blocks: Blocks, mask: int) -> Tensor:
@@ -69,25 +72,38 @@ class DFlash(nn.Module):
         positions = (blocks.anchor[:, None] + torch.arange(size)).flatten()
         seen = blocks.seen.repeat_interleave(size, dim=0)
         x = study.embed(tokens)
-        for layer in self.layers:
+        for layer in self.stack:
             attention, read = layer.self_attn, layer.input_layernorm(x)
             keys, values = attention.keys_values(read, positions)
-            # Every row of a block sees all rows of it: the block's rows, once for each of them.
-            own = [
-                tuple(part.view(count, size, *part.shape[1:])[:, i].repeat_interleave(size, 0) for part in (keys, values))
-                for i in range(size)
-            ]
+            # Every row of a block sees all rows of it: row i of each block, once for every row that looks.
+            own = [(row(keys, i, size), row(values, i, size)) for i in range(size)]
             shared = attention.keys_values(context, blocks.positions)
             x = layer.after(attention(read, positions, shared, seen, own), x)
-        return self.norm(x).view(count, size, -1)[:, 1:]
+        final: Tensor = self.norm(x).view(count, size, -1)[:, 1:]
+        return final
+
+
+def row(x: Tensor, i: int, size: int) -> Tensor:
+    """Row i of every block of `size` rows, [B * size, ...], repeated for all rows of the block."""
+    return x[i::size].repeat_interleave(size, 0)
+
+
+def begin(module: DFlash, shape: Shape) -> None:
+    """Small random matrices; but the context is the target's last stream, and attention looks at few places."""
+    shake(module)
+    with torch.no_grad():
+        module.fc.weight[:, -shape.hidden :] += torch.eye(shape.hidden)
+        for layer in module.stack:
+            layer.self_attn.q_norm.weight.fill_(SHARPNESS)
 
 
 def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
     """Train it to fill blocks of `depth` masks; gives the last loss."""
-    shape, layers = Shape.like(study.config), block_layers(study.config.num_hidden_layers)
+    shape = replace(Shape.like(study.config), theta=THETA)
+    layers = block_layers(study.config.num_hidden_layers)
     mask = study.config.vocab_size - 1  # its embedding is nobody's otherwise
     module = DFlash(shape, len(layers))
-    shake(module)
+    begin(module, shape)
     deck, dice = Deck(study.lessons, recipe.lessons), torch.Generator().manual_seed(0)
     competition = Competition(study.head, study.words)
 

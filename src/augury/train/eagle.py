@@ -66,8 +66,7 @@ class Eagle3(PairHead):
     def __init__(self, shape: Shape, streams: int, words: int, mask: int | None) -> None:
         super().__init__()
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
-        self.layer = DecoderLayer(shape, width=2 * shape.hidden)
-        self.layer.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.layer = DecoderLayer(shape, width=2 * shape.hidden, hidden_norm=True)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
         self.lm_head = nn.Linear(shape.hidden, words, bias=False)
         self.mask = mask

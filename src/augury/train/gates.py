@@ -48,7 +48,7 @@ KINDS: dict[str, Kind] = {
     "mtp": Kind(train_mtp, Recipe(80)),
     "medusa": Kind(train_medusa, Recipe(80)),
     "mlp_speculator": Kind(train_mlp_speculator, Recipe(80, rate=3e-3)),
-    "dflash": Kind(train_dflash, Recipe(150, rate=2e-3)),
+    "dflash": Kind(train_dflash, Recipe(200, rate=2e-3)),
 }
 
 

@@ -108,12 +108,17 @@ class GatedMLP(nn.Module):
 class DecoderLayer(nn.Module):
     """Attention and MLP around a residual; what stands before the attention is each head's own affair."""
 
-    def __init__(self, shape: Shape, width: int | None = None, input_norm: bool = True, normed: bool = False) -> None:
+    def __init__(
+        self, shape: Shape, width: int | None = None, input_norm: bool = True, hidden_norm: bool = False,
+        normed: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.self_attn = Attention(shape, width or shape.hidden, normed)
         self.mlp = GatedMLP(shape)
         if input_norm:
             self.input_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        if hidden_norm:
+            self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
     def after(self, attended: Tensor, residual: Tensor) -> Tensor:

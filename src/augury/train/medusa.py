@@ -21,8 +21,9 @@ class Block(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(size, size, bias=False)])
-        nn.init.zeros_(self.layers[0].weight)
+        layer = nn.Linear(size, size, bias=False)
+        nn.init.zeros_(layer.weight)
+        self.layers = nn.ModuleList([layer])
 
     def forward(self, z: Tensor) -> Tensor:
         """Rows in, rows out."""
@@ -38,8 +39,8 @@ class Medusa(nn.Module):
         self.blocks = nn.ModuleList(Block(size) for _ in range(heads))
         self.lm_heads = nn.ModuleList(nn.Linear(size, words, bias=False) for _ in range(heads))
         with torch.no_grad():
-            for matrix in self.lm_heads:
-                matrix.weight.copy_(beginning)
+            for matrix in self.lm_heads.parameters():
+                matrix.copy_(beginning)
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Logits [R, words] of every head."""
@@ -63,5 +64,3 @@ def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
     }  # fmt: skip
     write_checkpoint(directory, module.state_dict() | {"token_map": words}, config)
     return last
-
-

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from augury.train.layers import DecoderLayer
+from augury.train.layers import DecoderLayer, KeysValues
 from augury.train.study import Lesson, Study
 
 
@@ -76,9 +76,10 @@ class PairHead(nn.Module):
         """What the output matrix reads for each guess, [A, H] each."""
         attention = self.layer.self_attn
         x, residual = self.enter(study.embed(pairs.tokens), self.combine(pairs.streams))
-        shared, own = attention.keys_values(x, pairs.positions), []
+        shared, own = attention.keys_values(x, pairs.positions), list[KeysValues]()
         x, residual, positions = x[pairs.anchors], residual[pairs.anchors], pairs.positions[pairs.anchors]
         read: list[Tensor] = []
+        onward = residual  # the first guess does not look at it
         for depth in range(pairs.ahead.shape[1]):
             if depth:
                 tokens = pairs.ahead[:, depth - 1].clamp(min=0)
