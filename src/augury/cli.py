@@ -23,10 +23,17 @@ ELSEWHERE = {  # loaded when called, so that help need not read them
     "bench": "augury.bench.command:bench",
     "certify": "augury.commands.certify:certify",
     "replay": "augury.commands.replay:replay",
+    "serve": "augury.commands.serve:serve",
     "build": "augury.commands.suffix:build",  # of suffix_app
     "show": "augury.commands.suffix:show",  # of suffix_app
 }
-EXTRAS = {"matplotlib": "bench", "llama_cpp": "llamacpp"}  # everything else that may be missing is the engine's
+EXTRAS = {
+    "matplotlib": "bench",
+    "llama_cpp": "llamacpp",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "prometheus_client": "serve",
+}  # everything else that may be missing is the engine's
 
 
 class Commands(TyperGroup):
@@ -180,6 +187,12 @@ def certify() -> None:
 
 
 @app.command()
+def serve() -> None:
+    """Serve a model by OpenAI's API, with figures for Prometheus and a page to watch speculation."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
 def replay() -> None:
     """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
@@ -299,7 +312,7 @@ def show_suffix() -> None:
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 
-FROM_FILES = ("generate", "bench")  # commands whose flags may come from --config FILE
+FROM_FILES = ("generate", "bench", "serve")  # commands whose flags may come from --config FILE
 
 
 def main() -> None:

@@ -1,0 +1,33 @@
+"""Speculation over a stretch of time, by vLLM's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SpecDecodingStats:
+    """What the drafts of one or more steps came to; positions count from 0."""
+
+    num_spec_tokens: int
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
+    num_draft_tokens_per_pos: list[int] = field(default_factory=list)  # ours
+
+    @classmethod
+    def new(cls, num_spec_tokens: int) -> SpecDecodingStats:
+        """Nothing seen yet, for drafts of up to `num_spec_tokens` positions."""
+        blank = [0] * num_spec_tokens
+        return cls(num_spec_tokens, num_accepted_tokens_per_pos=list(blank), num_draft_tokens_per_pos=list(blank))
+
+    def observe_draft(self, num_draft_tokens: int, num_accepted_tokens: int, depth: int | None = None) -> None:
+        """Count one request's draft; `depth` is how many positions it reached, fewer than its tokens in a tree."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_draft_tokens
+        self.num_accepted_tokens += num_accepted_tokens
+        for position in range(min(num_accepted_tokens, self.num_spec_tokens)):
+            self.num_accepted_tokens_per_pos[position] += 1
+        for position in range(min(num_draft_tokens if depth is None else depth, self.num_spec_tokens)):
+            self.num_draft_tokens_per_pos[position] += 1

@@ -1,0 +1,169 @@
+"""What completions and chats share on the way from the engine's updates to the client."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from augury.serve.engine_client import EngineClient
+from augury.serve.jobs import Batch, Refused
+from augury.serve.openai import Generation
+from augury.serve.scores import Entry, prompt_logprobs
+from augury.serve.wire import Message
+
+
+@dataclass(slots=True)
+class Answer:
+    """One choice, as it grows."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[Entry] = field(default_factory=list)
+    prompt_logprobs: list[Entry | None] | None = None
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    cached: int = 0
+    end: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, update: Message) -> None:
+        """Take what a step brought."""
+        self.text += update["text"]
+        self.tokens += update["tokens"]
+        self.logprobs += update.get("logprobs", ())
+        self.cached = update.get("cached", self.cached)
+        self.prompt_logprobs = update.get("prompt_logprobs", self.prompt_logprobs)
+        if "trace" in update:
+            self.steps.append(update["trace"])
+        self.end = update.get("end", self.end)
+
+
+class Shape(Protocol):
+    """How one kind of response is written."""
+
+    object: str
+    chunk_object: str
+    empty: ClassVar[dict[str, Any]]  # a delta that adds nothing
+
+    def choice(self, index: int, answer: Answer) -> dict[str, Any]:
+        """A finished choice."""
+        ...
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """What a choice's stream begins with, before any token."""
+        ...
+
+    def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
+        """What a step added to a choice; None when there is nothing to show yet."""
+        ...
+
+
+class Answers:
+    """One HTTP request's answers."""
+
+    def __init__(
+        self, request: Generation, client: EngineClient, prompts: list[list[int]], params: dict[str, Any], shape: Shape,
+        prefix: str, model: str, metrics: str,
+    ) -> None:  # fmt: skip
+        self.request, self.client, self.prompts, self.params = request, client, prompts, params
+        self.shape, self.metrics = shape, metrics
+        self.n: int = params.get("n", 1)
+        self.answers = [Answer() for _ in range(len(prompts) * self.n)]
+        self.head = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self.batch: Batch | None = None
+
+    async def begin(self) -> None:
+        """Hand the prompts to the engine, which may refuse them."""
+        try:
+            self.batch = await self.client.submit(self.prompts, self.params, self.n, self.metrics == "detailed")
+        except Refused as refusal:
+            raise self.request.refusal(str(refusal)) from None
+
+    async def whole(self) -> dict[str, Any]:
+        """The response of a request that does not stream."""
+        await self.begin()
+        assert self.batch is not None
+        async for index, update in self.client.updates(self.batch):
+            self.answers[index].add(update)
+        choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
+        response = {**self.head, "object": self.shape.object, "choices": choices, "usage": self.usage()}
+        first = self.answers[0]
+        if len(self.answers) == 1 and first.steps:
+            response["augury"] = {"steps": first.steps}
+        if self.request.prompt_logprobs is not None and first.prompt_logprobs is not None:
+            response["prompt_logprobs"] = prompt_logprobs(first.prompt_logprobs)
+        if self.request.return_token_ids and len(self.prompts) == 1:
+            response["prompt_token_ids"] = self.prompts[0]
+        return {**response, **self._figures()}
+
+    def _choice(self, index: int, answer: Answer) -> dict[str, Any]:
+        choice = self.shape.choice(index, answer)
+        if self.request.return_token_ids:
+            choice["token_ids"] = answer.tokens
+            choice["prompt_token_ids"] = self.prompts[index // self.n]
+        return {**choice, "finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The chunks of a stream, once the engine has taken the prompts."""
+        assert self.batch is not None
+        updates = self.client.updates(self.batch)
+        try:
+            for index in range(len(self.answers)):
+                if (opening := self.shape.opening(index)) is not None:
+                    yield self._chunk([{"index": index, **opening, "finish_reason": None}])
+            async for index, update in updates:
+                if (chunk := self._delta(index, update)) is not None:
+                    yield chunk
+            if self.request.wants_usage:
+                yield {**self._chunk([]), "usage": self.usage(), **self._figures()}
+        finally:
+            await updates.aclose()  # type: ignore[attr-defined]
+
+    def _delta(self, index: int, update: Message) -> dict[str, Any] | None:
+        answer = self.answers[index]
+        delta = self.shape.delta(index, answer, update)
+        answer.add(update)
+        if delta is None and "trace" not in update:
+            return None
+        choice = {"index": index, **(delta or self.shape.empty), "finish_reason": None}
+        if answer.end:
+            choice |= {"finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}
+        if self.request.return_token_ids:
+            choice["token_ids"] = update["tokens"]
+        chunk = self._chunk([choice])
+        if "trace" in update:
+            chunk["augury"] = {"steps": [update["trace"]]}
+        return chunk
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        chunk = {**self.head, "object": self.shape.chunk_object, "choices": choices}
+        options = self.request.stream_options
+        if options is not None and options.continuous_usage_stats:
+            chunk["usage"] = self.usage()
+        elif self.request.wants_usage:
+            chunk["usage"] = None
+        return chunk
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens in and out; a prompt with n answers is read once."""
+        read, written = sum(map(len, self.prompts)), sum(len(answer.tokens) for answer in self.answers)
+        cached = sum(answer.cached for answer in self.answers[:: self.n])
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _figures(self) -> dict[str, Any]:
+        """How speculation went, where there is one answer to say it of, and what a connector has saved."""
+        if len(self.answers) != 1 or not self.answers[0].end:
+            return {}
+        end = self.answers[0].end
+        figures: dict[str, Any] = {}
+        if self.metrics != "none":
+            figures["metrics"] = {"speculative_decoding": end["speculative_decoding"]}
+        if end["kv_transfer_params"] is not None:
+            figures["kv_transfer_params"] = end["kv_transfer_params"]
+        return figures

@@ -1,0 +1,178 @@
+"""The routes. Thin: a route reads, calls and answers."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from augury.serve.answers import Answers
+from augury.serve.chat import chat
+from augury.serve.completions import completions
+from augury.serve.errors import ApiError
+from augury.serve.limits import Gate
+from augury.serve.openai import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from augury.serve.service import Service
+from augury.serve.stream import EventStream, while_connected
+
+logger = logging.getLogger("augury")
+PAGE = Path(__file__).parent / "page"
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text}
+    for status, text in {
+        400: "A field is wrong.", 401: "No valid key.", 404: "No such model.", 408: "The request came too slowly.",
+        413: "The request is too large.", 429: "Too many at once.", 503: "The engine is not there, or leaving.",
+    }.items()
+}  # fmt: skip
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application, its gate before it."""
+    app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None)
+    _generation(app, service)
+    _tokens(app, service)
+    _state(app, service)
+    _page(app)
+    _errors(app)
+
+    def with_gate(inner: Any) -> Gate:
+        service.gate = Gate(inner, service.settings.limits, service.observatory.requests.refused)
+        return service.gate
+
+    app.add_middleware(with_gate)  # type: ignore[arg-type]
+    app.middleware_stack = app.build_middleware_stack()  # so that the gate is there before the first request
+    return app
+
+
+def _generation(app: FastAPI, service: Service) -> None:
+    settings = service.settings
+
+    @app.post("/v1/completions", responses=ERRORS)
+    async def create_completion(body: CompletionRequest, request: Request) -> Response:
+        """Continue prompts."""
+        service.check_model(body.model)
+        reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
+        return await _answer(await while_connected(request.receive, reading), request)
+
+    @app.post("/v1/chat/completions", responses=ERRORS)
+    async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
+        """Answer a conversation."""
+        service.check_model(body.model)
+        reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
+        return await _answer(await while_connected(request.receive, reading), request)
+
+
+async def _answer(answers: Answers, request: Request) -> Response:
+    if not answers.request.stream:
+        return JSONResponse(await while_connected(request.receive, answers.whole()))
+    await while_connected(request.receive, answers.begin())
+    return EventStream(answers.events())
+
+
+def _tokens(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The names of the model that is served."""
+        shared = {"object": "model", "created": service.created, "owned_by": "augury", "root": service.settings.model,
+                  "parent": None, "max_model_len": service.client.facts["max_model_len"]}  # fmt: skip
+        return {"object": "list", "data": [{"id": name, **shared} for name in service.settings.names]}
+
+    @app.post("/tokenize", responses=ERRORS)
+    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+        """Token ids of a text or a conversation."""
+        service.check_model(body.model)
+        if (body.prompt is None) == (body.messages is None):
+            raise ApiError(400, "prompt or messages: give one of them.", "prompt")
+        if body.prompt is not None:
+            ids = await service.prompts.encode(body.prompt, body.add_special_tokens is not False)
+        else:
+            options = {"add_generation_prompt": body.add_generation_prompt is not False}
+            ids = await service.prompts.chat(body.messages or [], body.tools, options, body.chat_template_kwargs)
+        strings = {"token_strs": await service.prompts.pieces(ids)} if body.return_token_strs else {}
+        return {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
+
+    @app.post("/detokenize", responses=ERRORS)
+    async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
+        """The text of token ids."""
+        service.check_model(body.model)
+        size = service.client.facts["vocab_size"]
+        wrong = next((token for token in body.tokens if not 0 <= token < size), None)
+        if wrong is not None:
+            raise ApiError(400, f"tokens: {wrong} is not in the vocabulary; ids go from 0 to {size - 1}.", "tokens")
+        return {"prompt": await service.prompts.decode(body.tokens)}
+
+
+def _state(app: FastAPI, service: Service) -> None:
+    def health() -> Response:
+        if service.healthy:
+            return Response(status_code=200)
+        raise ApiError(503, "the engine does not answer, or the server is shutting down.", code="unhealthy")
+
+    app.add_api_route("/health", health, methods=["GET"], responses={503: ERRORS[503]})
+    app.add_api_route("/ping", health, methods=["GET", "POST"], responses={503: ERRORS[503]}, include_in_schema=False)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        """The version of the server."""
+        return {"version": version_of("augury")}
+
+    @app.get("/load")
+    async def load() -> dict[str, int]:
+        """Requests being answered."""
+        return {"server_load": service.gate.at_work if service.gate else 0}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(generate_latest(service.observatory.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/augury/live")
+    async def live() -> dict[str, Any]:
+        """Figures for the page: the last five minutes by the second, totals, and what is loaded."""
+        facts = service.client.facts
+        loaded = {name: facts[name] for name in ("method", "rule", "lossy", "num_spec_tokens", "speculative_config")}
+        about = {"model": service.name, "max_model_len": facts["max_model_len"], "device": facts["device"]}
+        return {**about, **loaded, "healthy": service.healthy, **service.observatory.live.shown()}
+
+
+def _page(app: FastAPI) -> None:
+    if (PAGE / "index.html").is_file():
+        app.mount("/page", StaticFiles(directory=PAGE), name="page")
+
+        @app.get("/", include_in_schema=False)
+        async def page() -> FileResponse:
+            """The page."""
+            return FileResponse(PAGE / "index.html")
+
+
+def _errors(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def ours(_: Request, error: ApiError) -> Response:
+        return error.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_body(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = [str(part) for part in first["loc"] if part != "body"]
+        if first["type"] == "json_invalid":
+            return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
+        name = where[0] if where else None
+        line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
+        return ApiError(400, line.encode("utf-8", "replace").decode(), name).response()
+
+    @app.exception_handler(HTTPException)
+    async def by_framework(_: Request, error: HTTPException) -> Response:
+        return ApiError(error.status_code, str(error.detail)).response()
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        logger.error("an error of the server's own at %s", request.url.path, exc_info=error)
+        return ApiError(500, "an error of the server's own; its log says more.").response()

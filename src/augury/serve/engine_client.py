@@ -1,0 +1,217 @@
+"""The server's side of the engine process: start it, talk to it, start it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from augury.serve.errors import ApiError
+from augury.serve.jobs import Batch, Ear, Job
+from augury.serve.wire import Closed, Message, pack, read
+
+logger = logging.getLogger("augury")
+SILENCE = 10.0  # seconds without a sign of life after which the engine counts as stuck
+DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
+FIRST_WAIT = 0.25  # seconds before the first restart; it doubles with each death
+
+
+class EngineFailed(Exception):
+    """The engine could not be started; the message is for the user."""
+
+
+class EngineClient:
+    """One engine process, and the jobs it works on."""
+
+    def __init__(self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None]) -> None:
+        self.facts: dict[str, Any] = {}
+        self.pid = 0
+        self._start_message = {"type": "start", "model": model, "arguments": arguments}
+        self._ear = ear
+        self._give_up = give_up
+        self._jobs: dict[int, Job] = {}
+        self._numbers = 0
+        self._heard = 0.0
+        self._deaths: deque[float] = deque(maxlen=DEATHS)
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._ready = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is an engine to take requests."""
+        return self._ready
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it is there and was heard from lately."""
+        return self._ready and time.monotonic() - self._heard < SILENCE
+
+    async def start(self) -> None:
+        """Start the engine and wait until it is ready; raises EngineFailed."""
+        await self._spawn()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the engine process."""
+        self._ready = False
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None and self._process.returncode is None:
+            try:
+                await asyncio.wait_for(self._process.wait(), 5)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+
+    async def submit(self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool) -> Batch:
+        """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
+        if not self._ready or self._writer is None:
+            raise ApiError(503, "the engine is being restarted; try again in a moment.", code="engine_unavailable")
+        batch = Batch(n)
+        for tokens in prompts:
+            self._numbers += 1
+            job = batch.add(self._numbers, len(tokens), params.get("max_tokens"))
+            self._jobs[job.id] = job
+            message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
+            self._writer.write(pack(message))
+        try:
+            await asyncio.gather(*(job.taken for job in batch.jobs))
+        except BaseException:
+            self.abort(batch)
+            raise
+        return batch
+
+    def abort(self, batch: Batch) -> None:
+        """Forget what is unfinished of a batch; the engine drops it before its next step."""
+        for job in batch.jobs:
+            if self._jobs.pop(job.id, None) is None:
+                continue
+            if self._writer is not None and self._ready:
+                self._writer.write(pack({"type": "abort", "id": job.id}))
+            self._ear.aborted(job, "abort")
+
+    def cut_off(self) -> None:
+        """End everything that runs, with an error: the server leaves."""
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            job.fail(ApiError(503, "the server is shutting down.", code="shutting_down"))
+            self._ear.aborted(job, "abort")
+
+    async def updates(self, batch: Batch) -> AsyncIterator[tuple[int, Message]]:
+        """What comes for each answer of a batch, until all have ended; leaving early aborts them."""
+        unended = len(batch.jobs) * batch.n
+        try:
+            while unended:
+                choice, update = await batch.queue.get()
+                if isinstance(update, ApiError):
+                    raise update
+                unended -= "end" in update
+                yield choice, update
+        finally:
+            self.abort(batch)
+
+    # --- the process ------------------------------------------------------------------------------------------------
+
+    async def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "augury.serve.engine_process", str(theirs.fileno()),
+                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self.pid = self._process.pid
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(pack(self._start_message))
+        try:
+            answer = await read(self._reader)
+        except Closed:
+            code = await self._process.wait()
+            raise EngineFailed(f"the engine process ended while it loaded the model ({_ending(code)}).") from None
+        if answer["type"] == "failed":
+            await self._process.wait()
+            raise EngineFailed(answer["message"])
+        self.facts = answer["facts"]
+        self._heard, self._ready = time.monotonic(), True
+
+    async def _keep(self) -> None:
+        """Read what the engine says; when it dies, tell everyone and start another."""
+        while True:
+            await self._listen()
+            self._ready = False
+            assert self._process is not None
+            self._mourn(_ending(await self._process.wait()))
+            while not self._ready:
+                if not await self._revive():
+                    return
+
+    async def _listen(self) -> None:
+        assert self._reader is not None
+        try:
+            while True:
+                message = await read(self._reader)
+                self._heard = time.monotonic()
+                self._dispatch(message)
+        except Closed:
+            return
+
+    def _mourn(self, how: str) -> None:
+        self._deaths.append(time.monotonic())
+        logger.error("the engine process ended (%s); %d requests were running.", how, len(self._jobs))
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            job.fail(ApiError(503, "the engine died while it worked on this request.", code="engine_died"))
+            self._ear.aborted(job, "error")
+
+    async def _revive(self) -> bool:
+        """One attempt at a restart; false when there is no point in more."""
+        recent = [at for at in self._deaths if time.monotonic() - at < WITHIN]
+        if len(recent) >= DEATHS:
+            self._give_up(f"the engine died {DEATHS} times within {WITHIN:.0f} seconds; the server ends.")
+            return False
+        await asyncio.sleep(FIRST_WAIT * 2 ** (len(recent) - 1))
+        try:
+            await self._spawn()
+            logger.info("the engine is back.")
+        except EngineFailed as error:
+            self._deaths.append(time.monotonic())
+            logger.error("the engine did not come back: %s", error)
+        return True
+
+    def _dispatch(self, message: Message) -> None:
+        kind = message["type"]
+        if kind in ("taken", "refused"):
+            job = self._jobs.get(message["id"])
+            if job is not None and kind == "taken":
+                self._ear.taken(job)
+                job.accept()
+            elif job is not None:
+                del self._jobs[job.id]
+                job.refuse(message["message"])
+            return
+        self._ear.heard(message)
+        for update in message.get("updates", ()):
+            job = self._jobs.get(update["id"])
+            if job is not None:
+                self._update(job, update)
+
+    def _update(self, job: Job, update: Message) -> None:
+        if "end" in update:
+            job.ended.add(update["index"])
+        self._ear.updated(job, update)
+        job.put(update)
+        if len(job.ended) == job.n:
+            del self._jobs[job.id]
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,144 @@
+"""The engine's own process: take messages, step, send what came of it.
+
+Started by engine_client.py with one end of a socket pair; it ends when the other end does.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.engine.llm import LLM
+from augury.engine.request import Request
+from augury.model.errors import ModelError
+from augury.serve.reports import Report
+from augury.serve.wire import Channel, Closed, Message
+from augury.verify.rules import RULES
+
+BEAT = 1.0  # seconds between two signs of life when there is nothing to do
+
+
+class EngineProcess:
+    """Runs the engine for the server."""
+
+    def __init__(self, llm: LLM, channel: Channel) -> None:
+        self.llm = llm
+        self.engine = llm.engine
+        self.channel = channel
+        self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
+        self.reports: dict[Request, Report] = {}
+        self._counted: dict[str, int] = {}
+        self._beat = 0.0
+
+    def run(self) -> None:
+        """Serve until the server has gone."""
+        while True:
+            for message in self.channel.take(0 if self.engine.busy else BEAT):
+                self._handle(message)
+            if self.engine.busy:
+                self._step()
+            elif time.monotonic() - self._beat >= BEAT:
+                self._send({"type": "beat"})
+
+    def _send(self, message: Message) -> None:
+        scheduler = self.engine.scheduler
+        self._beat = time.monotonic()
+        load = [len(scheduler.running), len(scheduler.waiting), scheduler.pool.usage]
+        self.channel.send({**message, "load": load, "counts": self._counts()})
+
+    def _counts(self) -> dict[str, int]:
+        """What grew since the last message."""
+        stats = self.engine.stats
+        now = {
+            "prefix_cache_queries": stats.prefix_cache_queries,
+            "prefix_cache_hits": stats.prefix_cache_hits,
+            "num_preemptions": stats.preemptions,
+            "generation_tokens": stats.generation_tokens,
+        }
+        grown = {name: value - self._counted.get(name, 0) for name, value in now.items()}
+        self._counted = now
+        return {name: value for name, value in grown.items() if value}
+
+    def _step(self) -> None:
+        updates = self.engine.step()
+        sent = [self.reports[u.request].update(u) for u in updates]
+        for update in updates:
+            if update.request.finish_reason:
+                self._forget(self.reports.pop(update.request))
+        self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
+
+    def _forget(self, report: Report) -> None:
+        rest = [r for r in self.jobs.get(report.job, []) if r is not report]
+        if rest:
+            self.jobs[report.job] = rest
+        else:
+            self.jobs.pop(report.job, None)
+
+    def _handle(self, message: Message) -> None:
+        if message["type"] == "add":
+            self._add(message["id"], message["tokens"], message["params"], message["detailed"])
+        elif message["type"] == "abort":
+            for report in self.jobs.pop(message["id"], []):
+                self.reports.pop(report.request, None)
+                self.engine.abort(report.request)
+
+    def _add(self, job: int, tokens: list[int], params: dict[str, Any], detailed: bool) -> None:
+        try:
+            requests = self.llm.intake.requests(str(job), tokens, SamplingParams(**params))
+        except (ValueError, TypeError, OverflowError) as error:
+            self.channel.send({"type": "refused", "id": job, "message": str(error)})
+            return
+        self.jobs[job] = [Report(job, request, self.llm, detailed) for request in requests]
+        for report in self.jobs[job]:
+            self.reports[report.request] = report
+            self.engine.add(report.request)
+        self.channel.send({"type": "taken", "id": job})
+
+
+def facts(llm: LLM) -> dict[str, Any]:
+    """What the server must know of the engine it has started."""
+    spec, config = llm.config.speculative_config, llm.config
+    return {
+        "max_model_len": config.max_model_len,
+        "vocab_size": llm.engine.target.vocab_size,
+        "device": config.device,
+        "num_spec_tokens": spec.num_speculative_tokens if spec else None,
+        "method": spec.method if spec else None,
+        "rule": spec.rule if spec else None,
+        "lossy": spec is not None and not RULES[spec.rule].lossless,
+        "speculative_config": spec.to_dict() if spec else None,
+        "cache": {
+            "block_size": config.block_size,
+            "num_gpu_blocks": llm.engine.scheduler.pool.num_blocks,
+            "enable_prefix_caching": config.enable_prefix_caching,
+            "gpu_memory_utilization": config.gpu_memory_utilization,
+        },
+    }
+
+
+def main(descriptor: int) -> int:
+    """Load the engine that the first message describes, and run it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
+    channel = Channel(socket.socket(fileno=descriptor))
+    try:
+        (start,) = channel.take(None)
+        try:
+            llm = LLM(start["model"], **start["arguments"])
+        except (ConfigError, ModelError, TypeError, OSError, MemoryError) as error:
+            channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
+            return 1
+        channel.send({"type": "ready", "facts": facts(llm)})
+        EngineProcess(llm, channel).run()
+    except Closed:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,50 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 405: "invalid_request_error",
+    408: "timeout_error", 413: "invalid_request_error", 422: "invalid_request_error", 429: "rate_limit_error",
+    503: "service_unavailable_error",
+}  # fmt: skip
+RETRY_AFTER = 2  # seconds a client is told to wait
+
+
+class ApiError(Exception):
+    """A request that cannot be answered, and the field it hangs on."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object of the answer."""
+        kind = TYPES.get(self.status, "internal_server_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code or self.status}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        """The whole answer; clients that may try again are told when."""
+        headers = {"Retry-After": str(RETRY_AFTER)} if self.status in (429, 503) else {}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status in (408, 413):
+            headers["Connection"] = "close"  # the rest of the body is not worth reading
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def field_of(message: str, fields: Any) -> str | None:
+    """The field that a line of ours is about: our errors begin with its name."""
+    first = re.match(r"[A-Za-z_][\w.]*", message)
+    name = first.group().rstrip(".") if first else ""
+    if name == "SamplingParams":  # an argument it does not know
+        quoted = re.search(r"'(\w+)'", message)
+        return quoted.group(1) if quoted else None
+    if message.startswith(("the prompt ", "token id ")):
+        return "prompt" if "prompt" in fields else "messages"
+    return name if name.partition(".")[0] in fields else None

@@ -1,0 +1,106 @@
+"""Everything that watches the engine: Prometheus, the log lines, the page's figures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from augury.observe.logline import EngineLogging, SpecDecodingLogging
+from augury.observe.prometheus import EngineProm, SpecDecodingProm, SpeculationProm
+from augury.observe.prometheus_requests import Finished, RequestProm
+from augury.observe.spec_decoding import SpecDecodingStats
+from augury.observe.steps import Step
+from augury.serve.jobs import Job
+from augury.serve.live import Live
+from augury.serve.wire import Message
+
+logger = logging.getLogger("augury")
+
+
+class Observatory:
+    """Hears what the engine does and keeps every figure; nothing is heard before `open`."""
+
+    def open(self, model: str, facts: dict[str, Any]) -> None:
+        """Lay out the metrics, now that the engine is known."""
+        self.registry = CollectorRegistry()
+        self.engine = EngineProm(self.registry, model, facts["cache"])
+        self.requests = RequestProm(self.registry, model, facts["max_model_len"])
+        self.k: int = facts["num_spec_tokens"] or 0
+        self.live = Live(self.k)
+        self.lines, self.spec_lines = EngineLogging(), SpecDecodingLogging()
+        self.spec: SpecDecodingProm | None = None
+        self.speculation: SpeculationProm | None = None
+        if self.k:
+            self.spec = SpecDecodingProm(self.registry, model, self.k)
+            self.speculation = SpeculationProm(self.registry, model, facts["method"], facts["rule"], facts["lossy"])
+
+    def heard(self, message: Message) -> None:
+        """A step, or a sign of life."""
+        running, waiting, usage = message["load"]
+        self.engine.load(running, waiting, usage)
+        self.lines.running, self.lines.waiting, self.lines.kv_cache_usage = running, waiting, usage
+        counts = message["counts"]
+        self.engine.count(**counts)
+        if message["type"] == "step":
+            step = Step(**message["step"])
+            self.lines.observe(step, counts.get("prefix_cache_queries", 0), counts.get("prefix_cache_hits", 0))
+            self._step(step)
+        self.live.load(running, waiting)
+
+    def _step(self, step: Step) -> None:
+        self.engine.step(step)
+        self.live.step(step)
+        if self.speculation is not None:
+            self.speculation.step(step)
+        if self.spec is not None and step.drafts:
+            stats = SpecDecodingStats.new(self.k)
+            for nodes, accepted, depth in step.drafts:
+                stats.observe_draft(nodes, accepted, depth)
+            self.spec.observe(stats)
+            self.spec_lines.observe(stats)
+
+    def taken(self, job: Job) -> None:
+        """The engine has queued a job."""
+        self.engine.count(prompt_tokens=job.prompt_tokens * job.n)
+
+    def updated(self, job: Job, update: Message) -> None:
+        """An answer got something."""
+        now, index = time.perf_counter(), update["index"]
+        if index in job.latest:
+            self.requests.between.observe(now - job.latest[index])
+        else:
+            self.requests.first_token.observe(now - job.arrived)
+            self.engine.count(prompt_tokens_cached=update["cached"])
+        job.latest[index] = now
+        job.generated[index] += len(update["tokens"])
+        if "end" in update:
+            self._ended(job, index, now, update["end"])
+
+    def _ended(self, job: Job, index: int, now: float, end: dict[str, Any]) -> None:
+        figures = Finished(
+            end["reason"], job.prompt_tokens, job.generated[index], end["cached"], end["preemptions"], job.n,
+            job.max_tokens, now - job.arrived, end["queued"], end["prefill"], end["decode"],
+        )  # fmt: skip
+        self.requests.finished(figures)
+        if len(job.ended) == job.n:
+            self.requests.longest.observe(max(job.generated))
+
+    def aborted(self, job: Job, reason: str) -> None:
+        """A job has ended early."""
+        now = time.perf_counter()
+        for index in set(range(job.n)) - job.ended:
+            figures = Finished(
+                reason, job.prompt_tokens, job.generated[index], 0, 0, job.n, job.max_tokens, now - job.arrived,
+                None, None, None,
+            )  # fmt: skip
+            self.requests.finished(figures)
+
+    async def log_forever(self, seconds: float) -> None:
+        """Write the engine's line, and speculation's behind it, every so many seconds."""
+        while True:
+            await asyncio.sleep(seconds)
+            self.spec_lines.log(self.lines.log(logger.info, logger.debug))

@@ -1,0 +1,210 @@
+"""Request bodies: OpenAI's fields and vLLM's, and how they become sampling parameters."""
+
+from __future__ import annotations
+
+import logging
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from augury.config.sampling import SamplingParams
+from augury.serve.errors import ApiError, field_of
+from augury.serve.structure import structure_of
+
+logger = logging.getLogger("augury")
+MOST_CHOICES = 1024  # answers one HTTP request may ask for
+Text = Annotated[str, Field(max_length=1000)]
+Word = Annotated[str, Field(max_length=128)]
+# Fields that mean the same in SamplingParams.
+DIRECT = (
+    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
+    "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "skip_special_tokens",
+    "spaces_between_special_tokens", "include_stop_str_in_output", "logit_bias", "bad_words", "allowed_token_ids",
+    "prompt_logprobs",
+)  # fmt: skip
+# What OpenAI's clients may send and nothing here depends on; a misspelling is looked for among the rest.
+IGNORED = (
+    "user", "store", "metadata", "service_tier", "parallel_tool_calls", "reasoning_effort", "modalities", "prediction",
+    "verbosity", "prompt_cache_key", "safety_identifier", "request_id", "priority",
+)  # fmt: skip
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class Generation(BaseModel):
+    """What completions and chats have in common; a null stands for the default."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = Field(None, description="A name that /v1/models lists.")
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=128)
+    max_tokens: int | None = Field(None, ge=0)
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=64)] | None = None
+    stop_token_ids: list[int] | None = Field(None, max_length=256)
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    logit_bias: dict[int, float] | None = None
+    bad_words: list[Word] | None = Field(None, max_length=128)
+    allowed_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    return_token_ids: bool | None = False
+    cache_salt: str | None = Field(None, max_length=1000, description="Drafts are shared only where it is the same.")
+    kv_transfer_params: dict[str, Any] | None = None
+    speculative: dict[str, Any] | None = Field(
+        None, description="This request's speculation: enabled, num_speculative_tokens, method, trace."
+    )
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the last chunk of a stream carries the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def check_names(self) -> None:
+        """Refuse fields that are nearly ours; what else is unknown is left to other servers."""
+        for name in self.model_extra or {}:
+            close = get_close_matches(name, list(type(self).model_fields), n=1, cutoff=0.8)
+            if close and name not in IGNORED:
+                raise ApiError(400, f"{name!r} is not a field; did you mean {close[0]!r}?", name)
+        if self.model_extra:
+            logger.debug("fields ignored: %s", ", ".join(sorted(self.model_extra)))
+
+    def parameters(self, **special: Any) -> dict[str, Any]:
+        """The arguments of SamplingParams, checked; `special` holds what the two kinds of request say differently."""
+        given = {name: value for name in DIRECT if (value := getattr(self, name)) is not None}
+        extra = {"cache_salt": self.cache_salt, "kv_transfer_params": self.kv_transfer_params}
+        extra = {**extra, "speculative": self.speculative}
+        if extra := {name: value for name, value in extra.items() if value is not None}:
+            given["extra_args"] = extra
+        if (structure := structure_of(self)) is not None:
+            given["structured_outputs"] = structure
+        given |= special
+        try:
+            SamplingParams(**given)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self.refusal(str(error)) from None
+        return given
+
+    def refusal(self, why: str) -> ApiError:
+        """The 400 for a reason that names one of our fields."""
+        return ApiError(400, why, field_of(why, type(self).model_fields))
+
+
+class CompletionRequest(Generation):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    echo: bool | None = False
+    logprobs: int | None = Field(None, ge=0)
+    best_of: int | None = None
+    suffix: str | None = None
+    add_special_tokens: bool | None = True
+
+    def check(self) -> None:
+        """Refuse what cannot be done here."""
+        self.check_names()
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise ApiError(400, f"best_of={self.best_of} is not supported; leave it out, or ask for n.", "best_of")
+        if self.suffix:
+            raise ApiError(400, "suffix is not supported; leave it out.", "suffix")
+        if len(self.prompts) * (self.n or 1) > MOST_CHOICES:
+            raise ApiError(400, f"prompt: at most {MOST_CHOICES} answers in one request, prompts times n.", "prompt")
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt, a text or token ids."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        single = bool(self.prompt) and isinstance(self.prompt[0], int)
+        return [self.prompt] if single else list(self.prompt)  # type: ignore[list-item, arg-type]
+
+
+class ChatMessage(BaseModel):
+    """One message; content is a text or a list of text parts."""
+
+    model_config = ConfigDict(extra="allow")
+
+    # A closed list, since templates write the role between their own special tokens.
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatRequest(Generation):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    logprobs: bool | None = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    add_generation_prompt: bool | None = True
+    continue_final_message: bool | None = False
+    add_special_tokens: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be done here."""
+        self.check_names()
+        if self.tool_choice not in (None, "none", "auto"):
+            raise ApiError(400, "tool_choice must be 'none' or 'auto': calls are not forced here.", "tool_choice")
+        if self.chat_template is not None:
+            raise ApiError(400, "chat_template: only the model's own template is used; leave it out.", "chat_template")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs: true.", "top_logprobs")
+        if (
+            self.continue_final_message
+            and self.add_generation_prompt
+            and "add_generation_prompt" in self.model_fields_set
+        ):
+            raise ApiError(
+                400, "continue_final_message and add_generation_prompt exclude each other.", "continue_final_message"
+            )
+
+
+class TokenizeRequest(BaseModel):
+    """POST /tokenize: a prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(None, min_length=1)
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = True
+    return_token_strs: bool | None = False
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class DetokenizeRequest(BaseModel):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]

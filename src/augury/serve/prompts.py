@@ -1,0 +1,101 @@
+"""Texts and conversations to tokens, in threads of their own: a long prompt never holds up a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from augury.model.errors import ModelError
+from augury.model.tokenizer import Tokenizer
+from augury.serve.errors import ApiError
+from augury.serve.openai import ChatMessage
+from augury.serve.plain_text import Guard
+
+Result = TypeVar("Result")
+RESERVED = {
+    "conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
+    "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
+    "return_assistant_tokens_mask", "tokenizer_kwargs", "messages",
+}  # fmt: skip
+
+
+class Prompts:
+    """The server's tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._guard = Guard(tokenizer.inner)
+        self._threads = ThreadPoolExecutor(2, "tokenize")  # tokenizers lets go of the interpreter while it works
+
+    async def _away(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    async def encode(self, text: str, special: bool) -> list[int]:
+        """Token ids of a text; control tokens spelled in it count as such, since its author wrote all of it."""
+        try:
+            return await self._away(self.tokenizer.encode, text, special)
+        except ModelError as error:
+            raise ApiError(400, str(error), "prompt") from None
+
+    async def decode(self, tokens: list[int], skip_special: bool = False) -> str:
+        """The text of token ids."""
+        return await self._away(self.tokenizer.decoder(skip_special), tokens)
+
+    async def pieces(self, tokens: list[int]) -> list[str]:
+        """The vocabulary's own spelling of each token."""
+        return await self._away(self.tokenizer.inner.convert_ids_to_tokens, tokens)
+
+    async def chat(
+        self, messages: list[ChatMessage], tools: list[dict[str, Any]] | None, options: dict[str, Any],
+        template_options: dict[str, Any] | None,
+    ) -> list[int]:  # fmt: skip
+        """Token ids of a conversation, by the model's chat template."""
+        if wrong := sorted(RESERVED & set(template_options or {})):
+            raise ApiError(400, f"chat_template_kwargs.{wrong[0]} is not for the template.", "chat_template_kwargs")
+        conversation = [_for_template(message, i) for i, message in enumerate(messages)]
+        return await self._away(self._chat, conversation, tools, {**(template_options or {}), **options})
+
+    def _chat(self, messages: list[dict[str, Any]], tools: Any, options: dict[str, Any]) -> list[int]:
+        given = [{name: value for name, value in m.items() if name != "role"} for m in messages]
+        (masked, tools), stands_for = self._guard.mask([given, tools])
+        masked = [{"role": m["role"], **rest} for m, rest in zip(messages, masked, strict=True)]
+        if not self.tokenizer.inner.chat_template:
+            raise ApiError(400, "this model has no chat template; use /v1/completions.", "messages")
+        try:
+            text = self.tokenizer.inner.apply_chat_template(masked, tools=tools, tokenize=False, **options)
+        except Exception as error:  # a template may fail in any way, and all it was given came from the client
+            why = " ".join(str(error).split())[:300].translate(stands_for)
+            raise ApiError(400, f"messages: the chat template cannot write them: {why}", "messages") from None
+        try:
+            return self._guard.encode(text, stands_for) if stands_for else self.tokenizer.encode(text, special=False)
+        except (ModelError, TypeError, UnicodeError):
+            raise ApiError(400, "messages: a text holds a lone surrogate; remove it.", "messages") from None
+
+
+def _for_template(message: ChatMessage, number: int) -> dict[str, Any]:
+    """A message as templates expect it: content a text, arguments of calls an object."""
+    said = message.model_dump(exclude_none=True)
+    content = said.get("content", "")
+    if isinstance(content, list):
+        parts = [part.get("text") if part.get("type", "text") in ("text", "input_text") else None for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            where = f"messages[{number}].content"
+            raise ApiError(400, f'{where} may hold text parts only: {{"type": "text", "text": ...}}.', "messages")
+        content = "".join(parts)  # type: ignore[arg-type]
+    said["content"] = content
+    for call in said.get("tool_calls", ()):
+        function = call.get("function")
+        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+            function["arguments"] = _object_or_text(function["arguments"])
+    return said
+
+
+def _object_or_text(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text

@@ -1,0 +1,92 @@
+"""What the engine process tells the server about one answer, step by step."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from augury.engine.engine import Update
+from augury.engine.llm import LLM
+from augury.engine.outputs import spec_metrics
+from augury.engine.request import LogprobDict, Request
+from augury.engine.text import TextStream
+from augury.serve.wire import Message
+
+
+class Report:
+    """Remembers what has been sent of one answer, so that every message holds only what is new."""
+
+    def __init__(self, job: int, request: Request, llm: LLM, detailed: bool) -> None:
+        self.job = job
+        self.request = request
+        self._llm = llm
+        self._detailed = detailed
+        self._shown = 0  # characters sent
+        self._scored = 0  # log-probabilities sent
+        self._first_at = 0.0
+        self._decode = llm.tokenizer.decoder(skip_special=False)
+        self._spelled = TextStream(llm.tokenizer.decoder(request.params.skip_special_tokens), request.tokens)
+
+    def update(self, update: Update) -> Message:
+        """The message for one step; text that may become a stop string waits."""
+        request, ended = self.request, self.request.finish_reason is not None
+        message: Message = {"id": self.job, "index": request.index, "tokens": update.tokens, "text": self._text(ended)}
+        if not self._first_at:
+            self._first_at = time.perf_counter()
+            message["cached"] = request.cached_tokens
+            if request.params.prompt_logprobs is not None:
+                message["prompt_logprobs"] = [self._scores(entry) for entry in request.prompt_logprobs]
+        if request.params.logprobs is not None:
+            message["logprobs"] = [self._scores(entry) for entry in request.logprobs[self._scored :]]
+            self._scored = len(request.logprobs)
+        if update.trace is not None:
+            message["trace"] = self._spell(update.trace)
+        if ended:
+            message["end"] = self._end()
+        return message
+
+    def _text(self, ended: bool) -> str:
+        stream = self.request.text
+        if stream is None:
+            return ""
+        settled = stream.settled(ended)
+        fresh, self._shown = stream.text[self._shown : settled], max(self._shown, settled)
+        return fresh
+
+    def _scores(self, entry: LogprobDict | None) -> list[list[Any]] | None:
+        """Token, log-probability, rank and text, the chosen token first."""
+        if entry is None:
+            return None
+        return [[token, value.logprob, value.rank, self._decode([token])] for token, value in entry.items()]
+
+    def _spell(self, trace: dict[str, Any]) -> dict[str, Any]:
+        """Give the tokens of a step their texts; half a character goes to the token that completes it."""
+        for token in trace["tokens"]:
+            before = len(self._spelled.text)
+            self._spelled.push(token["id"])
+            token["text"] = self._spelled.text[before:]
+        if "draft" in trace:
+            trace["draft"]["tokens"] = [self._decode([token]) for token in trace["draft"]["ids"]]
+        return trace
+
+    def _end(self) -> dict[str, Any]:
+        request, spec = self.request, self._llm.config.speculative_config
+        now = time.perf_counter()
+        figures: dict[str, Any] = {}
+        if spec is not None:
+            figures = spec_metrics(request, spec.num_speculative_tokens, self._detailed)
+        figures["enabled"] = request.wish.off is None
+        if request.wish.off is not None:
+            figures["why"] = request.wish.off
+        saver = self._llm.engine.saver
+        return {
+            "reason": request.finish_reason,
+            "stop": request.stop_reason,
+            "speculative_decoding": figures,
+            "cached": request.cached_tokens,
+            "preemptions": request.preemptions,
+            "queued": request.seated_at - request.added_at,
+            "prefill": self._first_at - request.seated_at,
+            "decode": now - self._first_at,
+            "kv_transfer_params": saver.saved(request) if saver else None,
+        }

@@ -1,0 +1,59 @@
+"""Log-probabilities in the shapes that clients know; the engine sends [token, logprob, rank, text]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LOWEST = -9999.0  # JSON has no infinity
+Entry = list[list[Any]]
+
+
+def _finite(value: float) -> float:
+    return max(LOWEST, value)
+
+
+def completion_logprobs(entries: list[Entry], offset: int, top: int) -> dict[str, Any]:
+    """OpenAI's old shape; a score of None (the first token of a prompt) stays so; `offset` is where the text begins."""
+    shape: dict[str, list[Any]] = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
+    for entry in entries:
+        _, value, _, text = entry[0]
+        shape["text_offset"].append(offset)
+        shape["tokens"].append(text)
+        shape["token_logprobs"].append(None if value is None else _finite(value))
+        # OpenAI's: the likeliest, and the chosen one in any case.
+        listed = [*_best(entry, top), *([] if entry[0] in _best(entry, top) else entry[:1])]
+        best = {other: _finite(score) for _, score, _, other in reversed(listed)} if value is not None else None
+        shape["top_logprobs"].append(best)
+        offset += len(text)
+    return shape
+
+
+def chat_logprobs(entries: list[Entry], top: int) -> dict[str, Any]:
+    """OpenAI's shape for chats."""
+    return {
+        "content": [{**_token(entry[0]), "top_logprobs": list(map(_token, _best(entry, top)))} for entry in entries]
+    }
+
+
+def _best(entry: Entry, top: int) -> Entry:
+    """The `top` likeliest of an entry, in their order; the chosen one is among them only if it is that likely."""
+    ranked = sorted(entry, key=lambda item: item[2] if item[2] is not None else 0)
+    return ranked[:top]
+
+
+def _token(item: list[Any]) -> dict[str, Any]:
+    _, value, _, text = item
+    return {"token": text, "logprob": _finite(value), "bytes": list(text.encode("utf-8", "replace"))}
+
+
+def prompt_logprobs(entries: list[Entry | None]) -> list[dict[str, Any] | None]:
+    """vLLM's shape for a prompt: token id to score."""
+    return [
+        None
+        if entry is None
+        else {
+            str(token): {"logprob": _finite(value), "rank": rank, "decoded_token": text}
+            for token, value, rank, text in entry
+        }
+        for entry in entries
+    ]

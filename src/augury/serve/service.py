@@ -1,0 +1,59 @@
+"""The server's parts in one place: engine, tokenizer, figures, names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from augury.serve.engine_client import EngineClient
+from augury.serve.errors import ApiError
+from augury.serve.limits import Gate, Limits
+from augury.serve.observatory import Observatory
+from augury.serve.prompts import Prompts
+
+
+@dataclass(slots=True)
+class Settings:
+    """What `augury serve` was told, besides the engine's own arguments."""
+
+    model: str
+    engine: dict[str, Any]  # for LLM
+    names: list[str] = field(default_factory=list)  # under which the model is served; the first is the one answered
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    metrics: str = "summary"  # of speculation, in each response: none, summary or detailed
+    log_stats: bool = True
+    log_stats_interval: float = 10.0
+    access_log: bool = False
+    shutdown_timeout: float = 30.0
+
+
+@dataclass(slots=True)
+class Service:
+    """What the routes work with."""
+
+    settings: Settings
+    client: EngineClient
+    prompts: Prompts
+    observatory: Observatory
+    created: int
+    gate: Gate | None = None  # set when the application is made
+
+    @property
+    def name(self) -> str:
+        """The name in responses."""
+        return self.settings.names[0]
+
+    def check_model(self, name: str | None) -> None:
+        """404 for a model that is not served; the name is only ever compared."""
+        if name is not None and name not in self.settings.names:
+            shown = name if len(name) <= 100 else name[:97] + "..."
+            served = ", ".join(self.settings.names)
+            raise ApiError(404, f"the model {shown!r} is not served here; {served} is.", "model", "model_not_found")
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests can be taken: the engine answers, and the server is not leaving."""
+        return self.client.healthy and not (self.gate and self.gate.leaving)

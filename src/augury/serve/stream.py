@@ -1,0 +1,78 @@
+"""Server-sent events, and work that ends when its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from augury.serve.errors import ApiError
+
+logger = logging.getLogger("augury")
+Result = TypeVar("Result")
+DONE = b"data: [DONE]\n\n"
+
+
+class ClientLeft(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Do the work, but drop it the moment the client goes away."""
+    task: asyncio.Task[Result] = asyncio.create_task(work)
+    watcher = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        for one in (task, watcher):
+            one.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)  # what the work must clean up is clean by now
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Sends each object as an event; an error in the middle becomes an event of its own, and the end."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[dict[str, Any]]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self.events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream; a client that leaves ends it."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            await while_connected(receive, self._send(send))
+        except ClientLeft:
+            return
+        except OSError:  # it left while we wrote
+            return
+
+    async def _send(self, send: Send) -> None:
+        events = self.events
+        try:
+            async for event in events:
+                await send({"type": "http.response.body", "body": _event(event), "more_body": True})
+        except ApiError as error:
+            await send({"type": "http.response.body", "body": _event(error.body()), "more_body": True})
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
