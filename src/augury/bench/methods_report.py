@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from augury.bench.command import Plan
     from augury.train.gates import Gate
 
+SHOWN = 10  # places of a draft in the table; all are in the JSON
+
 LEGEND = (
     "tok/s: new tokens over the whole time, prompts included; x plain: median of the ratio in each round. rate: "
-    "accepted of drafted tokens; length: tokens from a drafted step, its own included; by place: accepted of the drafts that "
-    "reached it. ms: mean of decode steps, the target's pass and the drafter apart, rest is everything else."
+    "accepted of drafted tokens; length: tokens from a drafted step, its own included; by place: accepted of the "
+    "drafts that reached it. ms: mean of decode steps, the target's pass and the drafter apart, rest is all else."
 )
 
 
@@ -105,38 +107,58 @@ def step_ms(ran: MethodRan) -> dict[str, float]:
     return {part: 1000 * ran.parts.get(part, 0.0) / max(1, ran.steps) for part in (TARGET, DRAFTER, REST)}
 
 
-def table_of(results: list[dict[str, Any]]) -> Table:
-    """One prompt set at one batch size; narrow enough for a hundred columns."""
+def tables_of(results: list[dict[str, Any]]) -> list[Table]:
+    """One prompt set at one batch size: what is accepted, and what it costs; each fits eighty columns."""
     first = results[0]
     how = "one prompt at a time" if first["batch"] == 1 else f"{first['batch']} prompts at once"
-    table = Table(title=f"{first['prompts']}: {how}", title_justify="left", title_style="bold", box=SIMPLE)
-    table.add_column("method", no_wrap=True)
-    for name in ("rate", "length", "by place, %", "tok/s", "x plain", "target\nms", "drafter\nms", "rest\nms", "text"):
-        table.add_column(name, justify="left" if name == "by place, %" else "right", no_wrap=True)
+    accepting = _table(f"{first['prompts']}, {how}: drafts accepted", ("rate", "length", "text", "by place, %"))
+    costing = _table("a decode step, ms", ("target", "drafter", "rest", "tokens", "tok/s", "x plain"))
     for result in results:
-        table.add_row(*cells(result), style=None if result["method"] else "bold")
+        style = None if result["method"] else "bold"
+        if result["method"]:
+            accepting.add_row(*accepted_cells(result), style=style)
+        costing.add_row(*cost_cells(result), style=style)
+    return [accepting, costing]
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table.add_column("method", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="left" if name.startswith("by place") else "right", no_wrap=True)
     return table
 
 
-def cells(result: dict[str, Any]) -> list[str]:
-    """A line of the table."""
-    rate, length, times, same = (
-        result[name] for name in ("acceptance_rate", "acceptance_length", "to_plain", "same_text")
-    )
-    places = " ".join(f"{100 * share:.0f}" for share in result["acceptance_by_position"])
+def accepted_cells(result: dict[str, Any]) -> list[str]:
+    """A line of the first table."""
+    rate, length, same = (result[name] for name in ("acceptance_rate", "acceptance_length", "same_text"))
+    shares = result["acceptance_by_position"]
+    places = " ".join(f"{100 * share:.0f}" for share in shares[:SHOWN]) + (" ..." if len(shares) > SHOWN else "")
     text = "" if same is None else "same" if same["equal"] == same["total"] else f"{same['equal']}/{same['total']}"
     return [
-        result["line"] + ("*" if result["gate"] else ""), "" if rate is None else f"{rate:.0%}",
-        "" if length is None else f"{length:.2f}", places, f"{result['speed']['median']:.1f}",
-        f"{times['median']:.2f}" if times else "", *(f"{ms:.1f}" for ms in result["step_ms"].values()), text,
+        _name(result), "" if rate is None else f"{rate:.0%}", "" if length is None else f"{length:.2f}", text, places,
     ]  # fmt: skip
+
+
+def cost_cells(result: dict[str, Any]) -> list[str]:
+    """A line of the second."""
+    times, tokens = result["to_plain"], result["tokens_per_step"]
+    return [
+        _name(result), *(f"{ms:.1f}" for ms in result["step_ms"].values()), f"{tokens:.2f}" if tokens else "",
+        f"{result['speed']['median']:.1f}", f"{times['median']:.2f}" if times else "",
+    ]  # fmt: skip
+
+
+def _name(result: dict[str, Any]) -> str:
+    return str(result["line"]) + ("*" if result["gate"] else "")
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
     """Print tables, what the gate heads are, what was left out, and the conditions."""
     results = report["results"]
     for panel in dict.fromkeys((result["prompts"], result["batch"]) for result in results):
-        console.print(table_of([r for r in results if (r["prompts"], r["batch"]) == panel]))
+        for table in tables_of([r for r in results if (r["prompts"], r["batch"]) == panel]):
+            console.print(table)
     if report["gates_are"]:
         console.print(f"* {report['gates_are']}", soft_wrap=True)
     for name, reason in {**report["left_out"], **report["broken"]}.items():
