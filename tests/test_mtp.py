@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import byte_tokenizer
 from formulas_eagle import DecoderLayer, causal
 from gate import Studied, overfit
 from safetensors.torch import load_file, save_file
 from test_eagle import DEVICE, PROMPTS, TEXT, config_of, ids, run_whole
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig
 
 from augury import LLM, SamplingParams
 from augury.model.errors import ModelError
@@ -22,6 +24,14 @@ from augury.model.heads.mtp import LAYOUTS, MtpHead
 from augury.model.load import load_target
 from augury.model.target import NORMED
 
+SIZES: dict[str, Any] = {
+    "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "max_position_embeddings": 512, "eos_token_id": 256, "bos_token_id": None,
+}  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 2,
+    "topk_group": 1,
+}  # fmt: skip
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
 
 
@@ -105,6 +115,84 @@ def test_every_layout_is_its_formula(
     want = module(studied.embed(TEXT[1:]), streams[:-1])
     torch.testing.assert_close(onward, want, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(logits, studied.head(want), atol=1e-3, rtol=1e-3)
+
+
+FOREIGN: dict[str, Any] = {
+    "DeepSeek-V3": DeepseekV3Config(
+        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
+        v_head_dim=12, first_k_dense_replace=1, **EXPERTS,
+    ),
+    "GLM-4.5": Glm4MoeConfig(**SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS),
+    "GLM-4.7-Flash": Glm4MoeLiteConfig(
+        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
+        v_head_dim=12, mlp_layer_types=["dense", "sparse", "sparse"], **EXPERTS,
+    ),
+}  # fmt: skip
+
+
+def with_foreign_layer(config: Any, directory: Path) -> tuple[Any, dict[str, Tensor]]:
+    """A random model of three layers, written as one of two whose third is its MTP layer; and the parts around it."""
+    torch.manual_seed(11)
+    whole = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+    for name, tensor in whole.named_parameters():
+        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.15)
+    whole.save_pretrained(directory)
+    parts = {"enorm": torch.rand(64) + 0.5, "hnorm": torch.rand(64) + 0.5, "shared_head.norm": torch.rand(64) + 0.5,
+             "eh_proj": torch.randn(64, 128) * 0.1}  # fmt: skip
+    file = directory / "model.safetensors"
+    save_file(load_file(file) | {f"model.layers.2.{k}.weight": v for k, v in parts.items()}, file, {"format": "pt"})
+    stated = json.loads((directory / "config.json").read_text())
+    if stated.get("mlp_layer_types"):
+        stated["mlp_layer_types"] = stated["mlp_layer_types"][:2]
+    stated |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    (directory / "config.json").write_text(json.dumps(stated))
+    return whole, parts
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_layers_with_experts_or_latent_attention(tmp_path: Path, name: str) -> None:
+    """DeepSeek's and GLM's own: the layer is one of the target's class, run by itself."""
+    whole, parts = with_foreign_layer(FOREIGN[name], tmp_path)
+    target = load_target(tmp_path, "float32", "cpu")
+    head = MtpHead.load(tmp_path, target, torch.float32, 512)
+    assert target.num_layers == 2 and head.layout.name == "DeepSeek"
+    text = [3, 9, 27, 81, 5, 25, 7, 49, 12]
+    streams = torch.randn(len(text), 64)
+    logits, onward = run_whole(head, text, streams)
+
+    def normed(x: Tensor, part: str) -> Tensor:
+        return F.rms_norm(x, (64,), parts[part], FOREIGN[name].rms_norm_eps)
+
+    embedded, positions = whole.model.embed_tokens(torch.tensor(text[1:])), torch.arange(len(text) - 1)[None]
+    embedded[0] = 0.0  # DeepSeek blanks the token at position 0
+    x = torch.cat([normed(embedded, "enorm"), normed(streams[:-1], "hnorm")], dim=1) @ parts["eh_proj"].T
+    mask = torch.full((len(x), len(x)), float("-inf")).triu(1)[None, None]
+    angles = whole.model.rotary_emb(x[None], positions)
+    out = whole.model.layers[2](x[None], attention_mask=mask, position_ids=positions, position_embeddings=angles)
+    want = normed((out if isinstance(out, Tensor) else out[0])[0], "shared_head.norm")
+    torch.testing.assert_close(onward, want, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(logits, whole.lm_head(want), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_text_with_such_a_layer(tmp_path: Path, name: str) -> None:
+    with_foreign_layer(FOREIGN[name], tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)  # type: ignore[attr-defined]
+    params = [SamplingParams(temperature=t, seed=i, max_tokens=12, ignore_eos=True) for i, t in enumerate((0, 0.8))]
+    plain = ids(LLM(str(tmp_path), max_model_len=128), PROMPTS[:2], params)
+    for shape in ({"num_speculative_tokens": 3}, {"num_speculative_tokens": 2, "tree": {"max_nodes": 6, "top_k": 2}}):
+        llm = LLM(str(tmp_path), max_model_len=128, speculative_config={"method": "mtp", **shape})
+        assert ids(llm, PROMPTS[:2], params) == plain
+        assert llm.engine.stats.spec.num_draft_tokens > 0
+
+
+def test_a_layer_that_lacks_an_expert_says_which(tmp_path: Path) -> None:
+    with_foreign_layer(FOREIGN["DeepSeek-V3"], tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.2.self_attn.kv_b_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"kv_b_proj"):
+        MtpHead.load(tmp_path, load_target(tmp_path, "float32", "cpu"), torch.float32, 512)
 
 
 def test_norms_stored_around_zero(

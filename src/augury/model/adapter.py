@@ -77,6 +77,18 @@ class Adapter:
         return Scores(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
 
     @torch.no_grad()
+    def run(self, rows: Rows, hidden: Tensor) -> Tensor:
+        """The residual stream after all layers [R, hidden], from hidden states in place of embeddings."""
+        run = _Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,))
+        token = _current.set(run)
+        try:
+            given = hidden.to(next(self._model.parameters()).dtype)[None]
+            self._model.get_decoder()(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
+        finally:
+            _current.reset(token)
+        return run.streams[self.num_layers].to(self.cache_dtype)
+
+    @torch.no_grad()
     def embed(self, tokens: Tensor) -> Tensor:
         """See Target.embed."""
         return self._model.get_input_embeddings()(tokens).to(self.cache_dtype)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from augury.kernels import Ops
 from augury.model.heads.files import Weights
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
@@ -100,10 +101,23 @@ class Blocks:
         return residual
 
 
+class Stack(Protocol):
+    """Layers over a residual stream, ours or transformers', with a cache of their own."""
+
+    ops: Ops
+    eps: float
+    shapes: list[LayerShape]
+    cache: KVCache
+
+    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor) -> Tensor:
+        """The residual stream after the layers; `first_input` replaces the first one's normed input."""
+        ...
+
+
 class BlockHead:
     """What recurrent heads share: a target to borrow from, and layers with a cache."""
 
-    def __init__(self, target: Target, blocks: Blocks, streams: int = 1) -> None:
+    def __init__(self, target: Target, blocks: Stack, streams: int = 1) -> None:
         self.target, self.blocks = target, blocks
         self.feature_size = streams * target.hidden_size
         self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype

@@ -140,6 +140,11 @@ class Weights:
                 name if name.startswith(besides) else f"{room}.{name}": tensor for name, tensor in self._left.items()
             }
 
+    def take_all(self, prefix: str) -> dict[str, Tensor]:
+        """Everything under a name, without it."""
+        taken = [name for name in self._left if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self._left.pop(name) for name in taken}
+
     def drop(self, *names: str) -> None:
         """Tensors that may be there and are not needed."""
         for name in names:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
-from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
+from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
 from augury.model.heads.files import Weights, read_tensors
+from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.layers import Linear
 from augury.model.target import NORMED, Rows, Target
 
@@ -54,7 +55,7 @@ class MtpHead(BlockHead):
     features: tuple[int, ...] = (NORMED,)
 
     def __init__(
-        self, target: Target, layout: Layout, norms: tuple[Tensor, Tensor, Tensor], join: Linear, blocks: Blocks
+        self, target: Target, layout: Layout, norms: tuple[Tensor, Tensor, Tensor], join: Linear, blocks: Stack
     ) -> None:
         super().__init__(target, blocks)
         self.layout, self.join = layout, join
@@ -82,26 +83,23 @@ class MtpHead(BlockHead):
         prefix = layout.prefix(config)
         own = read_tensors(directory, lambda name: name.startswith(prefix))
         tensors = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
-        if (
-            f"{layout.block}self_attn.q_proj.weight" not in tensors
-            or f"{layout.block}mlp.gate_proj.weight" not in tensors
-        ):
-            raise ModelError(
-                f"the MTP layer of {directory} has latent attention or experts, which heads cannot run yet; "
-                "use another method for this target."
-            )
         weights = Weights(directory, tensors, dtype, target.device)
         size, shift = config.hidden_size, 1.0 if layout.centred else 0.0
         names = (layout.token_norm, layout.hidden_norm, layout.norm)
         token, state, final = (weights.vector(f"{name}.weight", size, shift) for name in names)
-        rotary = make_rotary(config, max_model_len, target.device)
-        block = layout.block.rstrip(".") or "_"
-        weights.move_into("_", () if layout.block else (*names, layout.join, "embed_tokens", "shared_head"))
-        layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
         join = weights.linear(layout.join, size, 2 * size)
         weights.drop("embed_tokens.weight", "shared_head.head.weight")
+        weights.move_into("_", () if layout.block else (*names, layout.join))
+        block = layout.block.rstrip(".") or "_"
+        if any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
+            own = weights.take_all(f"{block}.")
+            blocks: Stack = ForeignBlocks.load(config, own, dtype, target.device, max_model_len)
+        else:
+            rotary = make_rotary(config, max_model_len, target.device)
+            layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
+            blocks = Blocks(weights, config, [layer])
         _say_what_is_left(weights, directory)
-        return cls(target, layout, (token, state, final), join, Blocks(weights, config, [layer]))
+        return cls(target, layout, (token, state, final), join, blocks)
 
 
 def find_layout(directory: Path, config: Any) -> Layout:
