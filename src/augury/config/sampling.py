@@ -11,6 +11,7 @@ from augury.config.errors import ConfigError, unknown_keyword
 from augury.config.structured import StructuredOutputsParams
 
 MAX_LOGPROBS = 20  # vLLM's default for `max_logprobs`
+LARGEST = 1e38  # the device computes in float32
 GREEDY_BELOW = 1e-5  # temperatures under this are greedy, as in vLLM
 
 
@@ -88,8 +89,9 @@ class SamplingParams:
                   "an integer of at least 1 (or None for no limit)")  # fmt: skip
             _need(_is_int(self.min_tokens) and self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens,
                   f"at most max_tokens={self.max_tokens}")  # fmt: skip
-        _need(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, "an integer >= 0")
-        _need(_is_int(self.top_k) and self.top_k >= 0, "top_k", self.top_k, "0 or -1 (off), or at least 1")
+        _need(_is_int(self.min_tokens) and 0 <= self.min_tokens < 2**31, "min_tokens", self.min_tokens,
+              "an integer >= 0")  # fmt: skip
+        _need(_is_int(self.top_k) and 0 <= self.top_k < 2**31, "top_k", self.top_k, "0 or -1 (off), or at least 1")
         if self.seed is not None:
             _need(_is_int(self.seed) and -(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit integer or None")
         for name in ("logprobs", "prompt_logprobs"):
@@ -105,12 +107,12 @@ class SamplingParams:
             value = getattr(self, name)
             _need(_is_number(value) and low <= value <= high, name, value, rule)
 
-        within("temperature", 0, math.inf, "a number >= 0 (0 is greedy)")
+        within("temperature", 0, LARGEST, "a number >= 0 (0 is greedy)")
         within("top_p", 1e-12, 1, "in (0, 1]")
         within("min_p", 0, 1, "in [0, 1]")
         within("presence_penalty", -2, 2, "in [-2, 2]")
         within("frequency_penalty", -2, 2, "in [-2, 2]")
-        within("repetition_penalty", 1e-12, math.inf, "a number > 0 (1 is off)")
+        within("repetition_penalty", 1e-12, LARGEST, "a number > 0 (1 is off)")
 
     def _check_tokens(self) -> None:
         _need(all(isinstance(s, str) and s for s in self.stop or []), "stop", self.stop, "non-empty strings")
