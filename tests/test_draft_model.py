@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -85,51 +83,6 @@ def test_rejection_rules_do_not_depend_on_the_batch(toy_model: Path, weak: Path,
     together = ids(drafted(toy_model, weak, **options), PROMPTS, params)
     alone = drafted(toy_model, weak, {"max_num_seqs": 1, "long_prefill_token_threshold": 3}, **options)
     assert ids(alone, PROMPTS, params) == together
-
-
-def joint_law(llm: LLM, prompt: str, length: int, k: int) -> dict[tuple[int, ...], float]:
-    """The law of the first tokens under top-k sampling, from the target's own log-probabilities."""
-    law = {(): 1.0}
-    start = llm.get_tokenizer().encode(prompt)
-    for _ in range(length):
-        grown = {}
-        for prefix, chance in law.items():
-            asked = {"prompt_token_ids": [*start, *prefix]}
-            top = llm.generate([asked], SamplingParams(temperature=0, max_tokens=1, logprobs=k), use_tqdm=False)
-            scores = top[0].outputs[0].logprobs[0]
-            best = sorted(scores, key=lambda t: -scores[t].logprob)[:k]
-            total = sum(math.exp(scores[t].logprob) for t in best)
-            for token in best:
-                grown[(*prefix, token)] = chance * math.exp(scores[token].logprob) / total
-        law = grown
-    return law
-
-
-@pytest.mark.parametrize(
-    ("options", "exact"),
-    [
-        ({}, True), ({"draft_sample_method": "probabilistic"}, True),
-        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}, True),
-        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "block"}, True),
-        ({"draft_sample_method": "probabilistic", "rejection_sample_method": "typical"}, False),
-    ],
-    ids=["coupled greedy", "coupled sampled", "standard", "block", "typical"],
-)  # fmt: skip
-def test_the_law_of_three_tokens_through_the_real_drafter(
-    toy_model: Path, weak: Path, plain: LLM, options: dict, exact: bool
-) -> None:
-    """3,000 requests against the target's joint law; a lossy rule must be told from it, or the test has no teeth."""
-    prompt, trials, k = "the cat", 3000, 3
-    law = joint_law(plain, prompt, 3, k)
-    llm = drafted(toy_model, weak, {"max_num_seqs": 64}, num_speculative_tokens=3, **options)
-    asked = SamplingParams(temperature=1, top_k=k, max_tokens=3, ignore_eos=True, n=trials, seed=11)
-    counts = Counter(tuple(o.token_ids) for o in llm.generate([prompt], asked, use_tqdm=False)[0].outputs)
-    assert set(counts) <= set(law) and sum(counts.values()) == trials
-    cells = [(counts[t], trials * chance) for t, chance in law.items() if trials * chance >= 5]
-    rest = trials - sum(expected for _, expected in cells)
-    cells += [(trials - sum(seen for seen, _ in cells), rest)] if rest >= 1 else []
-    statistic, freedom = sum((seen - expected) ** 2 / expected for seen, expected in cells), len(cells) - 1
-    assert (statistic < freedom + 5 * math.sqrt(2 * freedom)) == exact, statistic
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="compares with a pass on the CPU")
