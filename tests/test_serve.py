@@ -1,0 +1,550 @@
+"""The server on the toy model, asked by the real OpenAI client; what it says must be what the engine says offline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from served import NGRAM, Served, served
+
+from augury import LLM, SamplingParams
+
+PROMPTS = ["Hello hello hello", "The cat sat. The cat", "abcabcabc", "x"]
+CHAT: Any = [{"role": "user", "content": "say abc abc abc"}]
+
+
+@pytest.fixture(scope="module")
+def server(toy_model: Path) -> Iterator[Served]:
+    names = ("--served-model-name", "toy", "--served-model-name", "org/toy")
+    flags = ("--max-concurrent-requests", "12", "--max-request-bytes", "200000", "--read-timeout", "1.5")
+    with served(toy_model, *names, *flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Served) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def llm(toy_model: Path) -> LLM:
+    return LLM(toy_model, device="cpu", speculative_config=NGRAM)
+
+
+def texts(llm: LLM, prompts: list[Any], **params: Any) -> list[str]:
+    """What the engine says offline, answer after answer."""
+    outputs = llm.generate(prompts, SamplingParams(**params), use_tqdm=False)
+    return [answer.text for output in outputs for answer in output.outputs]
+
+
+def spec_metrics(response: Any) -> dict[str, Any]:
+    return dict(response.model_extra["metrics"]["speculative_decoding"])
+
+
+# --- the same text as offline ----------------------------------------------------------------------------------------
+
+
+def test_greedy_completions_of_many_prompts(client: openai.OpenAI, llm: LLM) -> None:
+    got = client.completions.create(model="toy", prompt=PROMPTS, max_tokens=30, temperature=0)
+    assert [c.text for c in got.choices] == texts(llm, PROMPTS, max_tokens=30, temperature=0)
+    assert [c.index for c in got.choices] == [0, 1, 2, 3]
+
+
+def test_seeded_answers_whatever_form_the_prompt_has(client: openai.OpenAI, llm: LLM) -> None:
+    ids = [llm.get_tokenizer().encode(p) for p in PROMPTS]
+    wanted = texts(llm, PROMPTS, max_tokens=20, temperature=1, seed=11, n=2)
+    for prompt in (PROMPTS, ids):
+        got = client.completions.create(model="toy", prompt=prompt, max_tokens=20, temperature=1, seed=11, n=2)
+        assert [c.text for c in got.choices] == wanted
+    one = client.completions.create(model="org/toy", prompt=ids[2], max_tokens=20, temperature=1, seed=11)
+    assert one.choices[0].text == wanted[4]
+    assert len(set(wanted)) > 4
+
+
+def test_sampling_fields_of_vllm(client: openai.OpenAI, llm: LLM) -> None:
+    extra = {"top_k": 20, "min_p": 0.01, "repetition_penalty": 1.2, "min_tokens": 5, "bad_words": ["s"],
+             "ignore_eos": True, "stop_token_ids": [82], "skip_special_tokens": False}  # fmt: skip
+    params = {"max_tokens": 25, "temperature": 0.9, "seed": 3, "logit_bias": {"65": 2.0}, "presence_penalty": 0.3}
+    got = client.completions.create(model="toy", prompt=PROMPTS[0], extra_body=extra, **params)  # type: ignore[call-overload]
+    assert [got.choices[0].text] == texts(llm, PROMPTS[:1], **params, **extra)
+
+
+def test_chat_equals_offline_chat(client: openai.OpenAI, llm: LLM) -> None:
+    wanted = llm.chat(CHAT, SamplingParams(max_tokens=24, temperature=0.8, seed=5, n=3), use_tqdm=False)[0]
+    got = client.chat.completions.create(
+        model="toy", messages=CHAT, max_completion_tokens=24, temperature=0.8, seed=5, n=3
+    )
+    assert [c.message.content for c in got.choices] == [a.text for a in wanted.outputs]
+    assert [c.finish_reason for c in got.choices] == [a.finish_reason for a in wanted.outputs]
+    assert got.usage is not None and got.usage.prompt_tokens == len(wanted.prompt_token_ids)
+    assert got.usage.completion_tokens == sum(len(a.token_ids) for a in wanted.outputs)
+    assert got.choices[0].message.role == "assistant"
+
+
+def test_chat_without_a_limit_runs_to_the_context(client: openai.OpenAI) -> None:
+    got = client.chat.completions.create(model="toy", messages=CHAT, temperature=0, extra_body={"ignore_eos": True})
+    assert got.usage is not None and got.usage.total_tokens == 512 and got.choices[0].finish_reason == "length"
+
+
+def test_parts_and_continued_messages(server: Served, llm: LLM) -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]}]
+    body: dict[str, Any] = {"messages": parts}
+    assert server.http.post("/tokenize", json=body).json()["tokens"] == llm.tokenizer.chat(
+        [{"role": "user", "content": "abc"}], add_generation_prompt=True
+    )
+    begun = [*CHAT, {"role": "assistant", "content": "so "}]
+    asked = {"messages": begun, "continue_final_message": True, "return_token_ids": True, "max_tokens": 1}
+    got = server.http.post("/v1/chat/completions", json=asked).json()
+    wanted = llm.tokenizer.chat(begun, add_generation_prompt=False, continue_final_message=True)
+    assert got["prompt_token_ids"] == wanted
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_a_stream_says_the_same(client: openai.OpenAI, usage: bool) -> None:
+    asked: dict[str, Any] = {
+        "model": "toy",
+        "prompt": PROMPTS[:2],
+        "max_tokens": 40,
+        "temperature": 0.7,
+        "seed": 9,
+        "n": 2,
+    }
+    whole = client.completions.create(**asked)
+    said, ends = [""] * 4, [None] * 4
+    chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": usage}))
+    for chunk in chunks:
+        for choice in chunk.choices:
+            said[choice.index] += choice.text
+            ends[choice.index] = choice.finish_reason or ends[choice.index]
+    assert said == [c.text for c in whole.choices]
+    assert ends == [c.finish_reason for c in whole.choices]
+    assert (chunks[-1].usage == whole.usage and not chunks[-1].choices) if usage else chunks[-1].choices
+    assert len(chunks) > 20
+
+
+def test_a_chat_stream_has_role_text_usage_and_figures(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "toy", "messages": CHAT, "max_tokens": 60, "temperature": 0}
+    whole = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
+    stream = client.chat.completions.create(
+        **asked, extra_body={"ignore_eos": True}, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage
+    assert spec_metrics(chunks[-1]) == spec_metrics(whole)
+
+
+def test_a_stop_string_never_shows_even_across_tokens(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "toy", "prompt": "q", "max_tokens": 60, "temperature": 0.9, "seed": 4,
+                             "extra_body": {"ignore_eos": True, "allowed_token_ids": list(range(65, 91))}}  # fmt: skip
+    text = client.completions.create(**asked).choices[0].text
+    assert len(text) >= 50  # a token is a letter here, so any three of them lie in three tokens
+    stop = text[20:23]
+    wanted = text[: text.index(stop)]
+    chunks = [c.choices[0] for c in client.completions.create(**asked, stop=[stop, "never"], stream=True)]
+    assert "".join(c.text for c in chunks) == wanted
+    assert chunks[-1].finish_reason == "stop" and chunks[-1].model_extra["stop_reason"] == stop  # type: ignore[index]
+
+
+def test_many_clients_at_once(server: Served, llm: LLM) -> None:
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=60) as many:
+
+            async def one(i: int) -> str:
+                stream = await many.completions.create(
+                    model="toy", prompt=PROMPTS[i % 4], max_tokens=30, temperature=1, seed=i, stream=True
+                )
+                return "".join([chunk.choices[0].text async for chunk in stream])
+
+            return await asyncio.gather(*(one(i) for i in range(10)))
+
+    got = asyncio.run(ask())
+    assert got == [texts(llm, [PROMPTS[i % 4]], max_tokens=30, temperature=1, seed=i)[0] for i in range(10)]
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def test_echo_with_scores(client: openai.OpenAI, llm: LLM) -> None:
+    wanted = llm.generate(
+        "abcab", SamplingParams(max_tokens=4, temperature=0, logprobs=2, prompt_logprobs=2), use_tqdm=False
+    )[0]
+    got = client.completions.create(
+        model="toy", prompt="abcab", max_tokens=4, temperature=0, logprobs=2, echo=True
+    ).choices[0]
+    assert got.text == "abcab" + wanted.outputs[0].text
+    assert got.logprobs is not None
+    scores = got.logprobs.token_logprobs or []
+    tokens = [*wanted.prompt_token_ids, *wanted.outputs[0].token_ids]
+    entries = [*(wanted.prompt_logprobs or []), *(wanted.outputs[0].logprobs or [])]
+    assert scores[0] is None and len(scores) == len(tokens)
+    for score, token, entry in zip(scores[1:], tokens[1:], entries[1:], strict=True):
+        assert entry is not None and score == pytest.approx(entry[token].logprob, abs=1e-4)
+    assert (got.logprobs.text_offset or [])[:5] == [0, 1, 2, 3, 4]
+    for top, text, score in zip(got.logprobs.top_logprobs or [], got.logprobs.tokens or [], scores, strict=True):
+        assert score is None or (
+            1 <= len(top) <= 3 and top[text] >= score
+        )  # bytes may share the text of half a character
+
+
+def test_a_prompt_can_be_scored_alone(client: openai.OpenAI) -> None:
+    got = client.completions.create(model="toy", prompt="abcab", max_tokens=0, logprobs=1, echo=True)
+    assert got.choices[0].text == "abcab" and got.usage is not None and got.usage.completion_tokens == 0
+    assert got.choices[0].logprobs is not None and len(got.choices[0].logprobs.tokens or []) == 5
+    chunks = list(
+        client.completions.create(model="toy", prompt="abcab", max_tokens=0, logprobs=1, echo=True, stream=True)
+    )
+    assert "".join(c.choices[0].text for c in chunks) == "abcab"
+
+
+def test_chat_scores(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "toy",
+        "messages": CHAT,
+        "max_tokens": 8,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    got = client.chat.completions.create(**asked).choices[0].logprobs
+    assert got is not None and got.content is not None and len(got.content) == 8
+    for token in got.content:
+        assert len(token.top_logprobs) == 3
+        assert token.logprob == max(t.logprob for t in token.top_logprobs)  # greedy takes the likeliest
+        assert sum(math.exp(t.logprob) for t in token.top_logprobs) <= 1.0001
+    stream = client.chat.completions.create(**asked, stream=True)
+    streamed = [t for c in stream if c.choices[0].logprobs for t in c.choices[0].logprobs.content or []]
+    assert streamed == got.content
+
+
+# --- speculation per request -----------------------------------------------------------------------------------------
+
+
+def test_speculation_can_be_switched_for_one_request(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "toy", "prompt": "abcabcabcabc", "max_tokens": 200, "temperature": 0}
+
+    def run(**speculative: Any) -> tuple[str, dict[str, Any]]:
+        extra = {"ignore_eos": True, "speculative": speculative}
+        got = client.completions.create(**asked, extra_body=extra)
+        return got.choices[0].text, spec_metrics(got)
+
+    full, few = run(method="ngram"), run(num_speculative_tokens=1)
+    for off in (run(enabled=False), run(num_speculative_tokens=0)):
+        assert off[0] == full[0] == few[0]
+        assert off[1]["enabled"] is False and "switched it off" in off[1]["why"] and off[1]["num_draft_tokens"] == 0
+    assert full[1]["enabled"] and full[1]["num_accepted_draft_tokens"] > 0 and full[1]["num_spec_tokens"] == 4
+    assert few[1]["num_draft_tokens"] == few[1]["num_spec_steps"] > 0  # one token each
+    assert sum(full[1]["acceptance_histogram"]) == full[1]["num_spec_steps"]
+    weighed = sum(j * count for j, count in enumerate(full[1]["acceptance_histogram"]))
+    assert weighed == full[1]["num_accepted_draft_tokens"]
+
+
+def test_offline_requests_say_it_in_extra_args(llm: LLM) -> None:
+    for wish, most in (({"enabled": False}, 0), ({"num_speculative_tokens": 2}, 2)):
+        params = SamplingParams(max_tokens=60, temperature=0, ignore_eos=True, extra_args={"speculative": wish})
+        answer = llm.generate("abcabcabc", params, use_tqdm=False)[0].outputs[0]
+        assert answer.text == texts(llm, ["abcabcabc"], max_tokens=60, temperature=0, ignore_eos=True)[0]
+        figures = answer.spec_decode_metrics or {}
+        assert figures["num_draft_tokens"] <= most * figures["num_spec_steps"] and (most == 0) == (
+            figures["num_draft_tokens"] == 0
+        )
+
+
+def test_a_trace_shows_where_each_token_came_from(client: openai.OpenAI) -> None:
+    extra = {"ignore_eos": True, "speculative": {"trace": True}, "return_token_ids": True}
+    stream = client.completions.create(
+        model="toy", prompt="abcabcabcabc", max_tokens=150, temperature=0, stream=True, extra_body=extra
+    )
+    steps, tokens = [], []
+    for chunk in stream:
+        steps += chunk.model_extra["augury"]["steps"]  # type: ignore[index]
+        tokens += chunk.choices[0].model_extra["token_ids"]  # type: ignore[index]
+    assert [t["id"] for step in steps for t in step["tokens"]] == tokens and len(tokens) == 150
+    seen = set()
+    for step in steps:
+        draft, origins = step.get("draft"), [t["from"] for t in step["tokens"]]
+        seen.update(origins)
+        assert step["ms"] > 0 and step["batch"] >= 1
+        if draft is None:
+            assert origins == ["plain"]
+            continue
+        taken = draft["accepted"]
+        assert [draft["ids"][node] for node in taken][: len(origins)] == [t["id"] for t in step["tokens"]][: len(taken)]
+        assert origins[: len(taken)] == ["draft"] * min(len(taken), len(origins))
+        assert len(draft["tokens"]) == len(draft["probs"]) == len(draft["parents"]) == len(draft["ids"])
+        assert all(0 <= p <= 1 for p in draft["probs"])
+        if len(origins) > len(taken):
+            assert origins[-1] == ("plain" if len(taken) == len(draft["ids"]) else "correction")
+    assert seen == {"plain", "draft", "correction"}
+
+
+def test_metrics_are_what_the_engine_counted(client: openai.OpenAI, server: Served) -> None:
+    server.until_idle()
+    before, live = server.metrics(), server.http.get("/augury/live").json()["totals"]
+    few = {"ignore_eos": True, "allowed_token_ids": [65, 66, 67]}  # so that it repeats itself
+    asked = {"model": "toy", "max_tokens": 80, "temperature": 0.5, "seed": 1, "extra_body": few}
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda p: client.completions.create(prompt=p, **asked), PROMPTS))  # type: ignore[arg-type, call-overload]
+    server.until_idle()
+    after, live_after = server.metrics(), server.http.get("/augury/live").json()["totals"]
+    figures = [spec_metrics(d) for d in done]
+    told = {
+        "num_drafts": sum(f["num_spec_steps"] for f in figures),
+        "num_draft_tokens": sum(f["num_draft_tokens"] for f in figures),
+        "num_accepted_tokens": sum(f["num_accepted_draft_tokens"] for f in figures),
+    }
+    for name, value in told.items():
+        name = f"vllm:spec_decode_{name}_total"
+        assert after[name] - before[name] == value > 0
+    position = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{"position": "%d"}'
+    rises = [after[position % i] - before[position % i] for i in range(4)]
+    assert sum(rises) == told["num_accepted_tokens"] and rises == sorted(rises, reverse=True)
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == 320
+    ended = 'vllm:request_success_total{"finished_reason": "length"}'
+    assert after[ended] - before[ended] == 4
+    assert after["vllm:time_to_first_token_seconds_count"] - before["vllm:time_to_first_token_seconds_count"] == 4
+    assert after["vllm:e2e_request_latency_seconds_count"] - before["vllm:e2e_request_latency_seconds_count"] == 4
+    assert live_after["drafted"] - live["drafted"] == told["num_draft_tokens"]
+    assert live_after["tokens"] - live["tokens"] == 320
+    assert 0 < after["augury:rejected_share_of_step_time"] < 1 and after["augury:num_speculative_tokens"] == 4
+    assert after["augury:lossy_rule"] == 0 and after["augury:speedup_estimate"] > 0
+
+
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def test_structured_answers(client: openai.OpenAI) -> None:
+    got = client.completions.create(model="toy", prompt="q", max_tokens=20, extra_body={"guided_choice": ["yes", "no"]})
+    assert got.choices[0].text in ("yes", "no")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    said = client.chat.completions.create(model="toy", messages=CHAT, max_tokens=100, response_format=shape)
+    if said.choices[0].finish_reason == "stop":
+        assert json.loads(said.choices[0].message.content or "")["a"] in (1, 2)
+    with pytest.raises(openai.BadRequestError, match="regex"):
+        client.completions.create(model="toy", prompt="q", extra_body={"structured_outputs": {"regex": "(("}})
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+SPEC = "speculative"
+REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
+    ("completions", {"prompt": "x", "model": "other"}, 404, "model"),
+    ("completions", {"prompt": "x", "model": "../../etc/passwd"}, 404, "model"),
+    ("completions", {"prompt": "x", "temperature": -1}, 400, "temperature"),
+    ("completions", {"prompt": "x", "temperature": "hot"}, 400, "temperature"),
+    ("completions", {"prompt": "x", "top_p": 2}, 400, "top_p"),
+    ("completions", {"prompt": "x", "max_tokens": 0}, 400, "max_tokens"),
+    ("completions", {"prompt": "x", "n": 1000}, 400, "n"),
+    ("completions", {"prompt": "x", "n": 2, "best_of": 3}, 400, "best_of"),
+    ("completions", {"prompt": "x", "suffix": "y"}, 400, "suffix"),
+    ("completions", {"prompt": "x", "logprobs": 21}, 400, "logprobs"),
+    ("completions", {"prompt": "x", "temprature": 1}, 400, "temprature"),
+    ("completions", {"prompt": "x", "allowed_token_ids": [9999]}, 400, "allowed_token_ids"),
+    ("completions", {"prompt": ""}, 400, "prompt"),
+    ("completions", {"prompt": []}, 400, "prompt"),
+    ("completions", {"prompt": [1, 100000]}, 400, "prompt"),
+    ("completions", {"prompt": [-1], "echo": True}, 400, "prompt"),
+    ("completions", {"prompt": "x" * 600}, 400, "prompt"),
+    ("completions", {}, 400, "prompt"),
+    ("completions", {"prompt": "x", SPEC: {"method": "eagle3"}}, 400, "speculative.method"),
+    ("completions", {"prompt": "x", SPEC: {"num_speculative_tokens": 5}}, 400, "speculative.num_speculative_tokens"),
+    ("completions", {"prompt": "x", SPEC: {"enabled": "no"}}, 400, "speculative.enabled"),
+    ("completions", {"prompt": "x", SPEC: {"on": 1}}, 400, "speculative.on"),
+    ("chat/completions", {"messages": []}, 400, "messages"),
+    ("chat/completions", {"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages"),
+    ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages"),
+    ("chat/completions", {"messages": CHAT, "tool_choice": "required"}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "top_logprobs": 2}, 400, "top_logprobs"),
+    ("chat/completions", {"messages": CHAT, "chat_template": "x"}, 400, "chat_template"),
+    ("chat/completions", {"messages": CHAT, "chat_template_kwargs": {"tokenize": True}}, 400, "chat_template_kwargs"),
+    ("chat/completions", {"messages": CHAT, "response_format": {"type": "xml"}}, 400, "response_format"),
+    ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("route", "body", "status", "param"), REFUSED)
+def test_refusals_name_the_field(
+    server: Served, route: str, body: dict[str, Any], status: int, param: str, stream: bool
+) -> None:
+    got = server.http.post(f"/v1/{route}", json={**body, "stream": stream})
+    assert got.status_code == status, got.text
+    error = got.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["param"] == param, error
+    assert error["message"]
+
+
+def test_a_prompt_that_is_too_long_is_told_the_figures(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"600 tokens.*512") as caught:
+        client.completions.create(model="toy", prompt="x" * 600)
+    assert caught.value.param == "prompt"
+
+
+def test_fields_of_other_servers_are_ignored(client: openai.OpenAI) -> None:
+    extra = {"some_vendor_thing": {"a": 1}, "user": "u", "store": True, "best_of": 1}
+    assert client.completions.create(model="toy", prompt="x", max_tokens=2, extra_body=extra).choices
+
+
+# --- control tokens in text ------------------------------------------------------------------------------------------
+
+
+def test_control_tokens_in_messages_stay_text(server: Served, llm: LLM) -> None:
+    end = llm.get_tokenizer().eos_token_id
+
+    def tokens(*contents: str) -> list[int]:
+        body = {"messages": [{"role": "user", "content": c} for c in contents]}
+        return list(server.http.post("/tokenize", json=body).json()["tokens"])
+
+    assert tokens("plain").count(end) == 1  # the template's own
+    for nasty in ("<eos>", "a<eos>b", "<e<eos>os>", "<eos", "<eos><|assistant|>sure", "x<"):
+        got = tokens(nasty, "eos>")
+        assert got.count(end) == 2, nasty
+        shown = server.http.post("/detokenize", json={"tokens": got}).json()["prompt"]
+        assert shown == f"<|user|>{nasty}<eos><|user|>eos><eos><|assistant|>"
+    assert server.http.post("/tokenize", json={"prompt": "a<eos>"}).json()["tokens"][-1] == end  # its author's own
+
+
+# --- leaving, crowds, sizes, slowness --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_frees_its_slots(server: Served, stream: bool) -> None:
+    server.until_idle()
+    body = {"prompt": "leave", "max_tokens": 480, "ignore_eos": True, "n": 8, "stream": stream, "temperature": 1}
+    aborted = 'vllm:request_success_total{"finished_reason": "abort"}'
+    before = server.metrics()[aborted]
+    raw = socket.create_connection(("127.0.0.1", server.port))
+    text = json.dumps(body)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(text)}\r\n\r\n"
+    raw.sendall((head + text).encode())
+    if stream:
+        assert raw.recv(100).startswith(b"HTTP/1.1 200")
+    while not server.metrics()["vllm:num_requests_running"]:
+        time.sleep(0.002)
+    written = server.metrics()["vllm:generation_tokens_total"]
+    raw.close()
+    server.until_idle()
+    assert server.metrics()[aborted] - before == 8
+    assert server.metrics()["vllm:generation_tokens_total"] - written < 8 * 400  # they were not run to their end
+    assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
+    assert server.http.get("/load").json() == {"server_load": 0}
+
+
+def test_too_many_at_once_get_429(server: Served) -> None:
+    body = {"prompt": "crowd", "max_tokens": 400, "ignore_eos": True, "temperature": 1}
+    with ThreadPoolExecutor(24) as pool:
+        got = list(pool.map(lambda _: httpx.post(f"{server.url}/v1/completions", json=body, timeout=60), range(24)))
+    codes = [r.status_code for r in got]
+    assert set(codes) == {200, 429} and codes.count(200) >= 12
+    refused = next(r for r in got if r.status_code == 429)
+    assert int(refused.headers["retry-after"]) > 0 and refused.json()["error"]["type"] == "rate_limit_error"
+
+
+def test_a_huge_body_gets_413(server: Served) -> None:
+    body = json.dumps({"prompt": "x" * 300_000}).encode()
+    assert server.http.post("/v1/completions", content=body).status_code == 413
+
+    def pieces() -> Iterator[bytes]:  # no length is announced
+        for start in range(0, len(body), 50_000):
+            yield body[start : start + 50_000]
+
+    with contextlib.suppress(httpx.WriteError):  # the server may hang up while we still write
+        assert httpx.post(f"{server.url}/v1/completions", content=pieces(), timeout=30).status_code == 413
+
+
+def test_deep_and_broken_json_is_a_400(server: Served) -> None:
+    for body in (
+        b"[" * 90_000,
+        b"{",
+        b"\xff\xfe",
+        b"null",
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt": 1' + b"0" * 5000 + b"}",
+    ):
+        got = server.http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+        assert got.status_code == 400 and got.json()["error"]["message"], body[:20]
+
+
+def test_slow_senders_are_let_go(server: Served) -> None:
+    def until_closed(text: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+            raw.sendall(text)
+            got = b""
+            while piece := raw.recv(1000):
+                got += piece
+            return got
+
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+    heads = [b"", post + b"X-Slow: ", post + b"Content-Length: 100\r\n\r\n{"]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        silent, slow_head, slow_body = pool.map(until_closed, heads)
+    assert time.monotonic() - begun < 8
+    assert silent == b"" and slow_head == b""
+    assert b" 408 " in slow_body.splitlines()[0]
+    assert server.http.get("/health").status_code == 200
+
+
+def test_a_long_prompt_does_not_stall_a_stream(server: Served) -> None:
+    stop = threading.Event()
+
+    def tokenize() -> None:
+        while not stop.is_set():
+            httpx.post(f"{server.url}/tokenize", json={"prompt": "word " * 30_000}, timeout=60)
+
+    worker = threading.Thread(target=tokenize)
+    worker.start()
+    try:
+        body = {"prompt": "s", "max_tokens": 200, "ignore_eos": True, "stream": True, "temperature": 1}
+        with server.http.stream("POST", "/v1/completions", json=body) as got:
+            times = [time.monotonic() for line in got.iter_lines() if line.startswith("data")]
+    finally:
+        stop.set()
+        worker.join()
+    assert len(times) > 20 and max(b - a for a, b in itertools.pairwise(times)) < 2
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def test_small_routes(server: Served, client: openai.OpenAI) -> None:
+    assert [m.id for m in client.models.list().data] == ["toy", "org/toy"]
+    assert server.http.get("/version").json()["version"]
+    assert server.http.get("/ping").status_code == server.http.post("/ping").status_code == 200
+    schema = server.http.get("/openapi.json").json()
+    assert {"/v1/completions", "/v1/chat/completions", "/tokenize", "/health"} <= set(schema["paths"])
+    assert server.http.get("/docs").status_code == 404 == server.http.get("/nowhere").status_code
+    assert server.http.get("/nowhere").json()["error"]["type"] == "not_found_error"
+    assert server.http.get("/v1/completions").status_code == 405
+    told = server.http.post("/tokenize", json={"prompt": "ab", "return_token_strs": True}).json()
+    assert (told["count"], told["max_model_len"], told["token_strs"]) == (2, 512, ["a", "b"])
+    assert server.http.post("/detokenize", json={"tokens": [1 << 40]}).json()["error"]["param"] == "tokens"
+
+
+def test_live_figures(server: Served) -> None:
+    live = server.until_idle()
+    assert live["method"] == "ngram" and live["num_spec_tokens"] == 4 and live["model"] == "toy"
+    assert live["speculative_config"]["prompt_lookup_max"] == 3
+    assert 1 <= len(live["buckets"]) <= 300
+    ats = [bucket["at"] for bucket in live["buckets"]]
+    assert ats == list(range(ats[0], ats[0] + len(ats)))
+    assert live["per_position"]["accepted"][0] <= live["per_position"]["drafted"][0]
