@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from augury.train.export import copy_tokenizer, write_checkpoint
+from augury.train.export import copy_tokenizer, halved, write_checkpoint
 from augury.train.fit import fit
 from augury.train.pairs import Deck
 from augury.train.recipe import Recipe
@@ -66,6 +66,6 @@ def train_draft_model(study: Study, directory: Path, recipe: Recipe) -> float:
     tensors = {name: t for name, t in module.state_dict().items() if name != "lm_head.weight"}
     if not study.config.tie_word_embeddings:
         tensors["lm_head.weight"] = study.head
-    write_checkpoint(directory, tensors, config)
+    write_checkpoint(directory, halved(tensors), config)
     copy_tokenizer(study.directory, directory)
     return last

@@ -61,10 +61,12 @@ class Mtp(PairHead):
 
 
 class Eagle3(PairHead):
-    """EAGLE-3 with words of its own; with a mask token it drafts in one pass (P-EAGLE)."""
+    """EAGLE-3 with words of its own and 3.1's norms over the streams, which are loud and differ much from one another;
+    with a mask token it drafts in one pass (P-EAGLE)."""
 
     def __init__(self, shape: Shape, streams: int, words: int, mask: int | None) -> None:
         super().__init__()
+        self.fc_norm = nn.ModuleList(nn.RMSNorm(shape.hidden, eps=shape.eps) for _ in range(streams))
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
         self.layer = DecoderLayer(shape, width=2 * shape.hidden, hidden_norm=True)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
@@ -75,7 +77,8 @@ class Eagle3(PairHead):
 
     def combine(self, streams: Tensor) -> Tensor:
         """See PairHead.combine."""
-        combined: Tensor = self.fc(streams)
+        parts = streams.chunk(len(self.fc_norm), dim=1)
+        combined: Tensor = self.fc(torch.cat([norm(x) for norm, x in zip(self.fc_norm, parts, strict=True)], dim=1))
         return combined
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +153,7 @@ def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | Non
     module.register_buffer("t2d", known)
     config = {
         "model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"], **_sizes(study, shape),
-        "draft_vocab_size": len(words), "eagle_aux_hidden_state_layer_ids": list(layers),
+        "draft_vocab_size": len(words), "fc_norm": True, "eagle_aux_hidden_state_layer_ids": list(layers),
     }  # fmt: skip
     config |= {"mask_token_id": mask} if mask is not None else {}
     export(module, config, directory, lambda name: name.replace("layer.", "midlayer.", 1))

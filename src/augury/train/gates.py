@@ -43,7 +43,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "draft_model": Kind(train_draft_model, Recipe(80)),
     "eagle": Kind(train_eagle, Recipe(80)),
-    "eagle3": Kind(train_eagle3, Recipe(80)),
+    "eagle3": Kind(train_eagle3, Recipe(120)),
     "p-eagle": Kind(train_p_eagle, Recipe(120)),
     "mtp": Kind(train_mtp, Recipe(80)),
     "medusa": Kind(train_medusa, Recipe(80)),
