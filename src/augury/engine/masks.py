@@ -19,15 +19,15 @@ def gather(shares: list[Share], lines: int, device: torch.device) -> Masks | Non
     """The masks of a pass of `lines` lines; None, and no cost, where nobody who draws has a grammar."""
     if not any(share.active and share.request.grammar for share in shares):
         return None
-    rows, parts, begin, filled = torch.full((lines,), -1), [], 0, 0
+    rows, parts, begin, filled = np.full(lines, -1), [], 0, 0
     for share in shares:
         if share.active and share.request.grammar:
             root, size = begin + share.scored - 1, 1 + share.nodes
-            rows[root : root + size] = torch.arange(filled, filled + size)
+            rows[root : root + size] = np.arange(filled, filled + size)
             parts.append(share.request.grammar.masks[:size])
             filled += size
         begin += share.scored + share.nodes
-    return Masks(torch.from_numpy(np.concatenate(parts)).to(device), rows.to(device))
+    return Masks(torch.from_numpy(np.concatenate(parts)).to(device), torch.from_numpy(rows).to(device))
 
 
 def prune(request: Request, draft: Draft | None, group: int, state: SlotState) -> None:
