@@ -69,7 +69,9 @@ def test_lines_by_name() -> None:
         ({"methods": "ngram,hydra"}, "--methods hydra: unknown; write all, or choose from ngram"),
         ({"methods": "dspark"}, "planned"),
         ({"methods": "custom_class"}, "your own class"),
-        ({"methods": "all", "profile": True}, "cannot go together"),
+        ({"methods": "all", "profile": True}, "--profile and --methods cannot go together"),
+        ({"methods": "all", "peers": "augury"}, "--peers and --methods cannot go together"),
+        ({"methods": "all", "speculative_config": '{"method": "suffix"}'}, "-sc and --methods cannot go together"),
         ({"retrain": True}, "--retrain belongs to --methods"),
     ],
 )

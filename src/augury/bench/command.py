@@ -70,10 +70,7 @@ def bench(
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
-    if profile and methods:
-        raise ConfigError("--profile and --methods cannot go together; leave one out.")
-    if retrain and not methods:
-        raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
+    _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config != SPECULATIVE})
     if methods:
         from augury.bench.methods import run_methods
 
@@ -187,6 +184,14 @@ def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[
         "rounds": plan.rounds,
         "openmp_wait_policy": "passive",
     }
+
+
+def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:
+    """`--methods` is a bench of its own: what belongs to the other ones is refused, not dropped."""
+    if retrain and not methods:
+        raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
+    for name in [name for name, given in others.items() if methods and given]:
+        raise ConfigError(f"{name} and --methods cannot go together; leave one out.")
 
 
 def _words(text: str) -> list[str]:
