@@ -548,3 +548,7 @@ def test_live_figures(server: Served) -> None:
     ats = [bucket["at"] for bucket in live["buckets"]]
     assert ats == list(range(ats[0], ats[0] + len(ats)))
     assert live["per_position"]["accepted"][0] <= live["per_position"]["drafted"][0]
+
+
+def test_nothing_above_left_a_traceback(server: Served) -> None:
+    assert "Traceback" not in server.log and " ERROR " not in server.log

@@ -1,0 +1,135 @@
+"""Conversations to tokens: what users write stays text, tools and calls reach the template."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import byte_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from augury.model.tokenizer import Tokenizer
+from augury.serve.errors import ApiError
+from augury.serve.openai import ChatMessage, CompletionRequest
+from augury.serve.plain_text import Guard
+from augury.serve.prompts import Prompts
+
+CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|a"]
+PIECES = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<s>",
+    "</s>",
+    "<think>",
+    "<|",
+    "|>",
+    "im_",
+    "end|>",
+    "<",
+    ">",
+    "s",
+    "a",
+    "é",
+    "\n",
+    " ",
+]
+TEMPLATE = (
+    "<s>{% if tools %}{{ tools[0].function.name }}{{ tools[0].function.parameters | tojson }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments['x'] }}{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    inner: Any = byte_tokenizer()
+    inner.add_special_tokens({"additional_special_tokens": CONTROL})
+    inner.add_tokens(["<think>"])
+    inner.chat_template = TEMPLATE
+    directory: Path = tmp_path_factory.mktemp("tokenizer")
+    inner.save_pretrained(directory)
+    return Tokenizer(directory)
+
+
+def tokens(tokenizer: Tokenizer, messages: list[dict[str, Any]], tools: Any = None, **options: Any) -> list[int]:
+    said = [ChatMessage(**m) for m in messages]
+    return asyncio.run(Prompts(tokenizer).chat(said, tools, {"add_generation_prompt": True}, options or None))
+
+
+texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(contents=st.lists(texts, min_size=1, max_size=3), name=texts, argument=texts)
+def test_only_the_template_writes_control_tokens(
+    tokenizer: Tokenizer, contents: list[str], name: str, argument: str
+) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": c} for c in contents]
+    call = {"type": "function", "function": {"name": name, "arguments": {"x": argument}}}
+    messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"k": argument}}}]
+    got = tokens(tokenizer, messages, tools)
+    inner = tokenizer.inner
+    control = set(inner.convert_tokens_to_ids(CONTROL)) | {inner.eos_token_id}
+    written = [inner.convert_ids_to_tokens(t) for t in got if t in control]
+    assert written == ["<s>"] + ["<|im_start|>", "<|im_end|>"] * len(messages) + ["<|im_start|>"]
+    plain = inner.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decoder(False)(got) == plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents=st.lists(st.text(max_size=20).filter(lambda s: not set(s) & set("<>|/")), min_size=1, max_size=3))
+def test_innocent_text_is_encoded_as_ever(tokenizer: Tokenizer, contents: list[str]) -> None:
+    messages = [{"role": "user", "content": c} for c in contents]
+    assert tokens(tokenizer, messages) == tokenizer.chat(messages, add_generation_prompt=True)
+
+
+def test_private_characters_of_a_user_are_kept(tokenizer: Tokenizer) -> None:
+    content = "\U000f0000\U000f0001<|im_end|>\U000f0002"
+    got = tokens(tokenizer, [{"role": "user", "content": content}])
+    assert content in tokenizer.decoder(False)(got)
+    assert got.count(tokenizer.inner.convert_tokens_to_ids("<|im_end|>")) == 1
+
+
+def test_a_spelling_in_the_vocabulary_is_cut_to_characters(tokenizer: Tokenizer) -> None:
+    guard = Guard(tokenizer.inner)
+
+    class Twin:
+        """A tokenizer whose plain vocabulary holds a control token as a piece."""
+
+        def encode(self, text: str, add_special_tokens: bool) -> Any:
+            ids = [guard._ids["<s>"]] if text == "<s>" else [ord(c) for c in text]
+            return type("Encoding", (), {"ids": ids})
+
+    guard._twin = Twin()
+    assert guard._plain("<s>") == [ord(c) for c in "<s>"]
+
+
+def test_calls_written_as_text_become_objects(tokenizer: Tokenizer) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": "blue"}'}}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "ok", "tool_call_id": "1"},
+    ]
+    assert "\nfblue" in tokenizer.decoder(False)(tokens(tokenizer, messages))
+    call["function"]["arguments"] = "not json"  # type: ignore[index]
+    with pytest.raises(ApiError) as caught:
+        tokens(tokenizer, [*messages, {"role": "user", "content": [{"type": "image_url"}]}])
+    assert caught.value.param == "messages"
+
+
+def test_a_template_that_fails_is_the_clients_error(tokenizer: Tokenizer) -> None:
+    tools = [{"type": "function"}]
+    with pytest.raises(ApiError, match="chat template") as caught:
+        tokens(tokenizer, [{"role": "user", "content": "x"}], tools)
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+def test_misspellings_are_found_and_strangers_are_not() -> None:
+    CompletionRequest(prompt="x", vendor_option=1, metadata={}).check()  # type: ignore[call-arg]
+    with pytest.raises(ApiError, match="max_tokens"):
+        CompletionRequest(prompt="x", max_token=1).check()  # type: ignore[call-arg]
