@@ -11,7 +11,6 @@ import torch
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
-from augury.propose.draft_model import ModelDrafter
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
@@ -83,42 +82,6 @@ def test_rejection_rules_do_not_depend_on_the_batch(toy_model: Path, weak: Path,
     together = ids(drafted(toy_model, weak, **options), PROMPTS, params)
     alone = drafted(toy_model, weak, {"max_num_seqs": 1, "long_prefill_token_threshold": 3}, **options)
     assert ids(alone, PROMPTS, params) == together
-
-
-@pytest.mark.skipif(DEVICE != "cpu", reason="compares with a pass on the CPU")
-def test_the_drafters_cache_does_not_drift(toy_model: Path, weak: Path) -> None:
-    """After any number of accepted and rejected drafts its keys and values are those of one fresh pass."""
-    llm = drafted(toy_model, weak, {"block_size": 4}, draft_sample_method="probabilistic")
-    drafter = llm.engine.drafter
-    assert isinstance(drafter, ModelDrafter)
-    params = SamplingParams(temperature=0.8, seed=3, max_tokens=60, ignore_eos=True)
-    requests = [llm._requests(str(i), llm.get_tokenizer().encode(p), params)[0] for i, p in enumerate(PROMPTS[:3])]
-    for request in requests:
-        llm.engine.add(request)
-    fresh = drafted(toy_model, weak, {"block_size": 4}).engine
-    for step in range(14):
-        llm.engine.step()
-        if step % 4:
-            continue
-        for request in requests:
-            known = min(int(drafter._cached[request.slot]), request.length)
-            rows = [request.blocks[i // 4] * 4 + i % 4 for i in range(known)]
-            want = one_pass(fresh, request.tokens[:known])
-            for layer, (keys, values) in enumerate(zip(*want, strict=True)):
-                torch.testing.assert_close(drafter.model.cache.keys[layer][rows], keys)
-                torch.testing.assert_close(drafter.model.cache.values[layer][rows], values)
-
-
-def one_pass(engine: Any, tokens: list[int]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Keys and values of the drafter's layers for a text read at once."""
-    from rows import Segment, make_rows
-
-    model = engine.drafter.model
-    blocks = -(-len(tokens) // 4) + 1
-    tables = torch.arange(1, blocks + 1, device=model.device)[None]
-    model.forward(make_rows([Segment(0, 0, tokens)], tables, 4))
-    rows = torch.arange(4, 4 + len(tokens), device=model.device)
-    return [k[rows] for k in model.cache.keys], [v[rows] for v in model.cache.values]
 
 
 def test_a_drafter_with_less_context_steps_aside(toy_model: Path, weak: Path, plain: LLM) -> None:

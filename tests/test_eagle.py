@@ -323,57 +323,6 @@ def test_the_gate_a_trained_head_is_accepted_whole(toy_model: Path, heads: dict,
     assert spec.accepted_per_pos[3] > 0
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="compares with a pass on the CPU")
-@pytest.mark.parametrize("method", ["eagle", "eagle3"])
-@pytest.mark.parametrize("block_size", [4, 16])
-def test_the_heads_cache_does_not_drift(
-    toy_model: Path, heads: dict, target: Any, method: str, block_size: int
-) -> None:
-    """After accepted and rejected drafts, chunks and prefix hits, its rows are those of one fresh pass."""
-    llm = drafted(
-        toy_model,
-        method,
-        heads[method],
-        {"block_size": block_size, "long_prefill_token_threshold": 7},
-        draft_sample_method="probabilistic",
-    )
-    load = EagleHead.load if method == "eagle" else Eagle3Head.load
-    fresh = load(heads[method], target, torch.float32, 512)
-    params = SamplingParams(temperature=0.8, seed=3, max_tokens=60, ignore_eos=True)
-    for _ in range(2):  # the second time the prompts are found in the prefix cache
-        requests = [llm._requests(str(i), llm.get_tokenizer().encode(p), params)[0] for i, p in enumerate(PROMPTS[:4])]
-        for request in requests:
-            llm.engine.add(request)
-        for step in range(12):
-            llm.engine.step()
-            for request in requests if step % 3 == 2 else []:
-                check_rows(llm, target, fresh, request, block_size)
-        for request in requests:
-            llm.engine.abort(request)
-
-
-def check_rows(llm: LLM, target: Any, fresh: Any, request: Any, block_size: int) -> None:
-    known = request.computed + 1  # the newest token's pair has been read as well
-    if request.pending != 1 or known < 2:
-        return
-    target.cache = KVCache.allocate(target.layer_shapes, 320, torch.float32, torch.device("cpu"))
-    tables = torch.arange(1, 80)[None]
-    scored = target.forward(make_rows([Segment(0, 0, request.tokens[:known])], tables, 4), fresh.features)
-    fresh.cache = KVCache.allocate(fresh.layer_shapes, 320, torch.float32, torch.device("cpu"))
-    rows = make_rows([Segment(0, 1, request.tokens[1:known])], tables, 4)
-    rows.positions, rows.first = rows.positions - 1, 1
-    fresh.forward(rows, fresh.combine(torch.cat(scored.features, 1)[:-1].contiguous()), 0)
-    at = torch.arange(1, known)
-    want = 4 + at
-    have = torch.tensor([request.blocks[i // block_size] * block_size + i % block_size for i in at.tolist()])
-    head = llm.engine.drafter.head  # type: ignore[union-attr]
-    for layer in range(len(head.layer_shapes)):
-        torch.testing.assert_close(head.cache.keys[layer][have], fresh.cache.keys[layer][want], atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(
-            head.cache.values[layer][have], fresh.cache.values[layer][want], atol=1e-4, rtol=1e-3
-        )
-
-
 # --- P-EAGLE -------------------------------------------------------------------------------------------------------
 
 
