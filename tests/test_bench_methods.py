@@ -19,6 +19,7 @@ from augury.config.errors import ConfigError
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
+from augury.train.gates import Gates
 
 
 def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan:
@@ -127,8 +128,6 @@ def test_methods_of_a_toy(
     assert set(report["gates"]) == {"medusa"} and "not of a method's quality" in report["gates_are"]
     assert not report["broken"] and report["conditions"]["temperature"] == 0.0
 
-    from augury.train.gates import Gates
-
     monkeypatch.setattr(Gates, "train", lambda *_: pytest.fail("trained again"))
     run_methods(plan(toy_model, questions, rounds=1, batches=[1]), ["medusa"])
     shown = capsys.readouterr().out
@@ -158,7 +157,7 @@ def test_clocks_are_where_they_say(toy_model: Path) -> None:
 
 TRAINED = [line for line in all_lines() if line.gate]
 QUESTIONS = ("Why is the sky blue?", "Write a haiku about rivers.", "How do I boil an egg?", "What is a prime number?")
-NEW_TOKENS = 24
+NEW_TOKENS = 16
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +170,9 @@ def chats(default_model: Path) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def embedded_gates(default_model: Path, chats: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Every kind, trained for seconds on four short answers."""
-    from augury.train.gates import KINDS, Gates
-
-    home = Gates(default_model, chats, NEW_TOKENS, tmp_path_factory.mktemp("gates"))
-    return {kind: home.train(kind, steps=60 if kind == "dflash" else 35).directory for kind in KINDS}
+def home(default_model: Path, chats: Any, tmp_path_factory: pytest.TempPathFactory) -> Gates:
+    """Gates trained for seconds on four short answers, each when the first of its lines asks."""
+    return Gates(default_model, chats, NEW_TOKENS, tmp_path_factory.mktemp("gates"))
 
 
 def texts(llm: Any, chats: list[list[int]], temperature: float, batch: int) -> list[list[int]]:
@@ -205,21 +201,21 @@ def plain_texts(default_model: Path, chats: list[list[int]]) -> dict[float, list
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TRAINED, ids=lambda line: line.name)
 def test_every_trained_method_keeps_the_text(
-    line: MethodLine, default_model: Path, embedded_gates: dict[str, Path], chats: Any, plain_texts: Any
+    line: MethodLine, default_model: Path, home: Gates, chats: Any, plain_texts: Any
 ) -> None:
     """Greedy and sampled, alone and four at once, chains and trees: plain decoding's tokens, and drafts that count."""
     from augury import LLM
 
     assert line.gate
-    head = embedded_gates[line.gate]
-    model, spec = (
-        (head, line.speculative) if line.method == "mtp" else (default_model, line.speculative | {"model": str(head)})
-    )
-    llm = LLM(str(model), device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
+    gate = home.find(line.gate) or home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
+    model, spec = str(default_model), line.speculative | {"model": str(gate.directory)}
+    if line.method == "mtp":  # the layer is part of its target
+        model, spec = str(gate.directory), line.speculative
+    llm = LLM(model, device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
     for batch in (1, 4):
         assert texts(llm, chats, 0.0, batch) == plain_texts[0.0]
     spec_stats = llm.engine.stats.spec
-    assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats
+    assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million
     for batch in (1, 4):
         assert texts(llm, chats, 0.8, batch) == plain_texts[0.8]
 
