@@ -43,7 +43,7 @@ class Served:
         """What it has written so far."""
         return Path(self._log.name).read_text(errors="replace")
 
-    def wait(self, seconds: float = 90) -> None:
+    def wait(self, seconds: float = 180) -> None:
         """Until it is healthy."""
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:

@@ -550,5 +550,10 @@ def test_live_figures(server: Served) -> None:
     assert live["per_position"]["accepted"][0] <= live["per_position"]["drafted"][0]
 
 
+def test_the_server_itself_needs_no_torch(server: Served) -> None:
+    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "libtorch" in Path(f"/proc/{server.engine_pid()}/maps").read_text()
+
+
 def test_nothing_above_left_a_traceback(server: Served) -> None:
     assert "Traceback" not in server.log and " ERROR " not in server.log

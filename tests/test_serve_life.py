@@ -150,6 +150,24 @@ def test_a_model_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     one_line(run(str(tmp_path / "none"), "--port", "0"), 1, "none")
 
 
+def test_a_model_without_a_tokenizer_is_one_line(toy_model: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((toy_model / name).read_bytes())
+    one_line(run(str(tmp_path), "--port", "0"), 1, "tokenizer")
+
+
+def test_told_to_end_while_it_loads(toy_model: Path) -> None:
+    command = [sys.executable, "-c", RUN, "serve", str(toy_model), "--port", "0", "--device", "cpu"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text():
+        time.sleep(0.02)
+    engine = children.read_text().split()[0]
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+    assert not Path(f"/proc/{engine}").exists()
+
+
 def test_wrong_options_are_one_line(toy_model: Path) -> None:
     one_line(run(str(toy_model), "-sc", '{"method": "no_such"}'), 2, "no_such")
     one_line(run(str(toy_model), "--kv-transfer-config", "[]"), 2, "--kv-transfer-config")

@@ -60,15 +60,15 @@ class EngineClient:
         self._keeper = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the engine process."""
-        self._ready = False
+        """End the engine process; one that still loads its model would not hear of it."""
+        loaded, self._ready = self._ready, False
         if self._keeper is not None:
             self._keeper.cancel()
         if self._writer is not None:
             self._writer.close()
         if self._process is not None and self._process.returncode is None:
             try:
-                await asyncio.wait_for(self._process.wait(), 5)
+                await asyncio.wait_for(self._process.wait(), 5 if loaded else 0)
             except TimeoutError:
                 self._process.kill()
                 await self._process.wait()

@@ -10,8 +10,11 @@ import os
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -68,6 +71,14 @@ def _bind_path(path: str) -> socket.socket:
     return made
 
 
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """The model's tokenizer; transformers would import torch to no purpose, so it is told that there is none."""
+    missing: Any = None
+    if sys.modules.setdefault("torch", missing) is None:
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # and does not complain
+    return Tokenizer(directory)
+
+
 class Server:
     """One run of `augury serve`."""
 
@@ -80,14 +91,15 @@ class Server:
     async def run(self) -> None:
         """Serve until told to end; raises ServeError where that is not for want of trying."""
         with bind(self.settings) as ours:
-            tokenizer = Tokenizer(resolve(self.settings.engine.get("tokenizer") or self.settings.model))
+            directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
+            loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
             observatory = Observatory()
             client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up)
             self._catch_signals()
             try:
                 await client.start()
                 observatory.open(self.settings.names[0], client.facts)
-                service = Service(self.settings, client, Prompts(tokenizer), observatory, int(time.time()))
+                service = Service(self.settings, client, Prompts(await loading), observatory, int(time.time()))
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None
@@ -95,6 +107,7 @@ class Server:
                 return
             finally:
                 await client.stop()
+                await asyncio.gather(loading, return_exceptions=True)  # the first error is enough
         if self.settings.uds is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.settings.uds)
