@@ -167,6 +167,24 @@ def test_random_trees_change_nothing_but_the_number_of_passes(toy_model: Path, p
     assert llm.engine.stats.spec.num_accepted_tokens > 100
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["coupled", "standard"])
+def test_the_torch_face_serves_the_same_text(
+    toy_model: Path, weak: Path, plain: LLM, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    """What a GPU runs, through the whole engine; greedy under a rule that draws for itself."""
+    monkeypatch.setattr(verify, "choose", lambda device: verify.VerifyOps(verify.draw, verify.walk))
+    monkeypatch.setattr(verify_probs, "choose", lambda device: verify_probs.probabilities)
+    sampled = {} if rule == "coupled" else {"draft_sample_method": "probabilistic", "rejection_sample_method": rule}
+    shape = TREE if rule == "coupled" else {"num_speculative_tokens": 4}
+    llm = make(toy_model, {"method": "draft_model", "model": str(weak), **shape, **sampled})
+    for form in (FORMS["json"], FORMS["regex"]):
+        for temperature in (0.0, 0.9) if rule == "coupled" else (0.0,):
+            params = SamplingParams(temperature=temperature, seed=2, max_tokens=50, structured_outputs=form)
+            assert answers(llm, PROMPTS, params) == answers(plain, PROMPTS, params)
+    assert llm.engine.stats.spec.num_accepted_tokens > 0
+
+
 def words(depth: int = 2) -> st.SearchStrategy[str]:
     """Small regular expressions that Python reads too."""
     atom = st.sampled_from(["a", "b", "1", "[a-c]", "[^a-y]", r"\d", "(ab)", "abc"])
@@ -402,6 +420,7 @@ class Dice(TextDrafter):
         return Draft(tokens.to(slots.device), chain_parents(*shape, slots.device), budget, laws, branching=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["standard", "block"])
 def test_the_law_of_the_answer_through_a_sampling_drafter(
     toy_model: Path, weak: Path, oracle: Callable, plain: LLM, rule: str
