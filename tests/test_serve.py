@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import math
+import random
 import socket
 import threading
 import time
@@ -446,6 +447,26 @@ def test_a_client_that_leaves_frees_its_slots(server: Served, stream: bool) -> N
     assert server.metrics()[aborted] - before == 8
     assert server.metrics()["vllm:generation_tokens_total"] - written < 8 * 400  # they were not run to their end
     assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
+    assert server.http.get("/load").json() == {"server_load": 0}
+
+
+def test_a_storm_of_clients_that_leave(server: Served) -> None:
+    server.until_idle()
+    dice = random.Random(5)
+    text = json.dumps({"prompt": "storm", "max_tokens": 400, "ignore_eos": True, "stream": True, "temperature": 1})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}"
+    written = server.metrics()["vllm:generation_tokens_total"]
+
+    def come_and_go(wait: float) -> None:
+        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+            raw.sendall(f"{head}\r\n\r\n{text}".encode())
+            time.sleep(wait)
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(come_and_go, [dice.choice([0.0, 0.0, 0.005, 0.02, 0.05]) for _ in range(100)]))
+    server.until_idle()
+    assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
+    assert server.metrics()["vllm:generation_tokens_total"] - written < 100 * 200  # most were cut short
     assert server.http.get("/load").json() == {"server_load": 0}
 
 

@@ -80,6 +80,11 @@ class Answers:
         except Refused as refusal:
             raise self.request.refusal(str(refusal)) from None
 
+    def drop(self) -> None:
+        """Let go of what the engine still does for this request, if anything."""
+        if self.batch is not None:
+            self.client.abort(self.batch)
+
     async def whole(self) -> dict[str, Any]:
         """The response of a request that does not stream."""
         await self.begin()

@@ -74,7 +74,7 @@ async def _answer(answers: Answers, request: Request) -> Response:
     if not answers.request.stream:
         return JSONResponse(await while_connected(request.receive, answers.whole()))
     await while_connected(request.receive, answers.begin())
-    return EventStream(answers.events())
+    return EventStream(answers.events(), answers.drop)
 
 
 def _tokens(app: FastAPI, service: Service) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -47,20 +47,21 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[dict[str, Any]]) -> None:
+    def __init__(self, events: AsyncIterator[dict[str, Any]], release: Callable[[], None]) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self.events = events
+        self._release = release  # called in the end, even if not one event was asked for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that leaves ends it."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await while_connected(receive, self._send(send))
-        except ClientLeft:
+        except (ClientLeft, OSError):  # it left, perhaps while we wrote
             return
-        except OSError:  # it left while we wrote
-            return
+        finally:
+            self._release()
 
     async def _send(self, send: Send) -> None:
         events = self.events
