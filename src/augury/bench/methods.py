@@ -1,7 +1,7 @@
 """`augury bench --methods`: every method on the same prompts, with what it accepts and what it costs.
 
-Methods with weights run on gate heads (augury.train.gates): trained for a minute on these very prompts, which checks
-the code path and says nothing of a method's quality.
+Methods with weights run on gate heads (augury.train.gates): trained on these very prompts, which checks the code
+path and says nothing of a method's quality.
 """
 
 from __future__ import annotations

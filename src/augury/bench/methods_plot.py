@@ -25,7 +25,7 @@ def draw(results: list[dict[str, Any]], conditions: str, path: Path) -> None:
         title = f"{panel[0]}, batch {panel[1]}"
         _places(left, mine, f"{title}: drafts accepted at each place, %")
         _times(right, mine, f"{title}: a decode step, ms (times plain)")
-    note = "Heads marked * are gate heads, trained for a minute on these very prompts: a check of the code path."
+    note = "Heads marked * are gate heads, trained on these very prompts: a check of the code path, not of a method's quality."
     figure.suptitle(note, color=INK, fontsize=11, x=0.01, ha="left")
     figure.supxlabel(fill(conditions, 150), color=FAINT, fontsize=7.5, x=0.01, ha="left")
     figure.savefig(path, dpi=140, format="png")
@@ -46,7 +46,7 @@ def _places(axis: Any, results: list[dict[str, Any]], title: str) -> None:
     axis.set_ylim(0, 105)
     axis.set_xlabel("place in the draft", color=FAINT, fontsize=9)
     if drafting:
-        axis.legend(fontsize=7, frameon=False, ncols=2, loc="lower left")
+        axis.legend(fontsize=7, frameon=False, ncols=2, loc="best")
     _tidy(axis, title)
 
 

@@ -46,8 +46,12 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     return (
         f"{conditions['cpu']}, {conditions['threads']} threads; model {conditions['model']} in {conditions['dtype']}; "
         f"prompts: {sets}; {conditions['max_tokens']} new tokens each, greedy, end of text ignored; "
-        f"{conditions['rounds']} rounds, engines in turn; {libraries}"
+        f"{_rounds(conditions['rounds'])}, engines in turn; {libraries}"
     )
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def report_of(
