@@ -166,6 +166,8 @@ class EngineClient:
 
     def _mourn(self, how: str) -> None:
         self._deaths.append(time.monotonic())
+        if self._writer is not None:
+            self._writer.close()
         logger.error("the engine process ended (%s); %d requests were running.", how, len(self._jobs))
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
