@@ -25,7 +25,7 @@ def draw(results: list[dict[str, Any]], conditions: str, path: Path) -> None:
         title = f"{panel[0]}, batch {panel[1]}"
         _places(left, mine, f"{title}: drafts accepted at each place, %")
         _times(right, mine, f"{title}: a decode step, ms (times plain)")
-    note = "Heads marked * are gate heads, trained on these very prompts: a check of the code path, not of a method's quality."
+    note = "* gate heads, trained on these very prompts: a check of the code path, not of a method's quality"
     figure.suptitle(note, color=INK, fontsize=11, x=0.01, ha="left")
     figure.supxlabel(fill(conditions, 150), color=FAINT, fontsize=7.5, x=0.01, ha="left")
     figure.savefig(path, dpi=140, format="png")
