@@ -113,6 +113,21 @@ def test_parts_and_continued_messages(server: Served, llm: LLM) -> None:
     assert got["prompt_token_ids"] == wanted
 
 
+def test_a_conversation_with_tools_passes_through(client: openai.OpenAI) -> None:
+    function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+    messages: Any = [
+        *CHAT, {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "sun"},
+    ]  # fmt: skip
+    tools: Any = [{"type": "function", "function": function}]
+    got = client.chat.completions.create(model="toy", messages=messages, tools=tools, tool_choice="auto", max_tokens=4)
+    assert isinstance(got.choices[0].message.content, str) and not got.choices[0].message.tool_calls
+    with pytest.raises(openai.BadRequestError, match="tool_choice"):
+        named: Any = {"type": "function", "function": {"name": "weather"}}
+        client.chat.completions.create(model="toy", messages=messages, tools=tools, tool_choice=named)
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -555,7 +570,8 @@ def test_small_routes(server: Served, client: openai.OpenAI) -> None:
     assert {"/v1/completions", "/v1/chat/completions", "/tokenize", "/health"} <= set(schema["paths"])
     assert server.http.get("/docs").status_code == 404 == server.http.get("/nowhere").status_code
     assert server.http.get("/nowhere").json()["error"]["type"] == "not_found_error"
-    assert server.http.get("/v1/completions").status_code == 405
+    wrong = server.http.get("/v1/completions")
+    assert wrong.status_code == 405 and wrong.headers["allow"] == "POST" and wrong.json()["error"]["message"]
     told = server.http.post("/tokenize", json={"prompt": "ab", "return_token_strs": True}).json()
     assert (told["count"], told["max_model_len"], told["token_strs"]) == (2, 512, ["a", "b"])
     assert server.http.post("/detokenize", json={"tokens": [1 << 40]}).json()["error"]["param"] == "tokens"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from importlib.metadata import version as version_of
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.staticfiles import StaticFiles
 
 from augury.serve.answers import Answers
 from augury.serve.chat import chat
@@ -21,10 +19,10 @@ from augury.serve.errors import ApiError
 from augury.serve.limits import Gate
 from augury.serve.openai import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from augury.serve.service import Service
+from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
 
 logger = logging.getLogger("augury")
-PAGE = Path(__file__).parent / "page"
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
     for status, text in {
@@ -33,6 +31,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }  # fmt: skip
 
+STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
+
 
 def make_app(service: Service) -> FastAPI:
     """The application, its gate before it."""
@@ -40,7 +40,7 @@ def make_app(service: Service) -> FastAPI:
     _generation(app, service)
     _tokens(app, service)
     _state(app, service)
-    _page(app)
+    mount_page(app)
     _errors(app)
 
     def with_gate(inner: Any) -> Gate:
@@ -55,14 +55,14 @@ def make_app(service: Service) -> FastAPI:
 def _generation(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
-    @app.post("/v1/completions", responses=ERRORS)
+    @app.post("/v1/completions", responses=STREAMED)
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         """Continue prompts."""
         service.check_model(body.model)
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
-    @app.post("/v1/chat/completions", responses=ERRORS)
+    @app.post("/v1/chat/completions", responses=STREAMED)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
         service.check_model(body.model)
@@ -78,7 +78,7 @@ async def _answer(answers: Answers, request: Request) -> Response:
 
 
 def _tokens(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/models")
+    @app.get("/v1/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The names of the model that is served."""
         shared = {"object": "model", "created": service.created, "owned_by": "augury", "root": service.settings.model,
@@ -129,7 +129,7 @@ def _state(app: FastAPI, service: Service) -> None:
         """Requests being answered."""
         return {"server_load": service.gate.at_work if service.gate else 0}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(generate_latest(service.observatory.registry), media_type=CONTENT_TYPE_LATEST)
@@ -141,16 +141,6 @@ def _state(app: FastAPI, service: Service) -> None:
         loaded = {name: facts[name] for name in ("method", "rule", "lossy", "num_spec_tokens", "speculative_config")}
         about = {"model": service.name, "max_model_len": facts["max_model_len"], "device": facts["device"]}
         return {**about, **loaded, "healthy": service.healthy, **service.observatory.live.shown()}
-
-
-def _page(app: FastAPI) -> None:
-    if (PAGE / "index.html").is_file():
-        app.mount("/page", StaticFiles(directory=PAGE), name="page")
-
-        @app.get("/", include_in_schema=False)
-        async def page() -> FileResponse:
-            """The page."""
-            return FileResponse(PAGE / "index.html")
 
 
 def _errors(app: FastAPI) -> None:
@@ -170,7 +160,9 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def by_framework(_: Request, error: HTTPException) -> Response:
-        return ApiError(error.status_code, str(error.detail)).response()
+        response = ApiError(error.status_code, str(error.detail)).response()
+        response.headers.update(error.headers or {})  # such as which methods a route does take
+        return response
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
