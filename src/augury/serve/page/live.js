@@ -1,0 +1,34 @@
+// The engine's figures, asked for every second while somebody can see them.
+
+import { live } from "./api.js";
+
+const SECOND = 1000;
+
+/** Asks, and tells those who listen; null stands for a server that does not answer. */
+export class Pulse {
+  constructor() {
+    this.listeners = [];
+    this.latest = null;
+  }
+
+  listen(listener) {
+    this.listeners.push(listener);
+  }
+
+  /** Ask now, and again every second. */
+  async run() {
+    for (;;) {
+      if (!document.hidden) await this.beat();
+      await new Promise((resolve) => setTimeout(resolve, SECOND));
+    }
+  }
+
+  async beat() {
+    try {
+      this.latest = await live(AbortSignal.timeout(5 * SECOND));
+    } catch {
+      this.latest = null;
+    }
+    for (const listener of this.listeners) listener(this.latest);
+  }
+}
