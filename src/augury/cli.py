@@ -22,6 +22,7 @@ UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click
 ELSEWHERE = {  # loaded when called, so that help need not read them
     "bench": "augury.bench.command:bench",
     "certify": "augury.commands.certify:certify",
+    "chat": "augury.commands.chat:chat",
     "replay": "augury.commands.replay:replay",
     "serve": "augury.commands.serve:serve",
     "build": "augury.commands.suffix:build",  # of suffix_app
@@ -183,6 +184,12 @@ def bench() -> None:
 @app.command()
 def certify() -> None:
     """Show that speculation changes nothing: by exact proof, on a model, or between two servers."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def chat() -> None:
+    """Chat with a server or a local model, every token coloured by where it came from."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 

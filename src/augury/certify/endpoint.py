@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server's /v1/completions, through the standard library alone."""
+"""An OpenAI-compatible server, whole answers and streams, through the standard library alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 import re
 import urllib.error
 import urllib.request
-from http.client import HTTPException
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
@@ -56,6 +58,26 @@ class Endpoint:
         except (LookupError, TypeError, ValueError):
             raise EndpointError(f"{self.flag} {self.base}: the answer is not a completion: {_short(reply)}") from None
 
+    def chat(self, messages: list[dict[str, Any]], **options: Any) -> Iterator[dict[str, Any]]:
+        """The chunks of an answer to a conversation, as they come; closing the iterator leaves the server."""
+        path, body = "/v1/chat/completions", {"model": self.model, "messages": messages, "stream": True, **options}
+        with self._open(path, body) as reply:
+            for line in reply:
+                if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
+                    continue
+                chunk = json.loads(data)
+                if "error" in chunk:
+                    raise EndpointError(f"{self.flag} {self.base}: the answer broke off: {_message(data)}")
+                yield chunk
+
+    def live(self) -> dict[str, Any] | None:
+        """Figures of an Augury server; None if it is another's."""
+        try:
+            found = self._call("/augury/live", None)
+        except EndpointError:
+            return None
+        return found if isinstance(found, dict) and "num_spec_tokens" in found else None
+
     def drafts(self) -> float | None:
         """Drafts made since the server started, from its metrics; None if it does not tell."""
         try:
@@ -84,6 +106,11 @@ class Endpoint:
             raise EndpointError(f"{self.flag} {self.base}{path} does not answer in JSON: {said}") from None
 
     def _read(self, path: str, body: dict[str, Any] | None) -> bytes:
+        with self._open(path, body) as reply:
+            return reply.read()
+
+    @contextmanager
+    def _open(self, path: str, body: dict[str, Any] | None) -> Iterator[HTTPResponse]:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/plain"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -91,8 +118,7 @@ class Endpoint:
         try:
             request = urllib.request.Request(self.base + path, data, headers)
             with urllib.request.urlopen(request, timeout=self._timeout) as reply:
-                raw: bytes = reply.read()
-                return raw
+                yield reply
         except urllib.error.HTTPError as error:
             raise self._refusal(path, error.code, error.read(4000)) from None
         except TimeoutError:
@@ -112,13 +138,13 @@ class Endpoint:
         if code in (401, 403):
             given = "refuses this key" if self._key else "wants a key"
             return EndpointError(f"{where} {given} (HTTP {code}); give the right one with --api-key.")
-        if code == 404 and path == "/v1/completions":
+        if code == 404 and path in ("/v1/completions", "/v1/chat/completions"):
             try:
                 names = self._models()
             except EndpointError:
                 names = []
             offers = f"it offers {', '.join(names[:5])}; name one with --model" if names else said
-            return EndpointError(f"{where}: no model {self.model!r}, or no /v1/completions (HTTP 404); {offers}.")
+            return EndpointError(f"{where}: no model {self.model!r}, or no {path} (HTTP 404); {offers}.")
         return EndpointError(f"{where}{path}: HTTP {code}: {said}")
 
 

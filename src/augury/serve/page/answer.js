@@ -3,8 +3,6 @@
 import { make } from "./dom.js";
 import { Fences } from "./fences.js";
 
-const NAMES = { plain: "plain", draft: "accepted draft", correction: "after a rejection", bonus: "bonus" };
-
 /** Where a token came from, as a class name. */
 export const origin = (token) => (token.bonus ? "bonus" : token.from);
 
@@ -108,9 +106,6 @@ export class Answer {
 
 /** A share in words. */
 export const percent = (share) => `${Math.round(100 * share)} %`;
-
-/** Where a token came from, in words. */
-export const named = (token) => NAMES[origin(token)];
 
 /** A number with its noun. */
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;

@@ -1,6 +1,6 @@
 // One pass of the model laid open: the draft tree, what the model thought of each node, which path it took.
 
-import { named, origin } from "./answer.js";
+import { origin } from "./answer.js";
 import { byId, draw, make } from "./dom.js";
 import { arrange } from "./tree.js";
 
@@ -94,8 +94,7 @@ function place(answer, number, token) {
 function words(step) {
   if (!step.draft) return "No draft in this pass: the model wrote one token of its own.";
   const { ids, accepted } = step.draft;
-  const last = step.tokens.at(-1);
-  const own = step.tokens.length > accepted.length ? `, then the model's own token (${named(last)})` : "";
+  const own = step.tokens.length > accepted.length ? `, then one token of the model's own` : "";
   return `${ids.length} drafted, ${accepted.length} accepted${own}.`;
 }
 

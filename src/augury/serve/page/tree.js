@@ -13,7 +13,7 @@ export function arrange(step) {
 function nodesOf(step) {
   const draft = step.draft ?? { ids: [], tokens: [], parents: [], accepted: [], probs: [] };
   const kept = new Set(draft.accepted);
-  const root = { kind: "root", text: step.before, children: [], parent: null, note: step.draft ? "probability, given its path" : "" };
+  const root = { kind: "root", text: step.before, children: [], parent: null, note: step.draft ? "probability" : "" };
   const drafted = draft.ids.map((_, i) => ({
     kind: kept.has(i) ? "accepted" : "rejected", text: draft.tokens[i], share: draft.probs[i], children: [],
     at: draft.accepted.indexOf(i),
