@@ -220,7 +220,7 @@ def test_check_answers_by_exit_code(tmp_path: Path) -> None:
         ([json.dumps(NGRAM), "-sc.prompt_lookup_max", "4"], 0, "prompt_lookup_max: 4"),
         ([json.dumps(NGRAM), "--as-of", "banana"], 2, "not a vLLM release"),
         ([json.dumps(NGRAM), "--target", ""], 2, "name a model's directory"),
-        (['{"method": "dspark", "num_speculative_tokens": 3}'], 1, "does not run here yet"),
+        (['{"method": "dspark", "num_speculative_tokens": 3}'], 1, "does not run here"),
         (['{"method": "\\ud800", "num_speculative_tokens": 3}', "--json"], 2, "unknown"),
         (['{"method": "ngram", "num_speculative_tokens": NaN}', "--json"], 2, "num_speculative_tokens"),
         (["{bad", "--json"], 2, "not JSON"),
@@ -255,9 +255,9 @@ def test_the_docs_page_is_what_the_code_says() -> None:
     assert written == page() + "\n", "run `augury config keys --markdown > docs/config.md`"
 
 
-def test_planned_methods_are_refused_by_that_word() -> None:
+def test_what_cannot_run_here_is_refused_before_it_is_loaded() -> None:
     config = EngineConfig.parse(model="m", speculative_config={"method": "dspark", "num_speculative_tokens": 3})
-    with pytest.raises(ConfigError, match="planned"):
+    with pytest.raises(ConfigError, match="inside a target"):
         config.check_speculation(None)
     assert isinstance(config.speculative_config, SpeculativeConfig)
 

@@ -26,7 +26,8 @@ from augury.model.heads.dflash_config import default_layer_ids
 from augury.model.load import load_target
 from augury.model.target import KVCache, Target
 from augury.propose.base import Turn
-from augury.propose.dflash import DFlashDrafter, block_rows, check_depth
+from augury.propose.block import block_rows, check_depth
+from augury.propose.dflash import DFlashDrafter
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 MASK, VOCAB, BLOCK = 259, 260, 4

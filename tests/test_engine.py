@@ -289,7 +289,7 @@ def test_text_parts_are_joined(ngram: LLM) -> None:
         ({"max_num_batched_tokens": 2, "max_num_seqs": 8}, "max_num_batched_tokens"),
         ({"num_gpu_blocks_override": 4, "max_model_len": 256}, "KV cache"),
         ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 2}}, "did you mean 'ngram'"),
-        ({"speculative_config": {"method": "dspark", "num_speculative_tokens": 2}}, "planned"),
+        ({"speculative_config": {"method": "dspark", "num_speculative_tokens": 2}}, "speculative_config.model"),
         ({"speculative_config": {"method": "ngram"}}, "num_speculative_tokens"),
         ({"speculative_config": {"method": "ngram", "num_spec_tokens": 2}}, "num_speculative_tokens"),
         ({"speculative_config": {**NGRAM, "prompt_lookup_min": 9}}, "prompt_lookup_min"),

@@ -15,7 +15,7 @@ TREE = {"tree": {"max_nodes": 10, "top_k": 3}}
 CHAIN_AND_TREE = ("draft_model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash")
 REASONS = {
     "custom_class": 'your own class; measure it with -sc \'{"method": "custom_class", ...}\'',
-    "dspark": "planned, not built yet",
+    "dspark": "no gate is trained for it; measure a drafter of your own with -sc",
 }
 
 

@@ -208,7 +208,7 @@ def _show(console: Console, question: Question, answer: Answer, code: int) -> No
         FINE: ("fine", "bold green"), WARNED: ("works, with remarks", "bold yellow"), REFUSED: ("refused", "bold red"),
     }[code]  # fmt: skip
     if answer.not_here and not question.as_of:
-        word = "valid, but it does not run here yet"
+        word = "valid, but it does not run here"
     console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)
     show_resolved(console, answer.config)
     show_notes(console, answer.notes)

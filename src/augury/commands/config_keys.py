@@ -61,7 +61,7 @@ def record(key: Key) -> dict[str, Any]:
 def method_record(card: Method) -> dict[str, Any]:
     """A method's card as JSON has it."""
     return {
-        "method": card.name, "help": card.help, "planned": card.planned, "aliases": list(card.aliases),
+        "method": card.name, "help": card.help, "aliases": list(card.aliases),
         "keys": list(card.keys), "weights": card.weights, "features": card.features, "vllm_since": card.vllm_since,
         "vllm_until": card.vllm_until, "band": card.band._asdict() if card.band else None,
     }  # fmt: skip
@@ -127,8 +127,7 @@ def _method_row(card: Method) -> str:
     rate = f"{band.rate[0]:.2f}-{band.rate[1]:.2f}" if band and band.rate else ""
     length = f"{band.length[0]:.1f}-{band.length[1]:.1f} ({band.where})" if band and band.length else ""
     since = _window((card.vllm_since, card.vllm_until))
-    planned = " *(planned)*" if card.planned else ""
-    cells = (f"`{card.name}`{planned}", _cell(card.help), card.weights, card.features, since, rate, length)
+    cells = (f"`{card.name}`", _cell(card.help), card.weights, card.features, since, rate, length)
     return f"| {' | '.join(cells)} |"
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.methods.registry import METHODS
 from augury.methods.spec import MAX_NODES
 
 
 def check_runnable(config: SpeculativeConfig) -> None:
     """Say in one line why it cannot run here."""
-    if config.card.planned:
-        built = ", ".join(name for name, card in METHODS.items() if not card.planned)
+    if config.method == "dspark" and config.model is None:
         raise ConfigError(
-            f"speculative_config.method={config.method!r} is planned, not built yet; what runs today: {built}."
+            "speculative_config.model is missing: DSpark layers inside a target (DeepSeek-V4) do not run here; name a "
+            "drafter of its own."
         )
     if max(config.num_speculative_tokens, config.max_nodes) > MAX_NODES:
         raise ConfigError(

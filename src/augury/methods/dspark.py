@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from augury.methods.lengths import all_but_first
-from augury.methods.spec import BLOCK_DROP_KEYS, SAMPLED_KEYS, WEIGHT_KEYS, Facts, Inferred, Method, whole
+from augury.methods.spec import BLOCK_DROP_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Facts, Inferred, Method, whole
 
 
 def _block(facts: Facts) -> Inferred | None:
@@ -17,8 +17,8 @@ def _block(facts: Facts) -> Inferred | None:
 DSPARK = Method(
     name="dspark",
     help="A block drafter whose tokens are tied together by a low-rank Markov correction.",
-    drafter=None,
-    keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting", "dspark_draft_topk"),
+    drafter="augury.propose.dspark:DSparkDrafter",
+    keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting", "dspark_draft_topk"),
     weights="either",
     features="auxiliary",
     default_tokens=_block,

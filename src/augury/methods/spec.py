@@ -63,7 +63,7 @@ class Method:
 
     name: str
     help: str  # one sentence for tables and errors
-    drafter: str | None  # "package.module:Class", imported when the engine builds it; None: planned
+    drafter: str  # "package.module:Class", imported when the engine builds it
     aliases: Mapping[str, str] = field(default_factory=dict)  # names vLLM has retired, and since when it knew them
     keys: tuple[str, ...] = ()  # keys of speculative_config that not every method reads
     weights: Literal["none", "draft", "target", "either", "import path"] = "none"  # where its weights or code live
@@ -79,11 +79,6 @@ class Method:
     vllm_old_runner: bool = False  # vLLM falls back to its deprecated model runner for it
     vllm_async: bool = True  # vLLM's asynchronous scheduling works with it
     band: Band | None = None
-
-    @property
-    def planned(self) -> bool:
-        """Whether this engine knows the method by name only."""
-        return self.drafter is None
 
     @property
     def continues_target(self) -> bool:

@@ -55,6 +55,7 @@ class DFlash:
     def __init__(self, target: Target, config: DFlashConfig, parts: Parts, layers: list[BlockLayer]) -> None:
         self.target, self.config, self.parts, self.layers = target, config, parts, layers
         self.features = config.features
+        self.anchored = config.anchored
         self.mask_token = config.mask_token
         self.max_position = context_length(config.layer)
         self.layer_shapes = layer_shapes(config.layer, len(layers))
@@ -75,9 +76,13 @@ class DFlash:
                 None, attention.k_norm, self._eps,
             )  # fmt: skip
 
-    @torch.no_grad()
     def fill(self, rows: Rows, masked: Tensor) -> Tensor:
-        """Logits [W, target vocabulary] of the wanted rows: each guesses the token at its own position.
+        """Logits [W, target vocabulary] of the wanted rows: each guesses the token at its own position."""
+        return self.widened(self.scores(self.states(rows, masked)))
+
+    @torch.no_grad()
+    def states(self, rows: Rows, masked: Tensor) -> Tensor:
+        """Normed hidden states [W, H] of the wanted rows.
 
         Rows are blocks, their `ancestors` all the rows of the block; layers that look back alone cut those to size.
         """
@@ -90,7 +95,7 @@ class DFlash:
             x = self._attend(i, block, x, views[block.sight])
             x, residual = ops.add_rms_norm(x, residual, block.layer.mlp_norm, eps)
             x, residual = ops.add_rms_norm(block.layer.mlp(x), residual, norms[i], eps)
-        return self._logits(x[rows.wanted])
+        return x[rows.wanted]
 
     def _attend(self, i: int, block: BlockLayer, x: Tensor, view: Any) -> Tensor:
         attention, keys, values = block.layer.attention, self.cache.keys[i], self.cache.values[i]
@@ -106,13 +111,20 @@ class DFlash:
         own = self.parts.embedding
         return self.target.embed(tokens) if own is None else F.embedding(tokens, own).to(self.cache_dtype)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        head, targets, cap = self.parts.head, self.parts.targets, self.config.softcap
+    @torch.no_grad()
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Logits [W, draft vocabulary] of hidden states."""
+        head, cap = self.parts.head, self.config.softcap
         logits = self.target.project(hidden) if head is None else head(hidden).float()
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         if cap:
             logits = cap * torch.tanh(logits / cap)
+        return logits
+
+    def widened(self, logits: Tensor) -> Tensor:
+        """In the target's vocabulary; tokens the drafter does not know can never be guessed."""
+        targets = self.parts.targets
         if targets is None:
             return logits
         wide = logits.new_full((len(logits), self.target.vocab_size), float("-inf"))
@@ -121,20 +133,33 @@ class DFlash:
     @classmethod
     def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> DFlash:
         """Read z-lab's layout or the speculators one."""
-        config = read_dflash_config(directory, target.num_layers)
-        if config.vocab != target.vocab_size:
+        reader = Reader(directory, target, dtype)
+        return cls(target, reader.config, *reader.finish("DFlash drafter", max_model_len))
+
+
+class Reader:
+    """A checkpoint being read: what a relative has besides is taken from `weights` before `finish`."""
+
+    def __init__(self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False) -> None:
+        self.config = read_dflash_config(directory, target.num_layers, spark)
+        if self.config.vocab != target.vocab_size:
             raise ModelError(
-                f"{directory} was trained on {config.vocab} tokens, the target has {target.vocab_size}: "
+                f"{directory} was trained on {self.config.vocab} tokens, the target has {target.vocab_size}: "
                 "it belongs to another target."
             )
-        weights = Weights(directory, read_tensors(directory), dtype, target.device)
+        self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
+        self.target = target
+
+    def finish(self, what: str, max_model_len: int) -> tuple[Parts, list[BlockLayer]]:
+        """Everything DFlash has, and a complaint about whatever is missing or left over."""
+        weights, config, target = self.weights, self.config, self.target
         parts = _read_parts(weights, config, target)
         rotary = make_rotary(config.layer, max_model_len, target.device)
         layers = [_read_block_layer(weights, config, i, rotary) for i in range(config.layer.num_hidden_layers)]
         weights.drop(*NEEDLESS)
-        weights.finish("DFlash drafter")
-        parts.mask = _read_mask(directory, config, parts, target)
-        return cls(target, config, parts, layers)
+        weights.finish(what)
+        parts.mask = _read_mask(weights.directory, config, parts, target)
+        return parts, layers
 
 
 def seen(rows: Rows, sight: Sight) -> Tensor:

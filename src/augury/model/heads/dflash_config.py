@@ -11,7 +11,7 @@ from augury.model.errors import ModelError
 from augury.model.heads.files import read_raw_config
 
 MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
-OTHER_KINDS = ("DFlash2", "LiLiCorr", "DSpark", "Domino")  # relatives with more in them than is run here
+OTHER_KINDS = ("DFlash2", "LiLiCorr", "Domino", "DSpark")  # relatives with more in them than is run here
 DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
 
 
@@ -37,6 +37,8 @@ class DFlashConfig:
     softcap: float  # 0: none
     interleaved: bool  # rotary pairs are neighbours, not halves
     draft_vocab: int
+    anchored: bool  # the known token's own row guesses too (DSpark)
+    raw: dict[str, Any]  # config.json itself, for what only a relative reads
 
     @property
     def vocab(self) -> int:
@@ -44,12 +46,12 @@ class DFlashConfig:
         return int(self.layer.vocab_size)
 
 
-def read_dflash_config(directory: Path, target_layers: int) -> DFlashConfig:
-    """Read and check config.json; nothing that came with the checkpoint is run."""
+def read_dflash_config(directory: Path, target_layers: int, spark: bool = False) -> DFlashConfig:
+    """Read and check config.json; nothing that came with the checkpoint is run. `spark`: it may be a DSpark one."""
     raw = read_raw_config(directory)
     inner = raw.get("dflash_config")
     inner = inner if isinstance(inner, Mapping) else {}
-    _refuse_relatives(directory, raw, inner)
+    _refuse_relatives(directory, raw, inner, spark)
     nested = raw.get("transformer_layer_config")
     words = dict(nested) if isinstance(nested, Mapping) else dict(raw)
     layer = _layer_config(directory, words)
@@ -64,16 +66,20 @@ def read_dflash_config(directory: Path, target_layers: int) -> DFlashConfig:
         softcap=float(inner.get("final_logit_softcapping") or raw.get("final_logit_softcapping") or 0.0),
         interleaved=not raw.get("is_neox_style", True),
         draft_vocab=int(raw.get("draft_vocab_size") or layer.vocab_size),
+        anchored=spark and bool(raw.get("sample_from_anchor", "speculators_model_type" not in raw)),
+        raw=raw,
     )
 
 
-def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
+def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], spark: bool) -> None:
     """Checkpoints that would load, in part, and draft nonsense."""
+    kinds = OTHER_KINDS[:-1] if spark else OTHER_KINDS
     named = [*map(str, raw.get("architectures") or []), str(raw.get("speculators_model_type", ""))]
-    other = next((kind for kind in OTHER_KINDS for name in named if kind.lower() in name.lower()), None)
+    other = next((kind for kind in kinds for name in named if kind.lower() in name.lower()), None)
     if other:
-        raise ModelError(f"{directory} is a {other} drafter, which is not supported; take a DFlash one.")
-    if raw.get("sample_from_anchor") or inner.get("sample_from_anchor"):
+        fix = "use method='dspark'" if other == "DSpark" else "which is not supported; take a DFlash one"
+        raise ModelError(f"{directory} is a {other} drafter, {fix}.")
+    if not spark and (raw.get("sample_from_anchor") or inner.get("sample_from_anchor")):
         raise ModelError(f"{directory}: sample_from_anchor is not DFlash, whose known token predicts nothing.")
     if float(inner.get("input_embedding_scale") or raw.get("input_embedding_scale") or 1.0) != 1.0:
         raise ModelError(f"{directory}: input_embedding_scale is not supported; take a checkpoint without it.")
@@ -106,7 +112,7 @@ def _features(
     eagle = raw.get("eagle_config") if isinstance(raw.get("eagle_config"), Mapping) else {}
     places = (
         (raw.get("eagle_aux_hidden_state_layer_ids"), 0), (raw.get("aux_hidden_state_layer_ids"), 0),
-        (inner.get("target_layer_ids"), 1), (raw.get("target_layer_ids"), 1),
+        (inner.get("target_layer_ids"), 1), (raw.get("dspark_target_layer_ids"), 1), (raw.get("target_layer_ids"), 1),
         (inner.get("layer_ids"), 0), ((eagle or {}).get("layer_ids"), 0),
         (default_layer_ids(layers, target_layers), 1),
     )  # fmt: skip

@@ -168,10 +168,10 @@ def _dflash_guesses(head: DFlash, study: Study, layers: tuple[int, ...], anchors
     for anchor in anchors:
         head.read(streams[read:anchor], text_rows(study.tokens[read:anchor], read))
         read = anchor
-        tokens = study.tokens[anchor].repeat(masks + 1)
+        tokens = study.tokens[anchor].repeat(masks + 1 - int(head.anchored))
         rows = text_rows(tokens, anchor)
-        base, bits = torch.full_like(tokens, anchor), torch.full_like(tokens, (2 << masks) - 1)
-        rows = replace(rows, context=base, base=base, ancestors=bits, wanted=rows.wanted[1:])
+        base, bits = torch.full_like(tokens, anchor), torch.full_like(tokens, (1 << len(tokens)) - 1)
+        rows = replace(rows, context=base, base=base, ancestors=bits, wanted=rows.wanted[1 - int(head.anchored) :])
         guesses.append(head.fill(rows, rows.positions > anchor))
     return torch.cat(guesses)
 
