@@ -1,0 +1,319 @@
+"""The arguments of a found command: flags, the keys of speculative_config wherever they stand, and what is amiss."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from augury.operate.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
+from augury.operate.found import Found
+from augury.operate.places import Edit, Member, Node, add, drop, rename, set_value
+from augury.operate.problems import Problem, Repaired, read_object
+from augury.operate.shell_words import Word, plain_words
+
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
+
+
+class Flag(NamedTuple):
+    """A flag, its value as written, and where both stand."""
+
+    name: str  # with dashes, without the leading ones
+    written: str
+    start: int
+    end: int  # of the flag alone
+    word: Word | None = None
+    value: Any = None
+    stop: int = 0  # of the value
+    node: Node | None = None  # in a file of settings
+    member: Member | None = None
+
+
+@dataclass(slots=True)
+class Setting:
+    """One key of speculative_config and how to change it where it stands."""
+
+    value: Any
+    start: int
+    end: int
+    node: Node | None = None
+    member: Member | None = None
+    flag: Flag | None = None
+
+    def set(self, value: Any) -> list[Edit]:
+        """Another value."""
+        if self.member is not None:
+            return set_value(self.member, value)
+        if self.flag is not None and self.flag.word is not None:
+            word = self.flag.word
+            return [Edit(word.start, word.end, word.anew(value if isinstance(value, str) else json.dumps(value)))]
+        return []
+
+    def drop(self) -> list[Edit]:
+        """Without it."""
+        if self.node is not None and self.member is not None:
+            return drop(self.node, self.member)
+        return [Edit(self.flag.start, self.flag.stop, "")] if self.flag is not None else []
+
+    def rename(self, name: str) -> list[Edit]:
+        """By another name."""
+        return rename(self.member, name) if self.member is not None else []
+
+
+@dataclass(slots=True)
+class Arguments:
+    """A command, read."""
+
+    found: Found
+    flags: list[Flag] = field(default_factory=list)
+    positionals: list[Word] = field(default_factory=list)
+    keys: dict[str, Setting] = field(default_factory=dict)
+    whole: Node | None = None  # the object that holds most keys
+    speculates: bool = False
+    readable: bool = True  # False: a configuration is there, and could not be read
+    problems: list[Problem] = field(default_factory=list)
+
+    def flag(self, *names: str) -> Flag | None:
+        """The last flag by any of these names, which is the one that counts."""
+        return next((flag for flag in reversed(self.flags) if flag.name in names), None)
+
+    def number(self, name: str) -> int | None:
+        """A flag's value as a whole number."""
+        flag = self.flag(name)
+        return whole_number(flag.value) if flag else None
+
+    def switch(self, name: str) -> bool | None:
+        """Whether a switch is on, off, or not mentioned."""
+        for flag in reversed(self.flags):
+            if flag.name == name:
+                return str(flag.value).lower() not in ("false", "0", "no")
+            if flag.name == f"no-{name}" or (name.startswith("enable-") and flag.name == f"disable-{name[7:]}"):
+                return str(flag.value).lower() in ("false", "0", "no")
+        return None
+
+    def object(self, name: str) -> dict[str, Any]:
+        """A flag's value as a JSON object; empty when it is none."""
+        flag = self.flag(name)
+        value = flag.value if flag else None
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return {}
+        return value if isinstance(value, dict) else {}
+
+    def add_key(self, name: str, value: Any) -> list[Edit]:
+        """One more key, where there is an object to put it into."""
+        return add(self.whole, name, value) if self.whole is not None else []
+
+
+def whole_number(value: Any) -> int | None:
+    """A number as flags take it: 8192, "8192", "8k"."""
+    if isinstance(value, bool) or value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([kmgKMG]?)", str(value).strip())
+    return int(float(found[1]) * UNITS.get(found[2], 1)) if found else None
+
+
+def read_arguments(found: Found) -> Arguments:
+    """Read a command's words, or a file's settings."""
+    result = Arguments(found)
+    if found.settings is not None and found.bare:
+        _take_object(result, found.settings)
+    elif found.settings is not None:
+        _read_settings(result, found.settings)
+    elif found.bare:
+        _take_word(result, found.words[0], [])
+    else:
+        _read_words(result, _split(result, found.words))
+    return result
+
+
+def _split(result: Arguments, words: list[Word]) -> list[Word]:
+    """Elements of a list that hold a flag and its value in one, which no shell will take apart."""
+    out = []
+    for word in words:
+        if not word.shell and re.match(r"--?[a-zA-Z][\w.-]*\s", word.text):
+            flag = word.text.split()[0]
+            result.problems.append(Problem("args-not-split", word.start, word.end, {"flag": flag}))
+            inner = plain_words(word.body)
+            out += [Word(one.body, one.quotes, one.start, one.end, False) for one in inner]
+        else:
+            out.append(word)
+    return out
+
+
+def _read_words(result: Arguments, words: list[Word]) -> None:
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not re.match(r"--?[a-zA-Z]", word.text):
+            result.positionals.append(word)
+            continue
+        name, sign, _ = word.text.partition("=")
+        value = word.part(len(name) + 1) if sign else None
+        plain = _canonical(name)
+        if value is None and plain not in SWITCHES and i < len(words) and not _is_flag(words[i].text):
+            value = words[i]
+            i += 1
+        flag = Flag(plain, name, word.start, word.body.place(0, len(name))[1] if sign else word.end, value,
+                    value.text if value else True, value.end if value else word.end)  # fmt: skip
+        if plain in TAKES_SEVERAL:
+            more = [word.text for word in words[i:]]
+            count = next((n for n, text in enumerate(more) if _is_flag(text)), len(more))
+            flag = flag._replace(value=[flag.value, *more[:count]], stop=words[i + count - 1].end)
+            i += count
+        i += _take_flag(result, flag, words[i:])
+
+
+def _is_flag(text: str) -> bool:
+    return re.match(r"--?[a-zA-Z]", text) is not None
+
+
+def _canonical(name: str) -> str:
+    if name in SHORT:
+        return SHORT[name]
+    head, dot, tail = name.lstrip("-").partition(".")
+    head = SHORT.get(name.partition(".")[0], head.replace("_", "-"))
+    return head + dot + tail.replace("-", "_")
+
+
+def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
+    """File a flag; returns how many of the words behind it belonged to its torn value."""
+    before = result.flag(flag.name)
+    result.flags.append(flag)
+    name = flag.name
+    if flag.word is None and (name in SPECULATIVE or name in OLD_FLAGS) and name not in SWITCHES:
+        result.problems.append(Problem("value-missing", flag.start, flag.end, {"flag": flag.written}))
+        return 0
+    if name == "speculative-config":
+        if before is not None:
+            says = {"flag": flag.written}
+            result.problems.append(Problem("flag-twice", before.start, before.end, says,
+                                           [Edit(before.start, before.stop, "")]))  # fmt: skip
+            result.keys.clear()
+        assert flag.word is not None
+        return _take_word(result, flag.word, rest) - 1
+    if name.startswith("speculative-config."):
+        _take_key(result, flag, name.partition(".")[2], flag.value)
+    elif name in SPECULATIVE:
+        _take_key(result, flag, SPECULATIVE[name], flag.value)
+    elif name in OLD_FLAGS:
+        _take_key(result, flag, OLD_FLAGS[name], flag.value)
+        result.problems.append(Problem("flag-gone", flag.start, flag.end, {"flag": flag.written}))
+    elif close := near(name, result.found.program):
+        _misspelt(result, flag, close)
+    return 0
+
+
+def _misspelt(result: Arguments, flag: Flag, close: str) -> None:
+    edits = []
+    if flag.word is not None and (close != "speculative-config" or flag.word.text.lstrip().startswith("{")):
+        edits = [Edit(flag.start, flag.end, f"--{close}")]
+        if close == "speculative-config":
+            _take_word(result, flag.word, [])
+        elif close in SPECULATIVE:
+            _take_key(result, flag, SPECULATIVE[close], flag.value)
+    name = "flag-abbreviated" if close.startswith(flag.name) else "flag-misspelt"
+    says = {"flag": flag.written, "meant": f"--{close}"}
+    result.problems.append(Problem(name, flag.start, flag.end, says, edits))
+
+
+def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
+    """A key given by a flag of its own: a shortcut or `-sc.key`."""
+    result.speculates = True
+    name, dot, inner = path.rstrip("+").partition(".")
+    value = value if name in ("method", "model") else _value(value)
+    if flag.name.startswith("speculative-model") and value in ("[ngram]", "ngram"):
+        name, value = "method", "ngram"
+    if path.endswith("+"):
+        value = [_value(part) for part in str(flag.value).split(",")]
+    if dot:
+        value = {inner: value}
+    if name in result.keys:
+        says = {"flag": flag.written, "key": name}
+        result.problems.append(Problem("given-twice", flag.start, flag.stop, says, [Edit(flag.start, flag.stop, "")]))
+        return
+    result.keys[name] = Setting(value, flag.start, flag.stop, flag=flag)
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    number = whole_number(text)
+    try:
+        return json.loads(text) if number is None or text.isdigit() else number
+    except (ValueError, RecursionError):
+        return text
+
+
+def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
+    """The JSON of speculative_config; returns how many words it took."""
+    result.speculates = True
+    read = read_object(word, rest)
+    if isinstance(read, Node):
+        _take_object(result, read)
+        return 1
+    result.problems.append(read.problem)
+    result.readable = read.value is not None
+    for name, value in (read.value or {}).items():
+        _file(result, name.replace("-", "_"), Setting(value, read.problem.start, read.problem.end))
+    return read.words if isinstance(read, Repaired) else 1
+
+
+def _take_object(result: Arguments, node: Node) -> None:
+    result.speculates, result.whole = True, node
+    seen: set[str] = set()
+    for member in node.members:
+        name = member.name.replace("-", "_")
+        start, end = node.origin.body.place(member.start, member.node.end)
+        if name in seen:
+            edits = drop(node, member)
+            result.problems.append(Problem("key-twice", start, end, {"key": member.name}, edits))
+            continue
+        seen.add(name)
+        _file(result, name, Setting(member.node.value, start, end, node, member))
+
+
+def _file(result: Arguments, name: str, setting: Setting) -> None:
+    """A key of the object; a flag before it may have given it already."""
+    earlier = result.keys.get(name)
+    if earlier is not None and earlier.flag is not None:
+        flag = earlier.flag
+        result.problems.append(Problem("given-twice", flag.start, flag.stop, {"flag": flag.written, "key": name},
+                                       [Edit(flag.start, flag.stop, "")]))  # fmt: skip
+    result.keys[name] = setting
+
+
+def _read_settings(result: Arguments, node: Node) -> None:
+    """A file of engine arguments, as vLLM's --config takes it."""
+    for member in node.members:
+        name = member.name.replace("_", "-")
+        start, end = node.origin.body.place(member.start, member.key_end)
+        stop = member.node.place[1]
+        flag = Flag(name, member.name, start, end, None, member.node.value, stop, node, member)
+        result.flags.append(flag)
+        value = member.node.value
+        if name == "speculative-config" and isinstance(value, dict):
+            _take_object(result, member.node)
+        elif name == "speculative-config" and isinstance(value, str):
+            place = member.node.place
+            body = Word(node.origin.body.part(0, 0), "", *place, False)
+            body = Word(type(body.body)(value, (place[0],) * (len(value) + 1)), " " * len(value), *place, False)
+            _take_word(result, body, [])
+            result.whole = None  # its places are not known letter by letter
+            for setting in result.keys.values():
+                setting.node = setting.member = None
+            result.problems.append(Problem("json-in-yaml", *place))
+        elif name == "speculative-config" and value is not None:
+            place = member.node.place
+            result.problems.append(Problem("json-not-object", *place, {"kind": type(value).__name__}))
+        elif name in SPECULATIVE:
+            if SPECULATIVE[name] in result.keys:
+                says = {"flag": member.name, "key": SPECULATIVE[name]}
+                result.problems.append(Problem("given-twice", start, stop, says))
+            else:
+                result.keys[SPECULATIVE[name]] = Setting(value, start, stop, node, member)
+                result.speculates = True

@@ -1,0 +1,111 @@
+"""The names that conditions may use: what each fact means. A condition with any other name is refused."""
+
+from __future__ import annotations
+
+COMMAND = {
+    "tool": "whose command it is: vllm or augury",
+    "serves": "whether it starts a server or an engine, rather than a benchmark client",
+    "benchmarks_serving": "whether it is `vllm bench serve`",
+    "speculates": "whether speculation is configured",
+    "method": "the method, by today's name",
+    "method_written": "the method as written; empty when it is left to be told",
+    "method_alias": "whether a retired name is used",
+    "vllm_method": "the method vLLM arrives at by its own detection",
+    "named_method": "the method that the drafter's name suggests",
+    "model": "the drafter as written",
+    "k": "num_speculative_tokens",
+    "rows": "k + 1: the rows a request takes in a verification",
+    "tree_depth": "suffix_decoding_max_tree_depth",
+    "version": "the vLLM release",
+}
+ENGINE = {
+    "tp": "tensor_parallel_size of the target",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "draft_tp": "draft_tensor_parallel_size as written",
+    "max_num_seqs": "--max-num-seqs as written",
+    "token_budget": "--max-num-batched-tokens as written",
+    "block_size": "--block-size as written",
+    "lora": "whether adapters are enabled",
+    "async_scheduling": "asked: on, off, or default",
+    "enforce_eager": "whether graphs are switched off",
+    "prefix_caching": "asked: on, off, or default",
+    "attention_backend": "the target's attention back end as written, in small letters",
+    "logits_processors": "whether custom logits processors are loaded",
+    "fast_prefill": "whether --kv-sharing-fast-prefill is on",
+    "dbo": "whether dual-batch overlap is on",
+    "kv_transfer": "whether a kv_transfer_config is given",
+    "per_request_metrics": "whether --per-request-spec-decode-metrics asks for something",
+    "structured": "whether a flag chooses how structured outputs are made",
+    "logprobs": "whether a flag concerns log-probabilities",
+    "pooling": "whether the model is served for embedding, scoring or classification",
+    "capture_sizes_misfit": "the graph sizes that are no multiple of k + 1",
+    "full_graphs": "whether full CUDA graphs are asked for",
+    "ascend": "whether it is meant for Ascend NPUs",
+    "ascend_lossy": "whether additional_config turns on block or entropy verification",
+    "ascend_block": "whether additional_config turns on block verification",
+    "runner": "VLLM_USE_V2_MODEL_RUNNER: 0, 1, or unset",
+    "v1_switch": "VLLM_USE_V1: 0, 1, or unset",
+    "offline": "whether HF_HUB_OFFLINE is set",
+    "hub_drafter": "whether the drafter is a hub id that is not on this machine",
+    "arctic": "whether the file installs arctic-inference",
+    "temperature": "the benchmark's temperature, or unset",
+    "output_len": "the benchmark's output length",
+    "min_tokens": "min_tokens of a request",
+}
+DERIVED = {
+    "old_runner": "whether vLLM falls back to its old model runner",
+    "runs_async": "whether vLLM's asynchronous scheduling works with it",
+    "continues_target": "whether the drafter carries the target's hidden states on (vLLM's use_eagle)",
+    "extra_slots": "rows a request takes for drafting beyond the target's own",
+    "slot_rows": "extra_slots for every request: extra_slots * max_num_seqs",
+    "budget_left": "token_budget - slot_rows",
+    "verify_rows": "max_num_seqs * (k + 1)",
+}
+MODELS = {
+    "target_name": "the target as written, in small letters",
+    "target_type": "model_type of the target's config.json",
+    "target_mtp": "MTP layers in the target's config.json",
+    "target_small": "whether the target has under about a billion weights",
+    "target_quantized": "how the target is quantised: fp8, int4, ...",
+    "draft_quantized": "how the drafter is quantised",
+    "n_predict": "tokens ahead that the MTP layers were trained for",
+    "target_context": "longest text of the target, as served",
+    "draft_context": "longest text of the drafter",
+    "token_ids_differ": "tokens of the same text with different numbers in the two tokenizers",
+}
+MEASURED = {
+    "acceptance_rate": "accepted over drafted tokens",
+    "acceptance_length": "tokens a step, the target's own included",
+    "first_position_rate": "share of drafts whose first token was accepted",
+    "cliff": "the position at which the per-position rate falls by half or more; 0: none",
+    "drafts": "drafts counted",
+    "speed_up": "tokens per second over those of plain decoding",
+    "running": "requests running at once",
+    "queue_growing": "whether the queue grows",
+    "kv_usage_rising": "whether KV use climbs",
+    "acceptance_falling": "whether acceptance falls",
+    "preemptions_rising": "whether preemptions rise",
+    "prefix_hits_fell": "whether the prefix-cache hit rate fell when speculation was enabled",
+    "tail_worse": "whether the mean improved and the slowest requests did not",
+    "itl_unchanged": "whether the inter-token latency histogram stayed while throughput rose",
+    "class_spread": "how far one class of requests is from the mean acceptance, as a share of it",
+}
+FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED}
+
+# What reading a command can find amiss; conditions name these as `problem:`, and each may happen several times.
+PROBLEMS = {
+    "args-not-split", "json-broken", "json-smart-quotes", "json-quotes-eaten", "json-python-quotes",
+    "json-quoted-twice", "json-not-object", "json-has-variable", "json-in-yaml", "value-missing", "flag-twice",
+    "flag-gone", "flag-too-new", "flag-misspelt", "flag-abbreviated", "given-twice", "key-twice",
+    "key-gone", "key-too-new", "key-ignored", "key-augury-only", "key-unused", "key-unknown", "key-internal",
+    "value-gone", "value-too-new", "value-wrong", "value-augury-only", "method-too-new", "method-gap", "method-gone", "method-unknown", "k-missing",
+    "drafter-missing", "k-not-multiple", "k-over-block", "k-over-heads", "k-not-one", "spec-tp", "draft-tp",
+    "draft-heads", "context-too-long", "no-mtp-layers", "dspark-misfit", "vocabulary-differs", "vocabulary-padding",
+    "hidden-size-differs", "layers-missing", "schedule-wrong", "synthetic-wrong", "lookup-wrong", "another-method",
+    "heterogeneous-wrong", "excludes", "refused", "sampling-default", "schedule-capped", "release-unknown",
+}  # fmt: skip
+SAYS = {  # what problems put into their sentences
+    "text", "reason", "kind", "flag", "meant", "key", "value", "since", "until", "instead", "readers", "parameter",
+    "where", "release", "newest", "close",
+}  # fmt: skip

@@ -1,0 +1,161 @@
+"""Finds `vllm serve` and its like in whatever holds them: a line, a script, a Dockerfile, YAML, a unit file, JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Literal
+
+import yaml
+
+from augury.config.errors import ConfigError
+from augury.config.resolve import KEYS
+from augury.operate import found_yaml
+from augury.operate.found import IMAGE, Found, in_script, in_words
+from augury.operate.found_dockerfile import in_dockerfile
+from augury.operate.mapped import Mapped
+from augury.operate.places import Node, NotJson, from_yaml, read_json
+from augury.operate.shell_words import Reader, Word, plain_words
+
+Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown"]
+RELEASE = re.compile(
+    r"(?:vllm(?:-openai|-ascend)?[\w/.-]*:v?|vllm\s*(?:\[[\w,-]*\])?\s*==\s*)(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)"
+)
+HOLDS = re.compile(r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai")
+SPECULATION = ("speculative_config", "speculative-config")
+UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
+FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)^[ \t]*\1", re.M | re.S)
+
+
+def kind_of(name: str, text: str) -> Kind:
+    """What sort of file it is, by its name or else by its looks."""
+    path = PurePath(name)
+    if re.match(r"(?i)(docker|container)file|.*\.dockerfile$", path.name):
+        return "dockerfile"
+    known: dict[str, Kind] = {
+        ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
+    }  # fmt: skip
+    if path.suffix in known:
+        return known[path.suffix]
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        return "json"
+    if re.search(r"^\[Service\]", text, re.M):
+        return "unit"
+    if re.search(r"^FROM\s+\S+", text, re.M):
+        return "dockerfile"
+    if re.search(r"^[ \t-]*[\w-]+:(?:[ \t]|$)", text, re.M) and not re.match(r"#!|\s*(?:\w+=\S*\s+)*\S*vllm ", text):
+        return "yaml"
+    return "shell"
+
+
+def find_commands(text: str, name: str = "") -> list[Found]:
+    """Every command in a text; ConfigError when it cannot be read as what it is."""
+    source, kind = Mapped.whole(text), kind_of(name, text)
+    if kind == "dockerfile":
+        found = in_dockerfile(source)
+    elif kind == "unit":
+        found = _unit(source)
+    elif kind == "json":
+        found = _json(source, name)
+    elif kind == "yaml":
+        found = _yaml(source, name)
+    elif kind == "markdown":
+        found = [one for block in FENCE.finditer(text) for one in in_script(source.part(*block.span(2)))]
+    else:
+        found = in_script(source)
+    named = RELEASE.search(text)
+    for one in found:
+        image = RELEASE.search(one.image)
+        one.release = image[1] if image else named[1] if named and not one.image else None
+    return found
+
+
+def _unit(source: Mapped) -> list[Found]:
+    variables: dict[str, str] = {}
+    found: list[Found] = []
+    for line in UNIT_LINE.finditer(source.text):
+        words = plain_words(source.part(*line.span(2)))
+        if line[1] == "Environment":
+            variables |= dict(word.text.split("=", 1) for word in words if "=" in word.text)
+        else:
+            found += in_words(words, dict(variables))
+    return found
+
+
+def _json(source: Mapped, name: str) -> list[Found]:
+    text = source.text
+    start = 1 if text.startswith("\ufeff") else 0
+    body = source.part(start, len(text.rstrip()))
+    word = Word(body, " " * len(body.text), start, len(text), False)
+    try:
+        node = read_json(word)
+    except NotJson:
+        return [Found("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
+    return _settings(node)
+
+
+def _settings(node: Node) -> list[Found]:
+    """An object that is a speculative_config or holds one."""
+    if not isinstance(node.value, dict):
+        return []
+    names = {member.name.replace("-", "_") for member in node.members}
+    if names & {"speculative_config", "spec_method", "spec_tokens"}:
+        return [Found("", [], *node.place, settings=node)]
+    telling = names & {*KEYS, "num_spec_tokens", "k"} - {"model", "quantization", "revision", "max_model_len", "seed"}
+    if telling:
+        return [Found("", [], *node.place, settings=node, bare=True)]
+    return []
+
+
+def _yaml(source: Mapped, name: str) -> list[Found]:
+    try:
+        roots = found_yaml.documents(source.text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark else "somewhere"
+        helm = " (a Helm template? render it first: helm template)" if "{{" in source.text else ""
+        raise ConfigError(f"{name or 'the text'} is not YAML ({where}: {_first(error)}){helm}.") from None
+    whole = Word(source, "", 0, len(source.text), False)
+    return [one for root in roots for one in _document(root, source, whole)]
+
+
+def _first(error: Exception) -> str:
+    return " ".join(str(getattr(error, "problem", None) or "nested too deeply").split())
+
+
+def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
+    found: list[Found] = []
+    used: set[int] = set()
+    for mapping in found_yaml.mappings(root):
+        parts = found_yaml.named(mapping)
+        if any(name in parts for name in SPECULATION):
+            found += _settings(from_yaml(mapping, whole))
+        elif any(name in parts for name in found_yaml.COMMANDS):
+            here, nodes = _container(parts, source)
+            found += here
+            used |= nodes if here else set()
+    for scalar in found_yaml.scalars(root):
+        if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
+            found += in_script(found_yaml.decoded(scalar, source))
+    return found
+
+
+def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found], set[int]]:
+    """A compose service or a Kubernetes container, and the nodes its words came from."""
+    words: list[Word] = []
+    nodes: set[int] = set()
+    for name in found_yaml.COMMANDS:
+        node = parts.get(name)
+        if isinstance(node, yaml.ScalarNode):
+            nodes.add(id(node))
+            body = found_yaml.decoded(node, source)
+            words += [word for one in Reader(body).commands() for word in one.words]
+        elif node is not None:
+            nodes |= {id(item) for item in node.value}
+            words += found_yaml.list_words(node, source)
+    image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
+    variables = found_yaml.environment(parts)
+    here = in_words(words, variables, image=image)
+    if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
+        here = [Found("vllm serve", words, words[0].start, words[0].end, variables, image)]
+    return here, nodes

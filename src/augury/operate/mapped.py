@@ -1,0 +1,89 @@
+"""Text that remembers where it was written: unquoted, unfolded or unescaped, every character knows its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Encoder = Callable[[str], str]  # how a text is written in the layer around it
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A decoded text, the source offset of each of its characters and of its end, and how to write into it."""
+
+    text: str
+    at: tuple[int, ...]  # one more than there are characters
+    layers: tuple[Encoder, ...] = ()  # innermost first
+
+    @classmethod
+    def whole(cls, source: str) -> Mapped:
+        """A file as it is."""
+        return cls(source, tuple(range(len(source) + 1)))
+
+    def part(self, start: int, end: int) -> Mapped:
+        """A stretch of it."""
+        start, end = max(0, start), min(end, len(self.text))
+        return Mapped(self.text[start:end], self.at[start : end + 1], self.layers)
+
+    def within(self, layer: Encoder) -> Mapped:
+        """The same, to be written through one more layer."""
+        return Mapped(self.text, self.at, (layer, *self.layers))
+
+    def encode(self, text: str) -> str:
+        """A text as the source has to spell it here."""
+        for layer in self.layers:
+            text = layer(text)
+        return text
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Where a stretch stands in the source."""
+        first = self.at[min(start, len(self.text))]
+        return first, max(first, self.at[min(end, len(self.text)) - 1] + 1 if end > start else first)
+
+
+def joined(parts: list[Mapped], layers: tuple[Encoder, ...]) -> Mapped:
+    """Several stretches as one text."""
+    text = "".join(part.text for part in parts)
+    at = [offset for part in parts for offset in part.at[:-1]]
+    return Mapped(text, (*at, parts[-1].at[-1] if parts else 0), layers)
+
+
+def in_json(text: str) -> str:
+    """A text inside a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def json_string(source: Mapped, start: int, end: int) -> Mapped:
+    """The contents of a JSON string that stands at [start, end), quotes included; escapes keep their place."""
+    inner = source.part(start + 1, end - 1)
+    return unescaped(inner).within(in_json)
+
+
+def unescaped(inner: Mapped) -> Mapped:
+    """Backslash escapes undone, as JSON and YAML's double quotes have them."""
+    raw, text, at, i = inner.text, [], [], 0
+    while i < len(raw):
+        length = 1
+        letter = raw[i]
+        if letter == "\\" and i + 1 < len(raw):
+            length = {"u": 6, "x": 4, "U": 10}.get(raw[i + 1], 2)
+            letter = _letter(raw[i : i + length])
+        for one in letter:
+            text.append(one)
+            at.append(inner.at[i])
+        i += length
+    return Mapped("".join(text), (*at, inner.at[-1]), inner.layers)
+
+
+def _letter(escape: str) -> str:
+    named = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "a": "\a", "e": "\x1b", "v": "\v"}
+    if escape[1] in "uxU":
+        try:
+            return chr(int(escape[2:], 16))
+        except (ValueError, OverflowError):
+            return escape
+    if escape[1] == "\n":
+        return ""  # a folded line
+    return named.get(escape[1], escape[1])

@@ -1,0 +1,180 @@
+"""A shell script as simple commands of words, each word with its place, its quoting, and known variables filled in.
+
+Only what command lines in scripts, Dockerfiles and unit files need: quotes, escapes, continuation lines, comments,
+operators, assignments and `$NAME`. Nothing is ever run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from augury.operate.mapped import Mapped
+
+NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-[^}]*)?\}|([A-Za-z_]\w*))")
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
+BREAKS = ";|&()\n"
+INSIDE = {"'": "'", '"': '"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One argument: what the program is given, and how it is written."""
+
+    body: Mapped
+    quotes: str  # for each character the quote it stands in, or a space
+    start: int  # in the source, quotes included
+    end: int
+    shell: bool = True  # False: an element of a list that no shell reads
+    expands: bool = False  # holds a variable that nothing here sets
+
+    @property
+    def text(self) -> str:
+        """What the program is given."""
+        return self.body.text
+
+    def part(self, start: int, end: int | None = None) -> Word:
+        """A stretch of it, such as what stands behind a `=`."""
+        end = len(self.text) if end is None else end
+        body = self.body.part(start, end)
+        first, last = self.body.place(start, end)
+        last = self.end if end == len(self.text) else last
+        return Word(body, self.quotes[start:end], first, last, self.shell, self.expands)
+
+    def written(self, text: str, at: int) -> str:
+        """A text as it must be spelt at a character of this word."""
+        if not self.shell:
+            return self.body.encode(text)
+        quote = self.quotes[min(at, len(self.quotes) - 1)] if self.quotes else " "
+        return self.body.encode(_spelt(text, quote))
+
+    def anew(self, text: str) -> str:
+        """A text in the place of the whole word."""
+        return self.body.encode(shlex.quote(text) if self.shell else text)
+
+
+def _spelt(text: str, quote: str) -> str:
+    if quote == "'":
+        return text.replace("'", "'\\''")
+    if quote == '"':
+        return re.sub(r'([\\"$`])', r"\\\1", text)
+    return re.sub(r"([^\w@%+=:,./-])", r"\\\1", text)
+
+
+@dataclass(slots=True)
+class Simple:
+    """A simple command: its words, and the variables set before it."""
+
+    words: list[Word]
+    environment: dict[str, Word] = field(default_factory=dict)
+
+
+def plain_words(source: Mapped) -> list[Word]:
+    """Words where only quoting counts."""
+    return [word for one in Reader(source, operators=False).commands() for word in one.words]
+
+
+class Reader:
+    """Splits a script into simple commands."""
+
+    def __init__(self, source: Mapped, variables: dict[str, Word] | None = None, operators: bool = True) -> None:
+        self.source, self.text, self.i = source, source.text, 0
+        self.variables = dict(variables or {})
+        self.operators = operators  # False: `;` and `A=b` are words like others, as in unit files
+        self.exported: dict[str, Word] = {}
+
+    def commands(self) -> list[Simple]:
+        """All of them, in order."""
+        found: list[Simple] = []
+        words: list[Word] = []
+        while self.i < len(self.text):
+            letter = self.text[self.i]
+            if letter in " \t\r":
+                self.i += 1
+            elif self.text.startswith(("\\\n", "\\\r\n"), self.i):
+                self.i = self.text.index("\n", self.i) + 1
+            elif letter == "#":
+                end = self.text.find("\n", self.i)
+                self.i = len(self.text) if end < 0 else end
+            elif letter == "\n" or (self.operators and letter in BREAKS):
+                self.i += 1
+                self._close(words, found)
+                words = []
+            elif self.operators and letter in "<>":
+                self.i += 1
+            else:
+                words.append(self._word())
+        self._close(words, found)
+        return found
+
+    def _close(self, words: list[Word], found: list[Simple]) -> None:
+        """Take the assignments off a command; one that is nothing else sets variables for those behind it."""
+        if not self.operators:
+            if words:
+                found.append(Simple(words))
+            return
+        own: dict[str, Word] = {}
+        exports = bool(words) and words[0].text in ("export", "declare", "local", "readonly")
+        rest = words[1:] if exports else words
+        while rest and (name := ASSIGNED.match(rest[0].text)) and rest[0].quotes[: name.end()].strip() == "":
+            own[name[1]] = rest[0].part(name.end())
+            rest = rest[1:]
+        if rest and not exports:
+            found.append(Simple(rest, {**self.exported, **own}))
+        elif own:
+            self.variables |= own
+            # Without `export` a server would not see it; in a file of settings it is meant to.
+            self.exported |= own
+
+    def _word(self) -> Word:
+        text: list[str] = []
+        quotes: list[str] = []
+        at: list[int] = []
+        start, quote, expands = self.i, " ", False
+        while self.i < len(self.text):
+            letter = self.text[self.i]
+            if quote == " " and (letter in " \t\r\n" or (self.operators and letter in BREAKS + "<>")):
+                break
+            here, self.i = self.i, self.i + 1
+            if letter in INSIDE and quote in (" ", letter):
+                quote = " " if quote == letter else letter
+                continue
+            if letter == "\\" and quote != "'":
+                letter, skipped = self._escaped(quote)
+                if skipped:
+                    continue
+            elif letter == "$" and quote != "'" and (value := self._variable(here)):
+                text += value.text
+                quotes += value.quotes
+                at += value.body.at[:-1]
+                continue
+            elif letter in "$`" and quote != "'":
+                expands = True
+            text.append(letter)
+            quotes.append(quote)
+            at.append(self.source.at[here])
+        body = Mapped("".join(text), (*at, self.source.at[self.i]), self.source.layers)
+        first, last = self.source.place(start, self.i)
+        return Word(body, "".join(quotes), first, last, True, expands)
+
+    def _escaped(self, quote: str) -> tuple[str, bool]:
+        """What a backslash makes of the letter behind it, and whether that is nothing at all."""
+        letter = self.text[self.i : self.i + 1]
+        if letter == "\r" and self.text.startswith("\r\n", self.i):
+            self.i += 2
+            return "", True
+        if letter == "\n" or letter == "":
+            self.i += 1
+            return "", True
+        if quote == '"' and letter not in '\\"$`':
+            return "\\", False
+        self.i += 1
+        return letter, False
+
+    def _variable(self, here: int) -> Word | None:
+        found = NAME.match(self.text, here)
+        value = self.variables.get(found[1] or found[2]) if found else None
+        if found and value is not None:
+            self.i = found.end()
+        return value
