@@ -277,6 +277,16 @@ def test_text_parts_are_joined(ngram: LLM) -> None:
     assert outputs[0].prompt_token_ids == outputs[1].prompt_token_ids
 
 
+def test_a_tenants_prompts_are_found_again_by_itself_alone(toy_model: Path) -> None:
+    llm = LLM(str(toy_model), device="cpu", max_model_len=256, block_size=4)
+
+    def cached(tenant: str) -> int:
+        params = SamplingParams(temperature=0, max_tokens=4, extra_args={"cache_salt": tenant} if tenant else None)
+        return llm.generate(["a prompt of some length"], params, use_tqdm=False)[0].num_cached_tokens
+
+    assert [cached(tenant) > 0 for tenant in ("", "", "one", "one", "two", "")] == [False, True, False, True, False, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -85,7 +85,7 @@ class Scheduler:
         request.computed = min(ran + accepted, request.length - 1) if share.active and kept else ran
         if self.prefix_caching and request.computed // self.block_size > len(request.keys):
             done = len(request.keys)
-            extend_keys(request.keys, request.tokens[: request.computed], self.block_size)
+            extend_keys(request.keys, request.tokens[: request.computed], self.block_size, request.tenant)
             for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
                 self.pool.publish(block, key)
 
@@ -161,7 +161,7 @@ class Scheduler:
     def _shared_blocks(self, request: Request) -> list[int]:
         if not self.prefix_caching or request.params.prompt_logprobs is not None:
             return []
-        extend_keys(request.keys, request.tokens, self.block_size)
+        extend_keys(request.keys, request.tokens, self.block_size, request.tenant)
         # The last token must be run in any case: its logits are what the next token is drawn from.
         usable = (request.length - 1) // self.block_size
         shared = self.pool.share(request.keys[:usable])
