@@ -20,6 +20,10 @@ class Wish(NamedTuple):
     trace: bool = False
     off: str | None = None  # why it runs without speculation, if it does
 
+    def at_most(self, nodes: int) -> int:
+        """The engine's budget, as far as the request goes along."""
+        return nodes if self.max_draft is None else min(nodes, self.max_draft)
+
 
 def read_wish(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> Wish:
     """The wish in a request's extra arguments, within what the engine has loaded."""

@@ -123,17 +123,8 @@ class Engine:
         table[0] = self.state.padding_slot
         size, most = self.scheduler.block_size, self.last.budget
         columns = [
-            (
-                s.request.slot,
-                s.start,
-                s.known,
-                s.nodes,
-                s.scored,
-                s.active,
-                len(s.request.blocks) * size,
-                most if s.request.wish.max_draft is None else min(most, s.request.wish.max_draft),
-            )
-            for s in shares
+            (r.slot, s.start, s.known, s.nodes, s.scored, s.active, len(r.blocks) * size, r.wish.at_most(most))
+            for s, r in ((share, share.request) for share in shares)
         ]
         table[:, : len(shares)] = torch.tensor(columns).T
         lines = sum(s.scored + s.nodes for s in shares)
