@@ -44,7 +44,7 @@ def test_exact_certificate_on_the_command_line(short_proof: Any, tmp_path: Path)
     assert record["published"] == {"standard": "10/9", "block": "11/9"}
     bias = {line["rule"]: line["total_variation"] for line in record["lines"] if not line["lossless"]}
     assert bias["entropy"] == pytest.approx(0.11, abs=0.005) and bias["ascend_block"] == pytest.approx(0.38, abs=0.005)
-    check_page(page, "exact enumeration", "LOSSY")
+    check_page(page, "Exact enumeration", "LOSSY")
 
 
 def test_exact_certificate_as_tables(short_proof: Any) -> None:

@@ -95,7 +95,7 @@ def certificate_page(found: Certificate) -> str:
     lossy = [(x.rule, "LOSSY", f"{x.total_variation:.4f}", f"{x.accepted:.4f}") for x in found.lossy]
     names = ("rule", "drafts", "shape", "transform", "tokens", "cases", "total variation", "expected accepted")
     parts = [
-        _verdict(found.exit_code, "exact enumeration of the acceptance rules"),
+        _verdict(found.exit_code, "Exact enumeration of the acceptance rules"),
         f"<p>{escape(found.arithmetic)}</p>",
         _h2("Expected accepted drafts: standard (s) and block (b), sampled chains"),
         bars(chains, "rule and length of the chain", "expected accepted drafts"),

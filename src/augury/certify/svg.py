@@ -63,14 +63,14 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
 
 def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None) -> str:
     """Bars side by side, each with its figure on top."""
-    top = most or max((bar.value for bar in figures), default=1.0) * 1.1 or 1.0
+    tick, top = _scale(most or max((bar.value for bar in figures), default=1.0) * 1.05 or 1.0)
     step = (WIDTH - LEFT - RIGHT) / max(1, len(figures))
     tall = HEIGHT - TOP - BOTTOM
     parts = []
-    for quarter in range(5):
-        height = HEIGHT - BOTTOM - quarter / 4 * tall
+    for i in range(round(top / tick) + 1):
+        height = HEIGHT - BOTTOM - i * tick / top * tall
         parts.append(_line(LEFT, height, WIDTH - RIGHT, height, "grid"))
-        parts.append(_text(LEFT - 6, height + 4, f"{top * quarter / 4:.3g}", "end"))
+        parts.append(_text(LEFT - 6, height + 4, f"{i * tick:.3g}", "end"))
     for i, bar in enumerate(figures):
         high, middle = min(bar.value, top) / top * tall, LEFT + (i + 0.5) * step
         parts.append(
@@ -80,6 +80,13 @@ def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None
         parts.append(_text(middle, HEIGHT - BOTTOM - high - 4, f"{bar.value:.3g}", "middle"))
         parts.append(_text(middle, HEIGHT - BOTTOM + 16, bar.label, "middle"))
     return _whole(parts, across, up)
+
+
+def _scale(most: float) -> tuple[float, float]:
+    """The distance between ticks, a round number, and the top of an axis that holds `most` under four or so of them."""
+    unit = 10.0 ** math.floor(math.log10(most / 4))
+    tick = next(unit * round_number for round_number in (1, 2, 2.5, 5, 10) if unit * round_number * 5 >= most)
+    return tick, tick * math.ceil(most / tick - 1e-9)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
