@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-drafters clean
+.PHONY: help setup demo test parts lint bench bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -37,7 +37,22 @@ lint: $(STAMP)  ## ruff and mypy alone
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-test: setup lint  ## lint, types, all tests
+# Debian's packages that some tests drive for real, each with its command and those tests.
+PARTS := chromium,chromium,tests/test_page.py chromium-driver,chromedriver,tests/test_page.py \
+	prometheus,prometheus,the-scrape-by-Prometheus
+
+parts:  ## the browser and the Prometheus that some tests drive, where root may install them
+	@absent() { for part in $(PARTS); do IFS=, read -r package name tests <<< "$$part"; \
+		command -v "$$name" > /dev/null || echo "$$package $$tests"; done; }; \
+	wanted=$$(absent | cut -d ' ' -f 1 | tr '\n' ' '); \
+	if [ -n "$$wanted" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "installing $$wanted"; \
+		(apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$wanted) \
+			> /dev/null 2>&1 || true; \
+	fi; \
+	absent | while read -r package tests; do echo "left out: $$tests, for want of $$package (apt-get install it)"; done
+
+test: setup parts lint  ## lint, types, all tests
 	$(BIN)/pytest
 
 bench: setup  ## this engine and its peers, side by side

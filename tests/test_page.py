@@ -1,0 +1,342 @@
+"""The page in a real browser, against a real server: typed, streamed, coloured, drawn, raced; and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from os import kill
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install 'augury[dev]'")
+import served as serving
+from browser import CHROMIUM, DRIVER, Browser
+from cycling import LINE, QUESTION, cycling_model
+from selenium.webdriver.common.keys import Keys
+from served import Served, served
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver here: apt-get install chromium chromium-driver"
+)
+KEY = "sesame"
+FLAGS = ("--served-model-name", "toy", "--api-key", KEY, "--max-concurrent-requests", "1")
+ORIGINS = ("plain", "draft", "correction", "bonus")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cycling_model(tmp_path_factory.mktemp("cycling"))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Served]:
+    with served(model, *FLAGS) as running:
+        running.http.headers["Authorization"] = f"Bearer {KEY}"
+        yield running
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    browser = Browser()
+    yield browser
+    browser.driver.quit()
+
+
+@pytest.fixture
+def page(window: Browser, server: Served) -> Iterator[Browser]:
+    """The page, fresh; in the end nothing may have been complained about, and nobody else asked."""
+    window.remember(f"sessionStorage.setItem('augury.key', '{KEY}')")
+    window.open(server.url)
+    yield window
+    assert window.complaints() == []
+    assert window.hosts() <= {f"127.0.0.1:{server.port}", ""}
+
+
+def traced(server: Served, **options: Any) -> dict[str, Any]:
+    """What the API says to the same question."""
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 256, "temperature": 0, **options}
+    return dict(server.http.post("/v1/chat/completions", json={**body, "speculative": {"trace": True}}).json())
+
+
+def origin(token: dict[str, Any]) -> str:
+    return "bonus" if token.get("bonus") else str(token["from"])
+
+
+# --- chat ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_streams_in_the_colours_of_its_tokens(page: Browser, server: Served) -> None:
+    page.ask(QUESTION)
+    reply = traced(server)
+    tokens = [token for step in reply["augury"]["steps"] for token in step["tokens"]]
+    assert "".join(page.texts("#chat .token")) == reply["choices"][0]["message"]["content"]
+    assert LINE in page.text("#chat .tokens") and page.run("return document.querySelector('.answer img')") is None
+    for name in ORIGINS:
+        expected = [token["text"] for token in tokens if origin(token) == name]
+        assert page.texts(f"#chat .{name}") == expected and expected, name
+    looks = [page.one(f".legend .{name}").value_of_css_property("text-decoration") for name in ORIGINS]
+    assert len({look.replace("rgb", "") for look in looks}) == 4  # a line of its own for each
+    figures = reply["metrics"]["speculative_decoding"]
+    assert f"of {figures['num_draft_tokens']} drafted tokens accepted" in page.text("#chat .figures")
+    assert f"mean length {figures['mean_acceptance_length']:.2f}" in page.text("#chat .figures")
+
+
+def test_markup_stays_text(page: Browser) -> None:
+    page.ask("<script>window.bad = 1</script><img src=x onerror='window.bad = 1'>")
+    assert page.text(".question").startswith("<script>")
+    assert page.run("return [window.bad ?? 0, document.querySelectorAll('main script, main li img').length]") == [0, 0]
+
+
+LISTEN = """
+const real = fetch;
+window.sent = [];
+window.fetch = (path, options) => (options.body && sent.push(JSON.parse(options.body)), real(path, options));
+"""
+
+
+def test_the_conversation_is_remembered_and_forgotten(page: Browser) -> None:
+    page.run(LISTEN)
+    page.ask(QUESTION)
+    page.ask("more")
+    answers = page.run("return [...document.querySelectorAll('#chat .tokens')].map((e) => e.textContent)")
+    told = page.run("return sent[1].messages")
+    assert [message["role"] for message in told] == ["user", "assistant", "user"]
+    assert [message["content"] for message in told] == [QUESTION, answers[0], "more"]
+    page.one("#fresh").click()
+    assert page.all("#chat .answer") == [] and page.shown("#welcome")
+    page.ask("anew")
+    assert page.run("return sent[2].messages") == [{"role": "user", "content": "anew"}]
+
+
+def test_settings_reach_the_server_and_outlive_the_page(page: Browser, server: Served) -> None:
+    for name, value in {"max-tokens": "70", "temperature": "1", "seed": "11", "k": "2"}.items():
+        page.one(f"#{name}").clear()
+        page.one(f"#{name}").send_keys(value)
+    page.driver.refresh()
+    page.until(lambda: page.text("#health") == "ready")
+    page.ask(QUESTION)
+    reply = traced(server, max_tokens=70, temperature=1, seed=11)
+    assert "".join(page.texts("#chat .token")) == reply["choices"][0]["message"]["content"]
+    page.hover(page.all("#chat .draft")[0])
+    assert len(page.all("#step-tree .accepted, #step-tree .rejected")) == 2  # K
+    page.one("#speculation").click()
+    page.ask(QUESTION)
+    assert page.texts("#chat li:last-child .draft") == [] and "no drafts" in page.texts("#chat .figures")[-1]
+
+
+# --- one pass ------------------------------------------------------------------------------------------------------
+
+
+def test_hovering_draws_the_draft_of_a_tokens_pass(page: Browser, server: Served) -> None:
+    page.ask(QUESTION)
+    steps = traced(server)["augury"]["steps"]
+    number = next(i for i, step in enumerate(steps) if "draft" in step and len(step["draft"]["accepted"]) < 3)
+    step = steps[number]
+    page.hover(page.one(f'.answer [data-step="{number}"]'))
+    assert page.text("#step-title").startswith(f"Pass {number + 1} of {len(steps)}")
+    assert "ms · batch of 1" in page.text("#step-title")
+    kept, drafted = len(step["draft"]["accepted"]), len(step["draft"]["ids"])
+    assert len(page.all("#step-tree .accepted")) == kept and len(page.all("#step-tree .rejected")) == drafted - kept
+    shares = page.run("return [...document.querySelectorAll('#step-tree meter')].map((m) => m.value)")
+    assert sorted(shares) == pytest.approx(sorted(step["draft"]["probs"]))
+    assert len(page.all(".same-step")) == len(step["tokens"])
+
+
+def test_trees_are_drawn_without_lines_that_cross_nodes(page: Browser) -> None:
+    draws = random.Random(5)
+    for _ in range(60):
+        parents = [draws.randrange(-1, i) if i else -1 for i in range(draws.randrange(1, 20))]
+        accepted, at = [], -1
+        while (children := [i for i, p in enumerate(parents) if p == at]) and draws.random() < 0.7:
+            at = draws.choice(children)
+            accepted.append(at)
+        names = [f"n{i}" for i in range(len(parents))]
+        draft = {"ids": parents, "tokens": names, "parents": parents, "accepted": accepted, "probs": [0.5] * len(names)}
+        step = {"tokens": [{"from": "draft", "text": names[i]} for i in accepted], "draft": draft, "before": "b"}
+        step["tokens"].append({"from": "correction", "text": "own"})
+        tree = page.run("return import('/page/tree.js').then((m) => m.arrange(arguments[0]))", step)
+        check_tree(tree, parents, accepted)
+
+
+def check_tree(tree: dict[str, Any], parents: list[int], accepted: list[int]) -> None:
+    rows = {row["text"]: i for i, row in enumerate(tree["rows"])}
+    assert len(rows) == len(parents) + 2 == len(tree["rows"])
+    assert all(rows["b" if parent < 0 else f"n{parent}"] < rows[f"n{i}"] for i, parent in enumerate(parents))
+    path = ["b", *(f"n{i}" for i in accepted), "own"]
+    assert [tree["rows"][i]["text"] for i in range(len(path))] == path  # straight down, first of all
+    assert {tree["rows"][rows[name]]["lane"] for name in path} == {0}
+    for row in tree["rows"]:
+        passing = {line["lane"] for line in row["passing"]}
+        assert row["lane"] not in passing and max(passing | {row["lane"]}) < tree["lanes"]
+
+
+# --- the engine's figures ------------------------------------------------------------------------------------------
+
+
+def test_charts_move(page: Browser, server: Served) -> None:
+    page.until(lambda: page.run("return document.querySelectorAll('.plot .main-svg').length >= 6"))
+    before = page.text("#totals")
+    page.ask(QUESTION)
+    live = server.until_idle()
+    total = f"{live['totals']['tokens']} tokens in {live['totals']['steps']} passes"
+    page.until(lambda: total in page.text("#totals"))
+    assert page.text("#totals") != before
+    highest = "return [...document.querySelectorAll('.plot')].map((p) => Math.max(...p.data.flatMap((t) => t.y)))"
+    page.until(lambda: all(value > 0 for value in page.run(highest)))  # every chart has something to show
+    rate = live["per_position"]["accepted"][0] / live["per_position"]["drafted"][0]
+    assert page.run("return document.querySelectorAll('.plot')[4].data[0].y[0]") == pytest.approx(rate, abs=0.05)
+
+
+def test_the_race_is_won_with_the_same_text(page: Browser, server: Served) -> None:
+    page.one("#temperature").clear()
+    page.one("#temperature").send_keys("1")  # the same seed, not only the same greedy choice
+    page.one("#tab-race").click()
+    page.ask(QUESTION)
+    plain, fast = page.text("#lane-plain .tokens"), page.text("#lane-speculative .tokens")
+    assert plain == fast != ""
+    assert page.one("#verdict").get_attribute("data-equal") == "true" and "equal" in page.text("#verdict")
+    assert float(page.text("#verdict strong").rstrip("×")) > 0
+    assert page.all("#lane-plain .draft") == [] and page.all("#lane-speculative .draft")
+    assert page.run("return [...document.querySelectorAll('.lane progress')].map((p) => p.value)") == [1, 1]
+    assert float(page.text("#lane-plain .clock").removesuffix(" s")) > 0
+
+
+# --- for everybody -------------------------------------------------------------------------------------------------
+
+
+def test_by_keyboard_alone(page: Browser, server: Served) -> None:
+    focused = "return document.activeElement.id || document.activeElement.className"
+    assert page.run(focused) == "question"
+    page.press("one")
+    page.press(Keys.ENTER, shift=True)
+    page.press(QUESTION, Keys.ENTER)
+    page.until(lambda: page.text("#chat .figures"))
+    assert page.text(".question") == f"one\n{QUESTION}"
+    assert page.run("return document.getElementById('spoken').textContent").strip()  # a screen reader hears it
+    page.press(Keys.TAB, shift=True)  # back from the question box: into the answer, one stop in all
+    assert "token" in page.run(focused)
+    first = page.text("#step-title")
+    page.press(Keys.END, Keys.ARROW_LEFT)
+    assert page.run("return document.activeElement === [...document.querySelector('.tokens').children].at(-2)")
+    assert page.text("#step-title") != first
+    assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.run("document.getElementById('tab-chat').focus()")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.run(focused) == "tab-race" and page.shown("#race")
+
+
+def test_escape_stops_and_the_page_goes_on(page: Browser, server: Served) -> None:
+    kill(server.engine_pid(), signal.SIGSTOP)  # an answer that takes for ever
+    try:
+        page.send("wait")
+        page.until(lambda: page.shown("#stop"))
+        page.press(Keys.ESCAPE)
+        page.until(lambda: not page.shown("#stop"))
+    finally:
+        kill(server.engine_pid(), signal.SIGCONT)
+    assert page.one("#question").get_attribute("value") == "wait"  # the question is not lost
+    page.ask(QUESTION)
+    assert page.all("#chat .draft")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_schemes_can_be_read(page: Browser, server: Served, tmp_path: Path, scheme: str) -> None:
+    page.open(server.url, scheme=scheme)
+    page.ask(QUESTION)
+    page.hover(page.all("#chat .correction")[0])
+    assert page.driver.save_screenshot(str(tmp_path / f"{scheme}.png"))
+    told = page.run(CONTRAST)
+    assert len(told) > 60 and min(ratio for _, ratio in told) >= 4.5, sorted(told, key=lambda pair: pair[1])[:3]
+    ground = page.run("return getComputedStyle(document.documentElement).backgroundColor")
+    assert (sum(map(int, ground[4:-1].split(","))) > 380) == (scheme == "light")
+
+
+# The contrast (WCAG 2) of every text against what lies behind it, tints laid over one another.
+CONTRAST = """
+const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+const behind = (element) => {
+  const layers = [];
+  for (let at = element; at; at = at.parentElement) layers.unshift(getComputedStyle(at).backgroundColor);
+  return layers;
+};
+const paint = (layers) => {
+  canvas.clearRect(0, 0, 1, 1);
+  for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+const light = (rgb) => {
+  const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const told = [];
+for (const element of document.querySelectorAll("h1, h2, p, span, small, label, button, li, output, figcaption")) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!own || !element.checkVisibility() || element.closest(".hidden") || element.disabled) continue;
+  const layers = behind(element);
+  const [a, b] = [light(paint(layers)), light(paint([...layers, getComputedStyle(element).color]))];
+  told.push([element.textContent.slice(0, 30), (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
+}
+return told;
+"""
+
+
+def test_a_phone_needs_no_sideways_scroll(page: Browser, server: Served) -> None:
+    page.open(server.url, 360, 700)
+    too_wide = "return document.documentElement.scrollWidth > innerWidth"
+    assert not page.run(too_wide)
+    page.ask("w" * 300 + QUESTION)
+    assert not page.run(too_wide)
+    page.run("document.querySelector('#chat .draft').focus()")
+    box = page.run("return document.getElementById('step').getBoundingClientRect().toJSON()")
+    assert box["top"] >= 0 and box["bottom"] <= 700  # the draft is in view beside its token
+    page.run("document.getElementById('settings').open = true")
+    page.one("#tab-race").click()
+    page.ask(QUESTION)
+    assert not page.run(too_wide)
+
+
+# --- when things go wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_keys_crowds_and_a_server_that_goes_away(
+    window: Browser, server: Served, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of this file, since it ends the server."""
+    window.remember("sessionStorage.clear()")
+    window.open(server.url)
+    window.send("hello")
+    window.until(lambda: window.shown("#key"))
+    assert "API key" in window.text("#notice") and window.one("#question").get_attribute("value") == "hello"
+    window.one("#key").send_keys(KEY)
+    window.ask("hello")
+    assert window.text("#chat .tokens") and not window.shown("#notice")
+
+    engine = server.engine_pid()
+    kill(engine, signal.SIGSTOP)  # one request takes for ever, and one is the limit
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5}
+    other = Thread(target=lambda: server.http.post("/v1/chat/completions", json=body))
+    other.start()
+    window.until(lambda: server.http.get("/load").json()["server_load"] == 1)
+    window.send("are you there")
+    window.until(lambda: "busy" in window.text("#notice"))
+    server.process.send_signal(signal.SIGTERM)
+    window.until(lambda: "not taking requests" in window.text("#notice"))
+    kill(engine, signal.SIGCONT)
+    other.join()
+    server.process.wait(20)
+    window.until(lambda: "does not answer" in window.text("#notice"))
+    window.until(lambda: window.text("#health") == "the server does not answer")
+
+    monkeypatch.setattr(serving, "free_port", lambda: server.port)
+    with served(model, *FLAGS):  # the same question is still being asked
+        window.until(lambda: not window.shown("#stop"))
+        assert window.texts("#chat .question") == ["hello", "are you there"]
+        assert LINE in window.texts("#chat .tokens")[1] and not window.shown("#notice")
+        window.until(lambda: window.text("#health") == "ready")
+    window.complaints()  # which there were, of requests that failed
+    window.hosts()
