@@ -116,8 +116,9 @@ def _state(app: FastAPI, service: Service) -> None:
             return Response(status_code=200)
         raise ApiError(503, "the engine does not answer, or the server is shutting down.", code="unhealthy")
 
-    app.add_api_route("/health", health, methods=["GET"], responses={503: ERRORS[503]})
-    app.add_api_route("/ping", health, methods=["GET", "POST"], responses={503: ERRORS[503]}, include_in_schema=False)
+    said: dict[str, Any] = {"responses": {503: ERRORS[503]}, "response_class": Response}  # 200 has no body
+    app.add_api_route("/health", health, methods=["GET"], **said)
+    app.add_api_route("/ping", health, methods=["GET", "POST"], include_in_schema=False, **said)
 
     @app.get("/version")
     async def version() -> dict[str, str]:
