@@ -19,7 +19,7 @@ const CHARTS = [
     now: (b) => shown(last(b, "mean_acceptance_length"), (v) => v.toFixed(2)) },
   { title: "Accepted of drafted", range: [0, null], traces: (b) => [bars(b, "drafted", "--line", "drafted"), bars(b, "accepted", "--draft", "accepted")],
     now: (b) => `${b.reduce((s, x) => s + x.accepted, 0)} of ${b.reduce((s, x) => s + x.drafted, 0)}` },
-  { title: "Rate by position", range: [0, 1], percent: true, positions: true, traces: (_, live) => [positions(live)],
+  { title: "By position, in all", range: [0, 1], percent: true, positions: true, traces: (_, live) => [positions(live)],
     now: (_, live) => shown(rates(live)[0] ?? null, (v) => `${percent(v)} at the first`) },
   { title: "K in use", range: [0, null], traces: (b) => [stairs(b, "k", "--bonus")], now: (b) => shown(b.at(-1)?.k ?? null, String) },
 ];
@@ -45,7 +45,7 @@ export class Charts {
     const restore = withoutStyles();
     script.addEventListener("load", restore);
     script.addEventListener("error", restore);
-    script.addEventListener("error", () => (byId("totals").textContent = "No charts: the server has no plotly; pip install 'augury[serve]' brings it."));
+    script.addEventListener("error", () => byId("charts").before("No charts: the server has no plotly; pip install 'augury[serve]' brings it."));
     document.head.append(script);
   }
 
@@ -63,7 +63,8 @@ export class Charts {
   }
 
   draw(buckets, live) {
-    const stamp = JSON.stringify([live.totals, buckets.findLastIndex((b) => b.tokens) < 0, Math.floor((buckets.at(-1)?.at ?? 0) / (live.totals.tokens ? 1 : 60)), innerWidth]);
+    const busy = buckets.some((bucket) => bucket.tokens); // an empty chart need not be drawn again
+    const stamp = JSON.stringify([live.totals.tokens, innerWidth, busy && buckets.at(-1).at]);
     if (!globalThis.Plotly || stamp === this.drawn) return;
     this.drawn = stamp;
     const config = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };

@@ -24,6 +24,11 @@ export class Chat {
     byId("welcome").hidden = false;
   }
 
+  /** The question asked last, if any. */
+  get latest() {
+    return this.messages.findLast((message) => message.role === "user")?.content;
+  }
+
   /** Ask, and show the answer as it comes. */
   async ask(question, signal, say) {
     const answer = new Answer();

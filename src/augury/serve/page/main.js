@@ -83,6 +83,7 @@ function choose(tab) {
     other.tabIndex = chosen ? 0 : -1;
     byId(other.getAttribute("aria-controls")).hidden = !chosen;
   }
+  if (racing) restore(chat.latest ?? EXAMPLES[0].text);
   show();
 }
 

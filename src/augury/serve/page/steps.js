@@ -7,6 +7,7 @@ import { arrange } from "./tree.js";
 const ROW = 25.6; // 1.6rem, as in the style sheet
 const LANE = 15;
 const EVERY = 120; // milliseconds between two redrawings while an answer streams
+const NAMES = { plain: "Plain", draft: "Accepted draft", correction: "After a rejection", bonus: "Bonus" };
 const NARROW = matchMedia("(max-width: 960px)");
 
 /** Shows the pass of the token that is hovered or focused, or else the latest. */
@@ -48,6 +49,7 @@ export class Inspector {
     answer.mark(number);
     if (number < 0) return;
     this.show(answer, number, token);
+    token.setAttribute("aria-describedby", "step-title step-words");
     if (!NARROW.matches) return;
     byId("ask").prepend(this.box); // where a phone shows it beside the token
     token.scrollIntoView({ block: "nearest" });
@@ -75,10 +77,11 @@ export class Inspector {
 
   show(answer, number, token) {
     const step = answer.steps[number];
+    this.box.classList.add("drawn");
     const batch = ` · batch of ${step.batch}`;
     byId("step-title").replaceChildren(`Pass ${number + 1} of ${answer.steps.length}`,
       make("span", { className: "ticks", textContent: `${step.ms.toFixed(1)} ms${batch}` }));
-    byId("step-words").textContent = words(step);
+    byId("step-words").textContent = (token ? `${NAMES[token.classList[1]]}. ` : "") + words(step);
     byId("step-tree").replaceChildren(...rows(step, place(answer, number, token)));
   }
 }
