@@ -22,6 +22,7 @@ UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click
 ELSEWHERE = {  # loaded when called, so that help need not read them
     "bench": "augury.bench.command:bench",
     "certify": "augury.commands.certify:certify",
+    "doctor": "augury.commands.doctor:doctor",
     "chat": "augury.commands.chat:chat",
     "replay": "augury.commands.replay:replay",
     "serve": "augury.commands.serve:serve",
@@ -100,6 +101,8 @@ config_app = typer.Typer(help="Check, list and explain speculative_config.", no_
 app.add_typer(config_app, name="config")
 models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", invoke_without_command=True)
 app.add_typer(models_app, name="models")
+knowledge_app = typer.Typer(help="What the doctor knows: list it, look one thing up.", no_args_is_help=True)
+app.add_typer(knowledge_app, name="knowledge")
 suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
 app.add_typer(suffix_app, name="suffix")
 
@@ -196,6 +199,12 @@ def chat() -> None:
 @app.command()
 def serve() -> None:
     """Serve a model by OpenAI's API, with figures for Prometheus and a page to watch speculation."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def doctor() -> None:
+    """Lint vllm and augury commands in scripts, Dockerfiles, YAML, unit files and JSON, against a vLLM release."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 
@@ -305,6 +314,29 @@ def verify(name: Name, as_json: Json = False) -> None:
     from augury.commands.models import verify as run
 
     run(name, as_json)
+
+
+@knowledge_app.command("list")
+def list_knowledge(
+    kind: Annotated[str | None, typer.Option(help="pitfalls, gates, composability, methods, targets, ...")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The reference page of the docs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every entry: what it says, in one line."""
+    from augury.commands.knowledge import list_entries
+
+    list_entries(kind, as_json, markdown)
+
+
+@knowledge_app.command("show")
+def show_knowledge(
+    name: Annotated[str, typer.Argument(metavar="ID", help="As the doctor prints it in brackets.")],
+    as_json: Json = False,
+) -> None:
+    """One entry in full: when it applies, why, what to do, where it comes from."""
+    from augury.commands.knowledge import show_entry
+
+    show_entry(name, as_json)
 
 
 @suffix_app.command("build")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from augury.operate.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
 from augury.operate.found import Found
 from augury.operate.places import Edit, Member, Node, add, drop, rename, set_value
-from augury.operate.problems import Problem, Repaired, read_object
+from augury.operate.problems import Problem, Repaired, quoted, read_object
 from augury.operate.shell_words import Word, plain_words
 
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
@@ -28,6 +28,11 @@ class Flag(NamedTuple):
     stop: int = 0  # of the value
     node: Node | None = None  # in a file of settings
     member: Member | None = None
+    shell: bool = True
+
+    def removal(self) -> list[Edit]:
+        """Without the flag and its value; an element of a list is left to people."""
+        return [Edit(self.start, self.stop, "")] if self.shell and self.member is None else []
 
 
 @dataclass(slots=True)
@@ -54,7 +59,7 @@ class Setting:
         """Without it."""
         if self.node is not None and self.member is not None:
             return drop(self.node, self.member)
-        return [Edit(self.flag.start, self.flag.stop, "")] if self.flag is not None else []
+        return self.flag.removal() if self.flag is not None else []
 
     def rename(self, name: str) -> list[Edit]:
         """By another name."""
@@ -127,7 +132,21 @@ def read_arguments(found: Found) -> Arguments:
         _take_word(result, found.words[0], [])
     else:
         _read_words(result, _split(result, found.words))
+        _fold_old_flags(result)
     return result
+
+
+def _fold_old_flags(result: Arguments) -> None:
+    """Offer one object in the place of the flags that became its keys."""
+    old = [flag for flag in result.flags if flag.name in OLD_FLAGS]
+    told = [problem for problem in result.problems if problem.name == "flag-gone"]
+    if not old or not told or result.whole is not None or not all(flag.shell for flag in old):
+        return
+    keys = {name: setting.value for name, setting in result.keys.items() if setting.flag in old}
+    first, *others = old
+    written = f"--speculative-config {quoted(json.dumps(keys))}"
+    outer = first.word.body.encode(written) if first.word is not None else written
+    told[0].edits = [Edit(first.start, first.stop, outer), *(edit for flag in others for edit in flag.removal())]
 
 
 def _split(result: Arguments, words: list[Word]) -> list[Word]:
@@ -158,8 +177,9 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
         if value is None and plain not in SWITCHES and i < len(words) and not _is_flag(words[i].text):
             value = words[i]
             i += 1
-        flag = Flag(plain, name, word.start, word.body.place(0, len(name))[1] if sign else word.end, value,
-                    value.text if value else True, value.end if value else word.end)  # fmt: skip
+        start, end = word.body.place(0, len(name))
+        flag = Flag(plain, name, start, end, value, value.text if value else True, value.end if value else word.end,
+                    shell=word.shell)  # fmt: skip
         if plain in TAKES_SEVERAL:
             more = [word.text for word in words[i:]]
             count = next((n for n, text in enumerate(more) if _is_flag(text)), len(more))
@@ -192,7 +212,7 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
         if before is not None:
             says = {"flag": flag.written}
             result.problems.append(Problem("flag-twice", before.start, before.end, says,
-                                           [Edit(before.start, before.stop, "")]))  # fmt: skip
+                                           before.removal()))  # fmt: skip
             result.keys.clear()
         assert flag.word is not None
         return _take_word(result, flag.word, rest) - 1
@@ -234,7 +254,7 @@ def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
         value = {inner: value}
     if name in result.keys:
         says = {"flag": flag.written, "key": name}
-        result.problems.append(Problem("given-twice", flag.start, flag.stop, says, [Edit(flag.start, flag.stop, "")]))
+        result.problems.append(Problem("given-twice", flag.start, flag.stop, says, flag.removal()))
         return
     result.keys[name] = Setting(value, flag.start, flag.stop, flag=flag)
 
@@ -283,7 +303,7 @@ def _file(result: Arguments, name: str, setting: Setting) -> None:
     if earlier is not None and earlier.flag is not None:
         flag = earlier.flag
         result.problems.append(Problem("given-twice", flag.start, flag.stop, {"flag": flag.written, "key": name},
-                                       [Edit(flag.start, flag.stop, "")]))  # fmt: skip
+                                       flag.removal()))  # fmt: skip
     result.keys[name] = setting
 
 

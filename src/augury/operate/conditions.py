@@ -12,7 +12,7 @@ fact: k, more_than: {fact: heads}   is, in, contains, more_than, less_than, at_l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,7 +105,7 @@ def check_condition(condition: Any) -> str | None:
 
 
 def _check_single(word: str, operand: Any) -> str | None:
-    known: Mapping[str, Any] | set[str] = {"problem": PROBLEMS, "method": METHODS}.get(word, KEYS)
+    known: Collection[str] = PROBLEMS if word == "problem" else METHODS if word == "method" else KEYS
     if word == "version":
         left = BOUND.sub("", str(operand)).strip()
         return f"version bounds {operand!r} are not understood" if left or not BOUND.search(str(operand)) else None

@@ -88,7 +88,9 @@ def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
     for item in node.value if isinstance(node, yaml.SequenceNode) else ():
         if isinstance(item, yaml.ScalarNode):
             body = decoded(item, source)
-            words.append(Word(body, " " * len(body.text), item.start_mark.index, item.end_mark.index, False))
+            inside = 1 if item.style in ("'", '"') else 0  # edits go between the quotes
+            start, end = item.start_mark.index + inside, item.end_mark.index - inside
+            words.append(Word(body, " " * len(body.text), start, end, False))
     return words
 
 

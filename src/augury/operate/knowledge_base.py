@@ -63,6 +63,7 @@ class Entry(BaseModel):
     severity: Severity
     condition: dict[str, Any]
     versions: Window = Window()
+    title: str = ""  # what it is about, where the message is put together elsewhere
     message: str
     why: str
     fix: str
@@ -79,11 +80,18 @@ class Entry(BaseModel):
         wrong = check_condition(self.condition)
         if wrong:
             raise ValueError(wrong)
+        if self.message == "{text}" and not self.title:
+            raise ValueError("a message that is put together elsewhere needs a title")
         for text in (self.message, self.why, self.fix):
             for _, name, _, _ in Formatter().parse(text):
                 if name is not None and name not in FACTS and name not in SAYS:
                     raise ValueError(f"{{{name}}} in a sentence is no fact")
         return self
+
+    @property
+    def headline(self) -> str:
+        """One line for lists, with its placeholders left readable."""
+        return readable(self.title or self.message)
 
     @property
     def linted(self) -> bool:
@@ -93,6 +101,11 @@ class Entry(BaseModel):
     def covers(self, release: tuple[int, int, int]) -> bool:
         """Whether it speaks of a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
+
+
+def readable(text: str) -> str:
+    """A sentence with its placeholders as people read them."""
+    return text.replace("{{", "{").replace("}}", "}").replace("!r}", "}")
 
 
 @cache

@@ -1,0 +1,156 @@
+"""`augury doctor`: what is wrong with a vllm command, wherever it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from augury.commands.doctor_text import show, show_fixed
+from augury.commands.terminal import print_json
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, read_facts
+from augury.operate.doctor import Asked, Examination, check_release, examine
+from augury.operate.doctor_fix import mended, unified
+from augury.operate.doctor_report import as_record, counts, exit_code, sarif
+from augury.operate.found_commands import HOLDS
+
+LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
+SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+COMMAND, STDIN = "<command>", "<stdin>"
+
+
+def doctor(
+    what: Annotated[list[str], typer.Argument(metavar="FILE|DIR|-|COMMAND", help="A file, a directory, - or a line.")],
+    vllm_version: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="The release it is for; else what the file names, else the newest known."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="DIR", help="The target's config.json and tokenizer.")] = None,
+    drafter: Annotated[str | None, typer.Option(metavar="DIR", help="The drafter's.")] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Show the mended command, or a diff of the file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --fix: change the files.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain notes too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
+) -> None:
+    """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
+    if write and not fix:
+        raise ConfigError("--write changes files by what --fix finds; give both.")
+    release = check_release(vllm_version) if vllm_version is not None else None
+    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+    before = [_examined(name, text, asked) for one in what for name, text in _texts(one)]
+    before = _with_commands(before, what)
+    after = [mended(one, asked) for one in before] if fix else before
+    if write:
+        _write(before, after)
+    code = exit_code(after, strict)
+    if sarif_file is not None:
+        _save(sarif_file, json.dumps(sarif(after), indent=2) + "\n")
+    if as_json:
+        print_json(_record(before, after, fix, code))
+    elif fix:
+        show_fixed(before, after, write, verbose)
+    else:
+        show(after, verbose)
+    raise typer.Exit(code)
+
+
+def _facts(option: str, directory: str | None) -> ModelFacts | None:
+    if directory is None:
+        return None
+    facts = read_facts(directory)
+    if facts is None:
+        raise ConfigError(f"{option} {directory}: no config.json there; name a model's directory.")
+    return facts
+
+
+def _texts(what: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of what was asked for."""
+    if what == "-":
+        yield STDIN, _decoded(sys.stdin.buffer.read(), STDIN)
+        return
+    path = Path(what)
+    try:
+        kind = "directory" if path.is_dir() else "file" if path.exists() else None
+    except (OSError, ValueError):
+        kind = None
+    if kind == "directory":
+        yield from _inside(path)
+    elif kind == "file":
+        yield what, _decoded(_read(path), what)
+    elif any(letter in what for letter in " \n\t{"):
+        yield COMMAND, what
+    else:
+        raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
+
+
+def _inside(directory: Path) -> Iterator[tuple[str, str]]:
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
+        for name in sorted(files):
+            path = Path(folder) / name
+            try:
+                text = path.read_bytes().decode() if path.stat().st_size <= LARGEST else ""
+            except (OSError, UnicodeDecodeError):
+                continue
+            if HOLDS.search(text):
+                yield str(path), text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}.") from None
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name} is not a text in UTF-8.") from None
+
+
+def _examined(name: str, text: str, asked: Asked) -> Examination:
+    return examine(text, "" if name in (COMMAND, STDIN) else name, asked)
+
+
+def _with_commands(found: list[Examination], what: list[str]) -> list[Examination]:
+    """Those that hold a command; a text that was named and holds none is an error."""
+    with_any = [one for one in found if one.commands]
+    if not with_any:
+        where = what[0] if len(what) == 1 and len(what[0]) < 60 else "what was given"
+        raise ConfigError(f"no `vllm serve`, `vllm bench`, `augury serve` or speculative_config in {where}.")
+    return with_any
+
+
+def _write(before: list[Examination], after: list[Examination]) -> None:
+    for old, new in zip(before, after, strict=True):
+        if not old.name:
+            raise ConfigError("--write changes files; a command line or standard input is printed by --fix alone.")
+        if new.text != old.text:
+            _save(Path(old.name), new.text)
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _record(before: list[Examination], after: list[Examination], fix: bool, code: int) -> dict[str, Any]:
+    files = [as_record(one) for one in after]
+    if fix:
+        for record, old, new in zip(files, before, after, strict=True):
+            record |= {"fixed": new.text, "diff": unified(old, new)}
+    numbers = counts(after)
+    summary = {"error": numbers["error"], "warning": numbers["warning"], "note": numbers["note"]}
+    return {"files": files, "summary": summary, "exit_code": code}

@@ -1,0 +1,281 @@
+"""The doctor: every command in a text, held against a vLLM release and the models' files, as findings with places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.infer import choose
+from augury.config.speculative import SpeculativeConfig
+from augury.config.versions import NEWEST, OLDEST, version
+from augury.methods.registry import ALIASES, METHODS
+from augury.operate.arguments import Arguments, read_arguments
+from augury.operate.conditions import World, holds
+from augury.operate.doctor_declared import declared_problems, unused_problems
+from augury.operate.doctor_facts import command_facts, model_facts
+from augury.operate.doctor_refused import anchor, settle
+from augury.operate.found import Found
+from augury.operate.found_commands import find_commands
+from augury.operate.knowledge_base import Entry, Severity, knowledge
+from augury.operate.places import Edit
+from augury.operate.problems import Problem
+
+GREEDY_BELOW = 1e-5  # min_p under this counts as none
+NOTHING_TO_ASK = ("json-broken", "json-not-object")
+
+
+class Asked(NamedTuple):
+    """What commands are held against."""
+
+    release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
+    target: ModelFacts | None = None
+    drafter: ModelFacts | None = None
+
+
+class Finding(NamedTuple):
+    """Something found in a command."""
+
+    id: str
+    severity: Severity
+    message: str
+    why: str
+    fix: str
+    source: str
+    start: int
+    end: int
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(slots=True)
+class Examined:
+    """One command and what was found in it."""
+
+    program: str
+    start: int
+    release: str | None  # it was held against; None: Augury's own command
+    named_by: str  # who named that release: you, file, or nobody
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Examination:
+    """A text and its commands."""
+
+    name: str
+    text: str
+    commands: list[Examined]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All of them, in the order of the text."""
+        found = {finding: None for command in self.commands for finding in command.findings}
+        rank = {"error": 0, "warning": 1, "note": 2}
+        return sorted(found, key=lambda f: (f.start, rank[f.severity], f.id))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1."""
+        before = self.text.rfind("\n", 0, offset)
+        return self.text.count("\n", 0, offset) + 1, offset - before
+
+
+def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
+    """Find and lint every command in a text."""
+    arctic = "arctic-inference" in text or "arctic_inference" in text
+    return Examination(name, text, [_examine(found, asked, arctic) for found in find_commands(text, name)])
+
+
+def check_release(text: str) -> str:
+    """A release the user names, or a line that says what is wrong with it."""
+    if version(text, "--vllm-version") < version(OLDEST):
+        raise ConfigError(
+            f"--vllm-version={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one."
+        )
+    return text
+
+
+def _examine(found: Found, asked: Asked, arctic: bool) -> Examined:
+    args = read_arguments(found)
+    release, named_by = _release(found, asked)
+    result = Examined(found.program or "speculative_config", found.start, release, named_by)
+    number = version(release) if release else None
+    problems = list(args.problems)
+    if number is not None and number > version(NEWEST + ".999"):
+        problems.append(Problem("release-unknown", *anchor(args), {"release": release, "newest": NEWEST}))
+    world = World({}, {name: setting.value for name, setting in args.keys.items()})
+    target = asked.target or _local(_named_target(args))
+    draft = asked.drafter or _local(_text(args, "model"))
+    method, config = None, None
+    if args.speculates and args.readable and not (args.problems and not args.keys and not args.whole):
+        method, config, more = _resolve(args, target, asked, release, number)
+        problems += more
+    facts = command_facts(args, config, method, number)
+    facts |= model_facts(facts, target, draft, args.number("max-model-len"))
+    facts["arctic"] = arctic
+    facts["hub_drafter"] = (
+        bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
+    )
+    if args.speculates:
+        problems += _sampling(args, target)
+    world.facts = facts
+    result.findings = list(_findings(args, world, problems, number))
+    return result
+
+
+def _release(found: Found, asked: Asked) -> tuple[str | None, str]:
+    if found.tool == "augury":
+        return None, "nobody"
+    if asked.release is not None:
+        return asked.release, "you"
+    if found.release is not None:
+        return (found.release if version(found.release) >= version(OLDEST) else OLDEST), "file"
+    return NEWEST, "nobody"
+
+
+def _named_target(args: Arguments) -> str | None:
+    flag = args.flag("model")
+    if flag is not None and isinstance(flag.value, str):
+        return flag.value
+    return args.positionals[0].text if args.positionals else None
+
+
+def _text(args: Arguments, key: str) -> str | None:
+    setting = args.keys.get(key)
+    return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+def _local(model: str | None) -> ModelFacts | None:
+    try:
+        return read_facts(model) if model else None
+    except ConfigError:
+        return None
+
+
+def _resolve(
+    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: tuple[int, int, int] | None
+) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
+    """The method, the configuration as far as it resolves, and what was wrong with it."""
+    left = {name: setting.value for name, setting in args.keys.items()}
+    problems: list[Problem] = []
+    if release is not None and number is not None:
+        problems, left = declared_problems(args, number, release)
+    written, model = left.get("method"), _text(args, "model")
+    if asked.drafter is not None and model is not None:
+        told = choose(written if isinstance(written, str) else "", model, asked.drafter.raw)
+        left["model"] = str(asked.drafter.directory)
+        if not written and told is not None:
+            left["method"] = told.method
+    sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
+    settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
+    problems += settled.problems
+    config = settled.config
+    method = config.method if config else _by_word(written)
+    if config is not None:
+        problems += _noted(args, config)
+    if method is not None:
+        problems += unused_problems(args, method, {key: value for key, value in left.items() if key in args.keys})
+    return method, config, problems
+
+
+def _by_word(written: Any) -> str | None:
+    name = ALIASES.get(written, written) if isinstance(written, str) else None
+    return name if name in METHODS else None
+
+
+def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
+    """Remarks of config/ that are faults to an operator."""
+    for note in config.notes:
+        says = {"text": note.text.rstrip(".")}
+        name = None
+        if note.kind == "vllm" and "padding alone" in note.text:
+            name = "vocabulary-padding"
+        elif note.kind == "warning" and "it looks like" in note.text:
+            name = "another-method"
+        elif note.kind == "warning" and note.key == "num_speculative_tokens_per_batch_size":
+            name = "schedule-capped"
+        setting = args.keys.get(note.key)
+        place = (setting.start, setting.end) if setting else anchor(args)
+        if name is not None:
+            yield Problem(name, *place, says)
+
+
+def _sampling(args: Arguments, target: ModelFacts | None) -> Iterator[Problem]:
+    """Defaults of sampling that requests would carry and speculation refuses."""
+    for name in ("override-generation-config", "extra-body"):
+        flag = args.flag(name)
+        if flag is not None:
+            for parameter in _refused(args.object(name)):
+                yield Problem("sampling-default", flag.start, flag.stop, {"parameter": parameter, "where": f"--{name}"})
+    chosen = args.flag("generation-config")
+    if target is not None and target.directory is not None and (chosen is None or chosen.value == "auto"):
+        try:
+            stored = json.loads((target.directory / "generation_config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return
+        where = "the target's generation_config.json"
+        for parameter in _refused(stored if isinstance(stored, dict) else {}):
+            yield Problem("sampling-default", *anchor(args), {"parameter": parameter, "where": where})
+
+
+def _refused(defaults: Mapping[str, Any]) -> list[str]:
+    least = defaults.get("min_p")
+    found = ["min_p"] if isinstance(least, (int, float)) and least > GREEDY_BELOW else []
+    return found + (["logit_bias"] if defaults.get("logit_bias") else [])
+
+
+def _findings(
+    args: Arguments, world: World, problems: list[Problem], release: tuple[int, int, int] | None
+) -> Iterator[Finding]:
+    for entry in knowledge().values():
+        outside = args.found.tool not in entry.tools or (release is not None and not entry.covers(release))
+        if not entry.linted or outside:
+            continue
+        for problem in problems:
+            world.problem = problem.name
+            if f"'problem': {problem.name!r}" in str(entry.condition) and holds(entry.condition, world):
+                yield _finding(entry, {**world.facts, **problem.says}, problem.start, problem.end, problem.edits)
+        world.problem = None
+        if "'problem'" not in str(entry.condition) and holds(entry.condition, world):
+            start, end = _pointed(args, entry)
+            yield _finding(entry, world.facts, start, end, _changed(args, entry))
+
+
+class _Known(dict[str, Any]):
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def _finding(entry: Entry, facts: Mapping[str, Any], start: int, end: int, edits: list[Edit]) -> Finding:
+    words = _Known(facts)
+    message, why, fix = (text.format_map(words) for text in (entry.message, entry.why, entry.fix))
+    return Finding(entry.id, entry.severity, message, why, fix, entry.source, start, end, tuple(edits))
+
+
+def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
+    for name in entry.at:
+        flag = args.flag(name.removeprefix("--")) if name.startswith("--") else None
+        setting = args.keys.get(name)
+        if flag is not None:
+            return flag.start, flag.stop
+        if setting is not None:
+            return setting.start, setting.end
+    return anchor(args) if args.speculates else (args.found.start, args.found.end)
+
+
+def _changed(args: Arguments, entry: Entry) -> list[Edit]:
+    """The edit an entry asks for, where the thing to be changed is there."""
+    change = entry.change
+    if change is None:
+        return []
+    if change.drop_key is not None and change.drop_key in args.keys:
+        return args.keys[change.drop_key].drop()
+    if change.drop_flag is not None:
+        flag = args.flag(change.drop_flag)
+        return flag.removal() if flag is not None else []
+    for name, value in (change.set_key or {}).items():
+        if name in args.keys:
+            return args.keys[name].set(value)
+    return []
