@@ -63,12 +63,15 @@ class Endpoint:
         path, body = "/v1/chat/completions", {"model": self.model, "messages": messages, "stream": True, **options}
         with self._open(path, body) as reply:
             for line in reply:
-                if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
+                if not line.startswith(b"data:"):
                     continue
+                if (data := line[5:].strip()) == b"[DONE]":
+                    return
                 chunk = json.loads(data)
                 if "error" in chunk:
                     raise EndpointError(f"{self.flag} {self.base}: the answer broke off: {_message(data)}")
                 yield chunk
+        raise EndpointError(f"{self.flag} {self.base}: the answer broke off without a reason.")
 
     def live(self) -> dict[str, Any] | None:
         """Figures of an Augury server; None if it is another's."""
@@ -123,6 +126,8 @@ class Endpoint:
             raise self._refusal(path, error.code, error.read(4000)) from None
         except TimeoutError:
             raise EndpointError(self._silent()) from None
+        except EndpointError:
+            raise
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):

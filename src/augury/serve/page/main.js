@@ -83,7 +83,11 @@ function choose(tab) {
     other.tabIndex = chosen ? 0 : -1;
     byId(other.getAttribute("aria-controls")).hidden = !chosen;
   }
-  if (racing) restore(chat.latest ?? EXAMPLES[0].text);
+  say(byId("notice"), null);
+  const offered = chat.latest ?? EXAMPLES[0].text; // a race needs a prompt, and nobody wants to think of one
+  if (racing) restore(offered);
+  else if (question.value === offered) question.value = "";
+  fit();
   show();
 }
 

@@ -143,15 +143,16 @@ function graphic(row, width) {
 const visible = (text) => (text === null ? "…" : text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "(no text)");
 const share = (value) => (value > 0 && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`);
 
-/** Arrow keys move among an answer's tokens; Home and End go to its ends. */
+/** Left and right move among an answer's tokens, up and down among its passes; Home and End go to its ends. */
 function walk(event) {
   const token = event.target.closest?.(".tokens .token");
   if (!token || event.altKey || event.ctrlKey || event.metaKey) return;
   const all = [...token.parentElement.children];
   const at = all.indexOf(token);
-  const other = (by) => all.findIndex((t, i) => (i - at) * by > 0 && t.dataset.step !== token.dataset.step && all[i - 1]?.dataset.step !== t.dataset.step);
-  const before = () => all.findLastIndex((t, i) => i < at && t.dataset.step !== token.dataset.step);
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1, ArrowDown: other(1), ArrowUp: before() }[event.key];
+  const another = (other) => other.dataset.step !== token.dataset.step;
+  const down = all.findIndex((other, i) => i > at && another(other));
+  const up = all.findLastIndex((other, i) => i < at && another(other));
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1, ArrowDown: down, ArrowUp: up }[event.key];
   const next = to === undefined || to < 0 ? null : all[to];
   if (to !== undefined) event.preventDefault();
   if (!next) return;
