@@ -30,15 +30,13 @@ def byte_tokenizer() -> object:
     return tokenizer
 
 
-@pytest.fixture(scope="session")
-def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer Llama over bytes; sharp logits, so that its greedy text does not hang on near-ties."""
+def save_toy(directory: Path, layers: int = 2) -> Path:
+    """A random Llama over bytes; sharp logits, so that its greedy text does not hang on near-ties."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    directory = tmp_path_factory.mktemp("toy")
     config = LlamaConfig(
-        vocab_size=260, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=260, hidden_size=64, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.3,
         eos_token_id=256, bos_token_id=None,
     )  # fmt: skip
@@ -46,6 +44,12 @@ def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     LlamaForCausalLM(config).save_pretrained(directory)
     byte_tokenizer().save_pretrained(directory)  # type: ignore[attr-defined]
     return directory
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy of two layers that needs no download."""
+    return save_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import pytest
 import torch
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
+from generating import ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import scattered_tables
@@ -354,12 +355,6 @@ def lesson(studied: Studied, text: list[int], start: int, size: int = 8) -> tupl
 def drafted(toy_model: Path, drafter: Path, engine: dict[str, Any] | None = None, **spec: Any) -> LLM:
     wanted = {"method": "dflash", "model": str(drafter), "num_speculative_tokens": 7, **spec}
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(engine or {})}, speculative_config=wanted)
-
-
-def ids(llm: LLM, prompts: list[str], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 @pytest.mark.parametrize("tree", [False, True], ids=["chain", "tree"])

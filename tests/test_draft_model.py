@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from generating import ids
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
@@ -30,12 +31,6 @@ def plain(toy_model: Path) -> LLM:
 def drafted(toy_model: Path, drafter: Path, settings: dict[str, Any] | None = None, **spec: Any) -> LLM:
     wanted = {"method": "draft_model", "model": str(drafter), "num_speculative_tokens": 4, **spec}
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(settings or {})}, speculative_config=wanted)
-
-
-def ids(llm: LLM, prompts: list[str], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 @pytest.mark.parametrize("sampled", ["greedy", "probabilistic"])

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
-from test_dflash import PROMPTS, encoded, ids
+from generating import ids
+from test_dflash import PROMPTS, encoded
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from formulas_eagle import Eagle, Eagle3, causal
 from gate import Studied, export, overfit
+from generating import ids
 from rows import Segment, make_rows
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -264,12 +265,6 @@ def plain(toy_model: Path) -> LLM:
 def drafted(toy_model: Path, method: str, head: Path, settings: dict[str, Any] | None = None, **spec: Any) -> LLM:
     wanted = {"method": method, "model": str(head), "num_speculative_tokens": 4, **spec}
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(settings or {})}, speculative_config=wanted)
-
-
-def ids(llm: LLM, prompts: list[Any], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import reference
 import torch
+from generating import ids
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -45,12 +46,6 @@ def plain(toy_model: Path) -> LLM:
 @pytest.fixture(scope="module")
 def ngram(toy_model: Path) -> LLM:
     return LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=NGRAM)
-
-
-def ids(llm: LLM, prompts: list, params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 class RandomTrees(TextDrafter):

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from formulas_medusa import Native, Original, best_paths
 from gate import Studied, overfit
+from generating import ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -313,12 +314,6 @@ def plain(toy_model: Path) -> LLM:
 def drafted(toy_model: Path, heads: Path, options: dict[str, Any] | None = None, **spec: Any) -> LLM:
     wanted = {"method": "medusa", "model": str(heads), "num_speculative_tokens": HEADS, **spec}
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(options or {})}, speculative_config=wanted)
-
-
-def ids(llm: LLM, prompts: list[Any], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 SHAPES: dict[str, dict[str, Any]] = {

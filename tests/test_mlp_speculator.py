@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from formulas_mlp import LSTM, MLP, Recurrent, fused
 from gate import Studied, overfit
+from generating import ids
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -295,12 +296,6 @@ def plain(toy_model: Path) -> LLM:
 def drafted(toy_model: Path, head: Path, options: dict[str, Any] | None = None, **spec: Any) -> LLM:
     wanted = {"method": "mlp_speculator", "model": str(head), "num_speculative_tokens": STEPS, **spec}
     return LLM(str(toy_model), device=DEVICE, **{"max_model_len": 256, **(options or {})}, speculative_config=wanted)
-
-
-def ids(llm: LLM, prompts: list[Any], params: SamplingParams | list[SamplingParams]) -> list[list[int]]:
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    assert llm.engine.scheduler.pool.num_free == llm.engine.scheduler.pool.num_blocks
-    return [o.outputs[0].token_ids for o in outputs]
 
 
 SHAPES: dict[str, dict[str, Any]] = {

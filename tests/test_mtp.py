@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from conftest import byte_tokenizer
 from formulas_eagle import DecoderLayer, causal
 from gate import Studied, overfit
+from generating import ids
 from safetensors.torch import load_file, save_file
-from test_eagle import DEVICE, PROMPTS, TEXT, config_of, ids, run_whole
+from test_eagle import DEVICE, PROMPTS, TEXT, config_of, run_whole
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig
 

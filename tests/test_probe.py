@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import byte_tokenizer
+from conftest import byte_tokenizer, save_toy
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config
 from formulas_eagle import Eagle3
 from gate import Studied, export, overfit
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from augury import LLM, SamplingParams
 from augury.model.heads.probe import LENGTH, TEXT
@@ -31,16 +31,7 @@ DRAFT: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def four_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target with room to be wrong about: layers on both sides of those a head reads."""
-    directory = tmp_path_factory.mktemp("four")
-    config = LlamaConfig(
-        vocab_size=260, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.3,
-        eos_token_id=256, bos_token_id=None,
-    )  # fmt: skip
-    torch.manual_seed(7)
-    LlamaForCausalLM(config).save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)  # type: ignore[attr-defined]
-    return directory
+    return save_toy(tmp_path_factory.mktemp("four"), layers=4)
 
 
 @pytest.fixture(scope="module")

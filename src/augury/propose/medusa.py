@@ -9,34 +9,27 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.config.speculative import SpeculativeConfig
-from augury.config.tree_literal import Path, parents_of, read_tree
+from augury.config.tree_literal import Path, parents_of
 from augury.model.errors import ModelError
 from augury.model.heads.medusa import MedusaHeads, find_directory
 from augury.model.load import choose_head_dtype
-from augury.model.target import NORMED
-from augury.propose.base import Needs, Setting, Turn
+from augury.propose.base import Setting, Turn
 from augury.propose.features import last_features
 from augury.propose.rows import most_steps
-from augury.verify.sampling import Outcome
+from augury.propose.stateless import StatelessDrafter
 from augury.verify.tree import Draft, chain_parents
 
 
-class MedusaDrafter:
+class MedusaDrafter(StatelessDrafter):
     """Reads the hidden state behind the newest token; keeps nothing between steps."""
 
     name = "medusa"
-    needs = Needs((NORMED,))
-    on_host = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the heads that the chain or the tree needs."""
         assert config.model is not None
-        target = setting.target
-        self.nodes = config.max_nodes
-        self.longest = config.max_model_len or setting.max_model_len
-        self.branching = config.drafts_trees
-        paths = written_paths(config)
-        self.depth = max(map(len, paths)) if paths else config.num_speculative_tokens
+        super().__init__(config, setting)
+        target, paths = setting.target, self.paths
         dtype = choose_head_dtype(setting.dtype, target)
         directory = find_directory(config.model, config.revision)
         self.heads = MedusaHeads.load(directory, target, dtype, self.depth)
@@ -49,7 +42,7 @@ class MedusaDrafter:
 
     def propose(self, turn: Turn) -> Draft:
         """Draft from the last hidden state of every group that may."""
-        budget = torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        budget = self.affordable(turn)
         steps = most_steps(budget, self.nodes)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
@@ -63,21 +56,6 @@ class MedusaDrafter:
         for i, scores in enumerate(self.heads.scores(hidden, steps)):
             tokens[:, i] = self.heads.named(scores.argmax(1))
         return Draft(tokens, chain_parents(len(budget), self.nodes, tokens.device), budget, branching=False)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to keep: the last token of a prompt is always run, so its hidden state is always there."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
-
-
-def written_paths(config: SpeculativeConfig) -> list[Path]:
-    """The paths of speculative_token_tree, the best ranks first, so that a tree cut to a budget keeps those."""
-    literal = config.speculative_token_tree
-    return sorted(read_tree(literal), key=lambda path: (sum(path), len(path), path)) if literal else []
 
 
 class LiteralTree:

@@ -15,31 +15,24 @@ from augury.model.errors import ModelError
 from augury.model.heads.mlp import Speculator, State, load_speculator
 from augury.model.load import choose_head_dtype
 from augury.model.store import resolve
-from augury.model.target import NORMED
-from augury.propose.base import Needs, Setting, Turn
+from augury.propose.base import Setting, Turn
 from augury.propose.features import last_features
-from augury.propose.medusa import likeliest, renumbered, written_paths
+from augury.propose.medusa import likeliest, renumbered
 from augury.propose.rows import most_steps
-from augury.verify.sampling import Outcome
+from augury.propose.stateless import StatelessDrafter
 from augury.verify.tree import Draft, chain_parents
 
 
-class MLPSpeculatorDrafter:
+class MLPSpeculatorDrafter(StatelessDrafter):
     """Starts from the hidden state behind the newest token and that token; keeps nothing between steps."""
 
     name = "mlp_speculator"
-    needs = Needs((NORMED,))
-    on_host = False
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the weights of as many guesses as the chain or the tree is deep."""
         assert config.model is not None
-        target = setting.target
-        self.nodes = config.max_nodes
-        self.longest = config.max_model_len or setting.max_model_len
-        self.branching = config.drafts_trees
-        paths = written_paths(config)
-        self.depth = max(map(len, paths)) if paths else config.num_speculative_tokens
+        super().__init__(config, setting)
+        target, paths = setting.target, self.paths
         local = Path(config.model).expanduser()
         directory = local if local.is_dir() else resolve(config.model)
         dtype = choose_head_dtype(setting.dtype, target)
@@ -52,7 +45,7 @@ class MLPSpeculatorDrafter:
 
     def propose(self, turn: Turn) -> Draft:
         """Draft from the last hidden state and the newest token of every group that may."""
-        budget = torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        budget = self.affordable(turn)
         if most_steps(budget, self.nodes) == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
         state = self.head.begin(*last_features(turn))
@@ -70,15 +63,6 @@ class MLPSpeculatorDrafter:
             logits, state = self.head.step(i, state, newest)
             newest = tokens[:, i] = logits.argmax(1)
         return Draft(tokens, chain_parents(len(budget), self.nodes, tokens.device), budget, branching=False)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to keep: the last token of a prompt is always run, so its hidden state is always there."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
 
 
 def picked(state: State, groups: int, place: Tensor) -> State:
