@@ -154,6 +154,17 @@ def test_a_stream_says_the_same(client: openai.OpenAI, usage: bool) -> None:
     assert len(chunks) > 20
 
 
+def test_a_stream_gives_every_token_id(client: openai.OpenAI) -> None:
+    """Even of half a character, whose text comes later."""
+    asked: Any = {"model": "toy", "prompt": "é", "max_tokens": 120, "temperature": 1, "seed": 5}
+    extra = {"return_token_ids": True, "ignore_eos": True}
+    whole = client.completions.create(**asked, extra_body=extra)
+    chunks = list(client.completions.create(**asked, extra_body=extra, stream=True))
+    ids = [token for chunk in chunks for token in chunk.choices[0].token_ids]  # type: ignore[attr-defined]
+    assert ids == whole.choices[0].token_ids and len(ids) == 120  # type: ignore[attr-defined]
+    assert any(not chunk.choices[0].text for chunk in chunks[:-1])
+
+
 def test_a_chat_stream_has_role_text_usage_and_figures(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "toy", "messages": CHAT, "max_tokens": 60, "temperature": 0}
     whole = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})

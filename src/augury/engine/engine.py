@@ -62,6 +62,7 @@ class Engine:
         self.budget = budget
         self.stats = stats
         self.last = Step(0, 0, 0, 0, 0.0)  # what the last pass did
+        self.in_step: list[Request] = []  # whose step it was, should it fail
         self.captured = Captured(self._advance, state.padding_slot) if capture else None
 
     @property
@@ -72,9 +73,11 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Update]:
         """Run one pass for everyone who can run, and say what it added."""
+        self.in_step = []
         shares = self.scheduler.plan()  # who runs: prompt chunks, draft trees
         if not shares:
             return []
+        self.in_step = [share.request for share in shares]
         self.last = self._begin(shares)
         work = self.prepare(shares)
         passed = self.run(work)  # one pass of the target, and the verdict on every draft

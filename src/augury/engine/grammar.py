@@ -27,7 +27,7 @@ class Grammar:
     """One request's place in its grammar, and the masks of the next pass."""
 
     def __init__(self, matcher: Any, width: int, barred: np.ndarray | None) -> None:
-        self._matcher, self._width, self._barred = matcher, width, barred
+        self._matcher, self._width, self.barred = matcher, width, barred
         self.masks = self._mask(matcher)[None]  # int32 [1 + nodes, W]: behind the text, behind each pending node
 
     def fork(self, barred: np.ndarray | None) -> Grammar:
@@ -76,9 +76,9 @@ class Grammar:
 
     def _mask(self, matcher: Any) -> np.ndarray:
         mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)[: self._width]
-        if self._barred is None:
+        if self.barred is None:
             return mask
-        rest = mask & ~self._barred
+        rest = mask & ~self.barred
         return rest if rest.any() else mask
 
 
@@ -121,7 +121,8 @@ def _source(asked: StructuredOutputsParams) -> tuple[str, str]:
             options["whitespace_pattern"] = asked.whitespace_pattern
         return kind, LLMatcher.grammar_from_json_schema(json.dumps(asked.schema), defaults=options)
     if kind == "choice":
-        return kind, grammar_from("choice", json.dumps(asked.choice))
+        # One word to the lexer: as rules of their own, two thousand choices are more than the parser takes.
+        return kind, grammar_from("regex", "|".join(_verbatim(choice) for choice in asked.choice or ()))
     try:
         return kind, grammar_from("regex" if kind == "regex" else "grammar", getattr(asked, kind))
     except ValueError as error:
@@ -141,6 +142,11 @@ def _parser_tokenizer(tokenizer: Tokenizer, vocab: int) -> Any:
         return from_tokenizer(tokenizer.inner, n_vocab=max(vocab, len(tokenizer)), eos_token=ends)
     except ValueError as error:
         raise ConfigError(f"structured_outputs cannot read this model's tokenizer: {error}") from None
+
+
+def _verbatim(text: str) -> str:
+    """A regular expression for this text and no other."""
+    return "".join("\\" + sign if sign in "\\.+*?()|[]{}^$#&-~" else sign for sign in text)
 
 
 def _allows(mask: np.ndarray, token: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.per_request import Wish, read_wish
@@ -22,9 +24,16 @@ class Intake:
         self.tokenizer = tokenizer
         self.arrivals = 0
         self._grammars: Grammars | None = None  # made for the first request that needs them: it takes a moment
+        self._making = threading.Lock()
 
     def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
         """The n requests of one prompt, or a ConfigError that says what is wrong with it."""
+        made = self.unstructured(name, tokens, params)
+        self.structure(made, self.compile(params))
+        return made
+
+    def unstructured(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+        """The same before they have their grammars, for those who compile elsewhere."""
         limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
         if not tokens:
             raise ConfigError("the prompt is empty; give it at least one token.")
@@ -43,13 +52,20 @@ class Intake:
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
         return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
 
-    def _grammar(self, params: SamplingParams) -> Grammar | None:
-        """The request's grammar, compiled here so that no step waits for it."""
+    def compile(self, params: SamplingParams) -> Grammar | None:
+        """The grammar that requests with these parameters begin with, if any; may be called from any thread."""
         if params.structured_outputs is None:
             return None
-        if self._grammars is None:
-            self._grammars = Grammars(self.tokenizer, self.engine.target.vocab_size)
+        with self._making:
+            if self._grammars is None:
+                self._grammars = Grammars(self.tokenizer, self.engine.target.vocab_size)
         return self._grammars.start(params)
+
+    def structure(self, requests: list[Request], grammar: Grammar | None) -> None:
+        """Give each request its own place in a grammar."""
+        if grammar is not None:
+            for request in requests:
+                request.grammar = grammar.fork(grammar.barred)
 
     def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
         self.arrivals += 1
@@ -72,5 +88,4 @@ class Intake:
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
             index=index,
             wish=wish,
-            grammar=self._grammar(params),
         )

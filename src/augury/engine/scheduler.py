@@ -56,8 +56,11 @@ class Scheduler:
         self._free_slots = list(range(slots - 1, -1, -1))
 
     def add(self, request: Request) -> None:
-        """Queue a request."""
-        self.waiting.append(request)
+        """Queue a request behind those that came before it; it may be late, for want of its grammar."""
+        place = len(self.waiting)
+        while place and self.waiting[place - 1].arrival > request.arrival:
+            place -= 1
+        self.waiting.insert(place, request)
 
     def plan(self) -> list[Share]:
         """Choose the shares of the next pass; empty when there is nothing to do."""

@@ -129,8 +129,8 @@ class Answers:
         answer = self.answers[index]
         delta = self.shape.delta(index, answer, update)
         answer.add(update)
-        if delta is None and "trace" not in update:
-            return None
+        if delta is None and "trace" not in update and not self.request.return_token_ids:
+            return None  # half a character, say; who wants ids gets them as they come
         choice = {"index": index, **(delta or self.shape.empty), "finish_reason": None}
         if answer.end:
             choice |= {"finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}

@@ -27,7 +27,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
     for status, text in {
         400: "A field is wrong.", 401: "No valid key.", 404: "No such model.", 408: "The request came too slowly.",
-        413: "The request is too large.", 429: "Too many at once.", 503: "The engine is not there, or leaving.",
+        413: "The request is too large.", 429: "Too many at once.",
+        500: "The engine failed on it.", 503: "The engine is not there, or leaving.",
     }.items()
 }  # fmt: skip
 

@@ -191,20 +191,29 @@ class EngineClient:
 
     def _dispatch(self, message: Message) -> None:
         kind = message["type"]
-        if kind in ("taken", "refused"):
+        if kind in ("taken", "refused", "broken"):
             job = self._jobs.get(message["id"])
             if job is not None and kind == "taken":
                 self._ear.taken(job)
                 job.accept()
             elif job is not None:
-                del self._jobs[job.id]
-                job.refuse(message["message"])
+                self._end_early(job, message)
             return
         self._ear.heard(message)
         for update in message.get("updates", ()):
             job = self._jobs.get(update["id"])
             if job is not None:
                 self._update(job, update)
+
+    def _end_early(self, job: Job, message: Message) -> None:
+        del self._jobs[job.id]
+        if message["type"] == "refused":
+            job.refuse(message["message"])
+            return
+        logger.error("the engine failed on request %s: %s", job.id, message["message"])
+        why = f"the engine failed on this request: {message['message']}"
+        job.fail(ApiError(500, why, code="engine_failed"))
+        self._ear.aborted(job, "error")
 
     def _update(self, job: Job, update: Message) -> None:
         if "end" in update:

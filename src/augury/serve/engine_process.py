@@ -5,6 +5,7 @@ Started by engine_client.py with one end of a socket pair; it ends when the othe
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -16,14 +17,19 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
+from augury.engine.engine import Update
 from augury.engine.llm import LLM
 from augury.engine.request import Request
 from augury.model.errors import ModelError
+from augury.serve.compiling import Compiled, Compiler
 from augury.serve.reports import Report
 from augury.serve.wire import Channel, Closed, Message
 from augury.verify.rules import RULES
 
 BEAT = 1.0  # seconds between two signs of life when there is nothing to do
+GLANCE = 0.005  # and between two looks at grammars that are being compiled
+FAILURES = 3  # steps in a row that may fail before the process gives up and is started anew
+logger = logging.getLogger("augury")
 
 
 class EngineProcess:
@@ -35,14 +41,19 @@ class EngineProcess:
         self.channel = channel
         self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
         self.reports: dict[Request, Report] = {}
+        self.compiler = Compiler(llm.intake.compile)
+        self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
         self._counted: dict[str, int] = {}
         self._beat = 0.0
+        self._failures = 0  # steps that failed, one after another
 
     def run(self) -> None:
         """Serve until the server has gone."""
         while True:
-            for message in self.channel.take(0 if self.engine.busy else BEAT):
+            for message in self.channel.take(0 if self.engine.busy else GLANCE if self.compiler.busy else BEAT):
                 self._handle(message)
+            for compiled in self.compiler.finished():
+                self._structure(compiled)
             if self.engine.busy:
                 self._step()
             elif time.monotonic() - self._beat >= BEAT:
@@ -68,12 +79,40 @@ class EngineProcess:
         return {name: value for name, value in grown.items() if value}
 
     def _step(self) -> None:
-        updates = self.engine.step()
-        sent = [self.reports[u.request].update(u) for u in updates]
+        try:
+            updates = self.engine.step()
+        except Exception as error:
+            self._break(error)
+            return
+        self._failures = 0
+        sent = [message for update in updates if (message := self._report(update)) is not None]
         for update in updates:
-            if update.request.finish_reason:
+            if update.request.finish_reason and update.request in self.reports:
                 self._forget(self.reports.pop(update.request))
         self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
+
+    def _report(self, update: Update) -> Message | None:
+        try:
+            return self.reports[update.request].update(update)
+        except Exception as error:
+            self._fail({self.reports[update.request].job}, error)
+            return None
+
+    def _break(self, error: Exception) -> None:
+        """A step has failed: so have the requests in it, and only those, unless it happens again and again."""
+        self._failures += 1
+        jobs = {self.reports[request].job for request in self.engine.in_step if request in self.reports}
+        if not jobs or self._failures > FAILURES:
+            logger.error("the engine cannot go on; jobs in its last step: %s", sorted(jobs))
+            raise error
+        self._fail(jobs, error)
+
+    def _fail(self, jobs: set[int], error: Exception) -> None:
+        """Take jobs out of the engine and tell why."""
+        logger.error("jobs %s failed in the engine", sorted(jobs), exc_info=error)
+        for job in jobs:
+            self._drop(job)
+            self.channel.send({"type": "broken", "id": job, "message": f"{type(error).__name__}: {error}"[:300]})
 
     def _forget(self, report: Report) -> None:
         rest = [r for r in self.jobs.get(report.job, []) if r is not report]
@@ -86,16 +125,44 @@ class EngineProcess:
         if message["type"] == "add":
             self._add(message["id"], message["tokens"], message["params"], message["detailed"])
         elif message["type"] == "abort":
-            for report in self.jobs.pop(message["id"], []):
-                self.reports.pop(report.request, None)
-                self.engine.abort(report.request)
+            self._drop(message["id"])
+
+    def _drop(self, job: int) -> None:
+        self.compiler.forget(job)
+        self.unstructured.pop(job, None)
+        for report in self.jobs.pop(job, []):
+            self.reports.pop(report.request, None)
+            self.engine.abort(report.request)
 
     def _add(self, job: int, tokens: list[int], params: dict[str, Any], detailed: bool) -> None:
         try:
-            requests = self.llm.intake.requests(str(job), tokens, SamplingParams(**params))
-        except (ValueError, TypeError, OverflowError) as error:
-            self.channel.send({"type": "refused", "id": job, "message": str(error)})
+            asked = SamplingParams(**params)
+            requests = self.llm.intake.unstructured(str(job), tokens, asked)
+        except Exception as error:
+            self._refuse(job, error)
             return
+        if asked.structured_outputs is None:
+            self._take(job, requests, detailed)
+        else:
+            self.unstructured[job] = (requests, detailed)
+            self.compiler.submit(job, asked)
+
+    def _structure(self, compiled: Compiled) -> None:
+        """A job that waited for its grammar can go on, or cannot."""
+        requests, detailed = self.unstructured.pop(compiled.job)
+        if compiled.error is not None:
+            self._refuse(compiled.job, compiled.error)
+            return
+        self.llm.intake.structure(requests, compiled.grammar)
+        self._take(compiled.job, requests, detailed)
+
+    def _refuse(self, job: int, error: Exception) -> None:
+        if not isinstance(error, (ValueError, TypeError, OverflowError)):  # ours, not the client's
+            self._fail({job}, error)
+            return
+        self.channel.send({"type": "refused", "id": job, "message": str(error)})
+
+    def _take(self, job: int, requests: list[Request], detailed: bool) -> None:
         self.jobs[job] = [Report(job, request, self.llm, detailed) for request in requests]
         for report in self.jobs[job]:
             self.reports[report.request] = report
@@ -126,6 +193,7 @@ def facts(llm: LLM) -> dict[str, Any]:
 
 def main(descriptor: int) -> int:
     """Load the engine that the first message describes, and run it."""
+    logging.basicConfig(format="%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S", stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
     channel = Channel(socket.socket(fileno=descriptor))
     try:
@@ -144,6 +212,7 @@ def main(descriptor: int) -> int:
 
 if __name__ == "__main__":
     code = main(int(sys.argv[1]))
-    if threading.active_count() > 1:  # files of hidden states may still be on their way to the disk
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        # files of hidden states may still be on their way to the disk
         sys.exit(code)
     os._exit(code)  # nothing is left to do, and torch takes a second to take itself apart
