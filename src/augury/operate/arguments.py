@@ -156,11 +156,22 @@ def _split(result: Arguments, words: list[Word]) -> list[Word]:
         if not word.shell and re.match(r"--?[a-zA-Z][\w.-]*\s", word.text):
             flag = word.text.split()[0]
             result.problems.append(Problem("args-not-split", word.start, word.end, {"flag": flag}))
-            inner = plain_words(word.body)
-            out += [Word(one.body, one.quotes, one.start, one.end, False) for one in inner]
+            gap = re.search(r"\s+", word.text)
+            assert gap is not None
+            out += [word.part(0, gap.start()), *_behind(word.part(gap.end()))]
         else:
             out.append(word)
     return out
+
+
+def _behind(rest: Word) -> list[Word]:
+    """What stands behind the flag in such an element: one object, or more words."""
+    text = rest.text.rstrip()
+    if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
+        return [rest.part(1, len(text) - 1)]
+    if text.startswith("{"):
+        return [rest]
+    return [Word(one.body, one.quotes, one.start, one.end, False) for one in plain_words(rest.body)]
 
 
 def _read_words(result: Arguments, words: list[Word]) -> None:

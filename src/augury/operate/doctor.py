@@ -25,7 +25,6 @@ from augury.operate.places import Edit
 from augury.operate.problems import Problem
 
 GREEDY_BELOW = 1e-5  # min_p under this counts as none
-NOTHING_TO_ASK = ("json-broken", "json-not-object")
 
 
 class Asked(NamedTuple):
@@ -85,7 +84,9 @@ class Examination:
 def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
     """Find and lint every command in a text."""
     arctic = "arctic-inference" in text or "arctic_inference" in text
-    return Examination(name, text, [_examine(found, asked, arctic) for found in find_commands(text, name)])
+    commands = [read_arguments(found) for found in find_commands(text, name)]
+    speculating = any(args.speculates for args in commands)
+    return Examination(name, text, [_examine(args, asked, arctic, speculating) for args in commands])
 
 
 def check_release(text: str) -> str:
@@ -97,8 +98,9 @@ def check_release(text: str) -> str:
     return text
 
 
-def _examine(found: Found, asked: Asked, arctic: bool) -> Examined:
-    args = read_arguments(found)
+def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> Examined:
+    """`speculating`: whether any command of the file does, which a benchmark's requests would meet."""
+    found = args.found
     release, named_by = _release(found, asked)
     result = Examined(found.program or "speculative_config", found.start, release, named_by)
     number = version(release) if release else None
@@ -118,7 +120,7 @@ def _examine(found: Found, asked: Asked, arctic: bool) -> Examined:
     facts["hub_drafter"] = (
         bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
     )
-    if args.speculates:
+    if args.speculates or (speculating and facts["benchmarks_serving"]):
         problems += _sampling(args, target)
     world.facts = facts
     result.findings = list(_findings(args, world, problems, number))
@@ -164,10 +166,10 @@ def _resolve(
         problems, left = declared_problems(args, number, release)
     written, model = left.get("method"), _text(args, "model")
     if asked.drafter is not None and model is not None:
-        told = choose(written if isinstance(written, str) else "", model, asked.drafter.raw)
+        meant = choose(written if isinstance(written, str) else "", model, asked.drafter.raw)
         left["model"] = str(asked.drafter.directory)
-        if not written and told is not None:
-            left["method"] = told.method
+        if not written and meant is not None:
+            left["method"] = meant.method
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
     settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
     problems += settled.problems
@@ -176,7 +178,9 @@ def _resolve(
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
-        problems += unused_problems(args, method, {key: value for key, value in left.items() if key in args.keys})
+        told = {problem.says.get("key") for problem in problems}
+        untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
+        problems += unused_problems(args, method, untold)
     return method, config, problems
 
 
@@ -209,6 +213,9 @@ def _sampling(args: Arguments, target: ModelFacts | None) -> Iterator[Problem]:
         if flag is not None:
             for parameter in _refused(args.object(name)):
                 yield Problem("sampling-default", flag.start, flag.stop, {"parameter": parameter, "where": f"--{name}"})
+    least = args.flag("min-p")  # of a benchmark's requests
+    if least is not None and _refused({"min_p": _number(least.value)}):
+        yield Problem("sampling-default", least.start, least.stop, {"parameter": "min_p", "where": "--min-p"})
     chosen = args.flag("generation-config")
     if target is not None and target.directory is not None and (chosen is None or chosen.value == "auto"):
         try:
@@ -218,6 +225,13 @@ def _sampling(args: Arguments, target: ModelFacts | None) -> Iterator[Problem]:
         where = "the target's generation_config.json"
         for parameter in _refused(stored if isinstance(stored, dict) else {}):
             yield Problem("sampling-default", *anchor(args), {"parameter": parameter, "where": where})
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _refused(defaults: Mapping[str, Any]) -> list[str]:
@@ -273,8 +287,7 @@ def _changed(args: Arguments, entry: Entry) -> list[Edit]:
     if change.drop_key is not None and change.drop_key in args.keys:
         return args.keys[change.drop_key].drop()
     if change.drop_flag is not None:
-        flag = args.flag(change.drop_flag)
-        return flag.removal() if flag is not None else []
+        return [edit for flag in args.flags if flag.name == change.drop_flag for edit in flag.removal()]
     for name, value in (change.set_key or {}).items():
         if name in args.keys:
             return args.keys[name].set(value)

@@ -27,6 +27,8 @@ def declared_problems(args: Arguments, release: Version, text: str) -> tuple[lis
             left[name] = setting.value
         else:
             problems.append(found)
+            new = replacement(name, setting, args, release) if found.name == "key-gone" else None
+            left |= {new[0]: new[1]} if new else {}
     for flag in args.flags:
         since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
         if since and not valid_in(release, since, None) and args.found.settings is None:
@@ -72,20 +74,24 @@ def _when(known: Key) -> str:
 
 
 def _renewed(name: str, setting: Setting, args: Arguments, release: Version) -> list[Edit]:
-    """The same wish in the words of the release, where it has any."""
-    tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
-    new: tuple[str, Any] | None = None
-    if not isinstance(tokens, int) or isinstance(tokens, bool):
-        return setting.drop()
-    if name == "disable_by_batch_size" and isinstance(setting.value, int):
-        if release >= version(SCHEDULES_SINCE):
-            most = setting.value
-            new = "num_speculative_tokens_per_batch_size", [[1, most, tokens], [most + 1, most + 1, 0]]
-    elif name == "synthetic_acceptance_rate" and isinstance(setting.value, (int, float)):
-        new = "synthetic_acceptance_length", round(1 + setting.value * tokens, 6)
-    if new is None or new[0] in args.keys or setting.member is None:
+    new = replacement(name, setting, args, release)
+    if new is None or setting.member is None:
         return setting.drop()
     return setting.rename(new[0]) + setting.set(new[1])
+
+
+def replacement(name: str, setting: Setting, args: Arguments, release: Version) -> tuple[str, Any] | None:
+    """The same wish in the words of the release, where it has any."""
+    tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
+    if not isinstance(tokens, int) or isinstance(tokens, bool):
+        return None
+    new: tuple[str, Any] | None = None
+    if name == "disable_by_batch_size" and isinstance(setting.value, int) and release >= version(SCHEDULES_SINCE):
+        most = setting.value
+        new = "num_speculative_tokens_per_batch_size", [[1, most, tokens], [most + 1, most + 1, 0]]
+    elif name == "synthetic_acceptance_rate" and isinstance(setting.value, (int, float)):
+        new = "synthetic_acceptance_length", round(1 + setting.value * tokens, 6)
+    return new if new is not None and new[0] not in args.keys else None
 
 
 def _value(name: str, setting: Setting, window: tuple[str, str | None], args: Arguments, release: Version) -> Problem:

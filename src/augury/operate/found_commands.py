@@ -18,9 +18,8 @@ from augury.operate.places import Node, NotJson, from_yaml, read_json
 from augury.operate.shell_words import Reader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown"]
-RELEASE = re.compile(
-    r"(?:vllm(?:-openai|-ascend)?[\w/.-]*:v?|vllm\s*(?:\[[\w,-]*\])?\s*==\s*)(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)"
-)
+TAGGED = re.compile(r"vllm(?:-openai|-ascend)?[\w/.-]*:v?(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
+INSTALLED = re.compile(r"\bvllm(?:\[[\w,-]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 HOLDS = re.compile(r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai")
 SPECULATION = ("speculative_config", "speculative-config")
 UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
@@ -63,10 +62,10 @@ def find_commands(text: str, name: str = "") -> list[Found]:
         found = [one for block in FENCE.finditer(text) for one in in_script(source.part(*block.span(2)))]
     else:
         found = in_script(source)
-    named = RELEASE.search(text)
+    installed = INSTALLED.search(text)
     for one in found:
-        image = RELEASE.search(one.image)
-        one.release = image[1] if image else named[1] if named and not one.image else None
+        named = TAGGED.search(one.image) or installed
+        one.release = named[1] if named else None
     return found
 
 
@@ -108,6 +107,7 @@ def _settings(node: Node) -> list[Found]:
 
 
 def _yaml(source: Mapped, name: str) -> list[Found]:
+    source = source.part(1, len(source.text)) if source.text.startswith("\ufeff") else source
     try:
         roots = found_yaml.documents(source.text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -68,8 +68,7 @@ def _instructions(source: Mapped) -> list[tuple[str, Mapped]]:
 def _form(body: Mapped) -> list[Word]:
     """Exec form is a JSON list; everything else goes through a shell."""
     if body.text.lstrip().startswith("["):
-        start = body.text.index("[")
-        inner = body.part(start, len(body.text.rstrip()))
+        inner = _unbroken(body)
         try:
             node = read_json(Word(inner, " " * len(inner.text), inner.at[0], inner.at[-1], False))
         except NotJson:
@@ -78,6 +77,16 @@ def _form(body: Mapped) -> list[Word]:
             return [_string_word(item) for item in node.items]
     simple = Reader(body).commands()
     return [word for one in simple for word in one.words]
+
+
+def _unbroken(body: Mapped) -> Mapped:
+    """Without the line ends that docker joins, and the blanks around."""
+    parts, at = [], len(body.text) - len(body.text.lstrip())
+    for end in re.finditer(r"\\[ \t]*\r?\n", body.text):
+        parts.append(body.part(at, end.start()))
+        at = end.end()
+    parts.append(body.part(at, len(body.text.rstrip())))
+    return joined(parts, body.layers)
 
 
 def _string_word(item: Node) -> Word:

@@ -89,7 +89,7 @@ def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
         if isinstance(item, yaml.ScalarNode):
             body = decoded(item, source)
             inside = 1 if item.style in ("'", '"') else 0  # edits go between the quotes
-            start, end = item.start_mark.index + inside, item.end_mark.index - inside
+            start, end = source.at[item.start_mark.index + inside], source.at[item.end_mark.index - inside]
             words.append(Word(body, " " * len(body.text), start, end, False))
     return words
 

@@ -16,6 +16,11 @@ class Mapped:
     text: str
     at: tuple[int, ...]  # one more than there are characters
     layers: tuple[Encoder, ...] = ()  # innermost first
+    ends: tuple[int, ...] | None = None  # where each character's spelling ends; None: one letter each
+
+    def until(self, start: int, end: int) -> tuple[int, ...]:
+        """Where the characters of a stretch end in the source."""
+        return self.ends[start:end] if self.ends is not None else tuple(at + 1 for at in self.at[start:end])
 
     @classmethod
     def whole(cls, source: str) -> Mapped:
@@ -25,11 +30,12 @@ class Mapped:
     def part(self, start: int, end: int) -> Mapped:
         """A stretch of it."""
         start, end = max(0, start), min(end, len(self.text))
-        return Mapped(self.text[start:end], self.at[start : end + 1], self.layers)
+        ends = self.ends[start:end] if self.ends is not None else None
+        return Mapped(self.text[start:end], self.at[start : end + 1], self.layers, ends)
 
     def within(self, layer: Encoder) -> Mapped:
         """The same, to be written through one more layer."""
-        return Mapped(self.text, self.at, (layer, *self.layers))
+        return Mapped(self.text, self.at, (layer, *self.layers), self.ends)
 
     def encode(self, text: str) -> str:
         """A text as the source has to spell it here."""
@@ -39,15 +45,16 @@ class Mapped:
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """Where a stretch stands in the source."""
-        first = self.at[min(start, len(self.text))]
-        return first, max(first, self.at[min(end, len(self.text)) - 1] + 1 if end > start else first)
+        first, end = self.at[min(start, len(self.text))], min(end, len(self.text))
+        return first, max(first, self.until(end - 1, end)[0] if end > start else first)
 
 
 def joined(parts: list[Mapped], layers: tuple[Encoder, ...]) -> Mapped:
     """Several stretches as one text."""
     text = "".join(part.text for part in parts)
     at = [offset for part in parts for offset in part.at[:-1]]
-    return Mapped(text, (*at, parts[-1].at[-1] if parts else 0), layers)
+    ends = tuple(end for part in parts for end in part.until(0, len(part.text)))
+    return Mapped(text, (*at, parts[-1].at[-1] if parts else 0), layers, ends)
 
 
 def in_json(text: str) -> str:
@@ -63,7 +70,8 @@ def json_string(source: Mapped, start: int, end: int) -> Mapped:
 
 def unescaped(inner: Mapped) -> Mapped:
     """Backslash escapes undone, as JSON and YAML's double quotes have them."""
-    raw, text, at, i = inner.text, [], [], 0
+    raw, text, at, ends, i = inner.text, [], [], [], 0
+    until = inner.until(0, len(raw))
     while i < len(raw):
         length = 1
         letter = raw[i]
@@ -73,8 +81,9 @@ def unescaped(inner: Mapped) -> Mapped:
         for one in letter:
             text.append(one)
             at.append(inner.at[i])
+            ends.append(until[min(i + length, len(raw)) - 1])
         i += length
-    return Mapped("".join(text), (*at, inner.at[-1]), inner.layers)
+    return Mapped("".join(text), (*at, inner.at[-1]), inner.layers, tuple(ends))
 
 
 def _letter(escape: str) -> str:

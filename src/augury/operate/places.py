@@ -175,6 +175,10 @@ def _scalar(node: Any) -> Any:
         return node.value
 
 
+def _edit(origin: Word, start: int, end: int, text: str) -> Edit:
+    return Edit(origin.body.at[start], origin.body.at[end], text)
+
+
 def set_value(member: Member, value: Any) -> list[Edit]:
     """Another value for a key."""
     node = member.node
@@ -200,8 +204,8 @@ def drop(node: Node, member: Member) -> list[Edit]:
         end = len(origin.text) if end < 0 else end + 1
         if origin.text[start : member.start].strip():  # the first key of a list's item shares its line with the dash
             later = node.members[place + 1].start if place + 1 < len(node.members) else member.node.end
-            return [Edit(member.start, later, "")]
-        return [Edit(start, end, "")]
+            return [_edit(origin, member.start, later, "")]
+        return [_edit(origin, start, end, "")]
     if place + 1 < len(node.members):
         start, end = member.start, node.members[place + 1].start
     elif place:
@@ -219,7 +223,7 @@ def add(node: Node, name: str, value: Any) -> list[Edit]:
         begin = origin.text.rfind("\n", 0, node.members[0].start) + 1
         indent = " " * (node.members[0].start - begin)
         text = f"\n{indent}{name}: {written}"
-        return [Edit(last.node.end, last.node.end, text)]
+        return [_edit(origin, last.node.end, last.node.end, text)]
     if not node.members:
         at = node.start + 1
         text = f"{json.dumps(name)}: {written}"

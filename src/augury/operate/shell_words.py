@@ -131,6 +131,7 @@ class Reader:
         text: list[str] = []
         quotes: list[str] = []
         at: list[int] = []
+        ends: list[int] = []
         start, quote, expands = self.i, " ", False
         while self.i < len(self.text):
             letter = self.text[self.i]
@@ -148,13 +149,15 @@ class Reader:
                 text += value.text
                 quotes += value.quotes
                 at += value.body.at[:-1]
+                ends += value.body.until(0, len(value.text))
                 continue
             elif letter in "$`" and quote != "'":
                 expands = True
             text.append(letter)
             quotes.append(quote)
             at.append(self.source.at[here])
-        body = Mapped("".join(text), (*at, self.source.at[self.i]), self.source.layers)
+            ends += self.source.until(self.i - 1, self.i)
+        body = Mapped("".join(text), (*at, self.source.at[self.i]), self.source.layers, tuple(ends))
         first, last = self.source.place(start, self.i)
         return Word(body, "".join(quotes), first, last, True, expands)
 
@@ -165,7 +168,7 @@ class Reader:
             self.i += 2
             return "", True
         if letter == "\n" or letter == "":
-            self.i += 1
+            self.i += len(letter)
             return "", True
         if quote == '"' and letter not in '\\"$`':
             return "\\", False
