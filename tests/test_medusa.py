@@ -27,7 +27,8 @@ from augury.model.errors import ModelError
 from augury.model.heads.medusa import MedusaHeads
 from augury.model.load import load_target
 from augury.model.target import NORMED
-from augury.propose.medusa import LiteralTree, MarginalTree, contenders, written_paths
+from augury.propose.medusa import LiteralTree, MarginalTree, contenders
+from augury.propose.stateless import written_paths
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
