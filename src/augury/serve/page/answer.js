@@ -31,7 +31,8 @@ export class Answer {
     const fresh = choice?.delta?.content ?? "";
     this.text += fresh;
     for (const step of chunk.augury?.steps ?? []) this.addStep(step);
-    if (this.spelled < this.text.length && !chunk.augury) this.append({ text: this.text.slice(this.spelled), from: "plain" }, -1);
+    if (this.spelled < this.text.length && !chunk.augury)
+      this.append({ text: this.text.slice(this.spelled), from: "plain" }, -1);
     this.ended = choice?.finish_reason ?? this.ended;
     this.metrics = chunk.metrics?.speculative_decoding ?? this.metrics;
     return fresh;
@@ -50,7 +51,11 @@ export class Answer {
 
   append(token, step) {
     const code = this.fences.read(token.text) ? " code" : "";
-    const made = make("span", { className: `token ${origin(token)}${code}`, textContent: token.text, tabIndex: this.spelled ? -1 : 0 });
+    const made = make("span", {
+      className: `token ${origin(token)}${code}`,
+      textContent: token.text,
+      tabIndex: this.spelled ? -1 : 0,
+    });
     made.dataset.step = step;
     made.dataset.id = token.id ?? "";
     this.tokens.append(made);

@@ -13,7 +13,12 @@ export class Trouble extends Error {
 
 /** The chunks of a chat's answer. */
 export async function* answer(body, key, signal) {
-  const reply = await post("v1/chat/completions", { ...body, stream: true, stream_options: { include_usage: true } }, key, signal);
+  const reply = await post(
+    "v1/chat/completions",
+    { ...body, stream: true, stream_options: { include_usage: true } },
+    key,
+    signal,
+  );
   let ended = false;
   for await (const data of events(reply.body, signal)) {
     if (data === "[DONE]") ended = true;

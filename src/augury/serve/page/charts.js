@@ -1,4 +1,5 @@
-// Six small charts of the last two minutes. The library is large, so it comes after everything else; figures do not wait.
+// Six small charts of the last two minutes. The library is large, so it comes after everything else; figures do not
+// wait for it.
 
 import { percent } from "./answer.js";
 import { byId, make } from "./dom.js";
@@ -11,17 +12,45 @@ const shown = (value, write) => (value === null ? "–" : write(value));
 const whole = (buckets) => buckets.slice(-SECONDS - 1, -1);
 
 const CHARTS = [
-  { title: "Tokens a second", range: [0, null], traces: (b) => [area(b, "tokens", "--accent")],
-    now: (b) => shown(b.at(-1)?.tokens ?? null, String) },
-  { title: "Acceptance rate", range: [0, 1], percent: true, traces: (b) => [line(b, "acceptance_rate", "--draft")],
-    now: (b) => shown(last(b, "acceptance_rate"), percent) },
-  { title: "Mean length", range: [1, null], traces: (b) => [line(b, "mean_acceptance_length", "--draft")],
-    now: (b) => shown(last(b, "mean_acceptance_length"), (v) => v.toFixed(2)) },
-  { title: "Accepted of drafted", range: [0, null], traces: (b) => [bars(b, "drafted", "--line", "drafted"), bars(b, "accepted", "--draft", "accepted")],
-    now: (b) => `${b.reduce((s, x) => s + x.accepted, 0)} of ${b.reduce((s, x) => s + x.drafted, 0)}` },
-  { title: "By position, in all", range: [0, 1], percent: true, positions: true, traces: (_, live) => [positions(live)],
-    now: (_, live) => shown(rates(live)[0] ?? null, (v) => `${percent(v)} at the first`) },
-  { title: "K in use", range: [0, null], traces: (b) => [stairs(b, "k", "--bonus")], now: (b) => shown(b.at(-1)?.k ?? null, String) },
+  {
+    title: "Tokens a second",
+    range: [0, null],
+    traces: (b) => [area(b, "tokens", "--accent")],
+    now: (b) => shown(b.at(-1)?.tokens ?? null, String),
+  },
+  {
+    title: "Acceptance rate",
+    range: [0, 1],
+    percent: true,
+    traces: (b) => [line(b, "acceptance_rate", "--draft")],
+    now: (b) => shown(last(b, "acceptance_rate"), percent),
+  },
+  {
+    title: "Mean length",
+    range: [1, null],
+    traces: (b) => [line(b, "mean_acceptance_length", "--draft")],
+    now: (b) => shown(last(b, "mean_acceptance_length"), (v) => v.toFixed(2)),
+  },
+  {
+    title: "Accepted of drafted",
+    range: [0, null],
+    traces: (b) => [bars(b, "drafted", "--rejected", "drafted", 0.4), bars(b, "accepted", "--draft", "accepted", 1)],
+    now: (b) => `${b.reduce((s, x) => s + x.accepted, 0)} of ${b.reduce((s, x) => s + x.drafted, 0)}`,
+  },
+  {
+    title: "By position, in all",
+    range: [0, 1],
+    percent: true,
+    positions: true,
+    traces: (_, live) => [positions(live)],
+    now: (_, live) => shown(rates(live)[0] ?? null, (v) => `${percent(v)} at the first`),
+  },
+  {
+    title: "K in use",
+    range: [0, null],
+    traces: (b) => [stairs(b, "k", "--bonus")],
+    now: (b) => shown(b.at(-1)?.k ?? null, String),
+  },
 ];
 
 /** The charts, and their captions. */
@@ -45,7 +74,9 @@ export class Charts {
     const restore = withoutStyles();
     script.addEventListener("load", restore);
     script.addEventListener("error", restore);
-    script.addEventListener("error", () => byId("charts").before("No charts: the server has no plotly; pip install 'augury[serve]' brings it."));
+    script.addEventListener("error", () =>
+      byId("charts").before("No charts: the server has no plotly; pip install 'augury[serve]' brings it."),
+    );
     document.head.append(script);
   }
 
@@ -58,7 +89,9 @@ export class Charts {
       plot.setAttribute("aria-label", `${chart.title}: ${value.textContent}`);
     }
     const { totals } = live;
-    byId("totals").textContent = `Since the start: ${totals.tokens} tokens in ${totals.steps} passes, ${totals.accepted} of ${totals.drafted} drafted tokens accepted.`;
+    const passes = `${totals.tokens} tokens in ${totals.steps} passes`;
+    const drafts = `${totals.accepted} of ${totals.drafted} drafted tokens accepted`;
+    byId("totals").textContent = `Since the start: ${passes}, ${drafts}.`;
     this.draw(buckets, live);
   }
 
@@ -78,7 +111,8 @@ export class Charts {
 /** Parts of the library that we do not use write style elements when it loads, which our policy refuses and the console
  *  reports; they get an inert element instead. Gives the way back. */
 function withoutStyles() {
-  document.createElement = (tag, ...rest) => Document.prototype.createElement.call(document, tag === "style" ? "template" : tag, ...rest);
+  document.createElement = (tag, ...rest) =>
+    Document.prototype.createElement.call(document, tag === "style" ? "template" : tag, ...rest);
   return () => delete document.createElement;
 }
 
@@ -86,35 +120,88 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const ago = (buckets) => buckets.map((bucket) => bucket.at - buckets.at(-1).at);
 
 function series(buckets, name, rest) {
-  return { x: ago(buckets), y: buckets.map((bucket) => bucket[name]), hovertemplate: "%{y:.3~g}<extra></extra>", ...rest };
+  return {
+    x: ago(buckets),
+    y: buckets.map((bucket) => bucket[name]),
+    hovertemplate: "%{y:.3~g}<extra></extra>",
+    ...rest,
+  };
 }
 
 const line = (buckets, name, ink) =>
-  series(buckets, name, { mode: "lines+markers", line: { color: colour(ink), width: 1.5 }, marker: { size: 3, color: colour(ink) }, connectgaps: false });
+  series(buckets, name, {
+    mode: "lines+markers",
+    line: { color: colour(ink), width: 1.5 },
+    marker: { size: 3, color: colour(ink) },
+    connectgaps: false,
+  });
 const area = (buckets, name, ink) =>
-  series(buckets, name, { mode: "lines", fill: "tozeroy", line: { color: colour(ink), width: 1.5 }, fillcolor: `${colour(ink)}2e` });
-const stairs = (buckets, name, ink) => series(buckets, name, { mode: "lines", line: { color: colour(ink), width: 2, shape: "hv" } });
-const bars = (buckets, name, ink, words) =>
-  series(buckets, name, { type: "bar", marker: { color: colour(ink) }, name: words, hovertemplate: `%{y} ${words}<extra></extra>` });
+  series(buckets, name, {
+    mode: "lines",
+    fill: "tozeroy",
+    line: { color: colour(ink), width: 1.5 },
+    fillcolor: `${colour(ink)}2e`,
+  });
+const stairs = (buckets, name, ink) =>
+  series(buckets, name, { mode: "lines", line: { color: colour(ink), width: 2, shape: "hv" } });
+const bars = (buckets, name, ink, words, opacity) =>
+  series(buckets, name, {
+    type: "bar",
+    marker: { color: colour(ink), opacity },
+    name: words,
+    hovertemplate: `%{y} ${words}<extra></extra>`,
+  });
 
 const rates = ({ per_position: { drafted, accepted } }) => drafted.map((n, i) => (n ? accepted[i] / n : null));
 
 function positions(live) {
   const y = rates(live);
-  return { type: "bar", x: y.map((_, i) => i + 1), y, marker: { color: colour("--draft") }, hovertemplate: "position %{x}: %{y:.0%}<extra></extra>" };
+  return {
+    type: "bar",
+    x: y.map((_, i) => i + 1),
+    y,
+    marker: { color: colour("--draft") },
+    hovertemplate: "position %{x}: %{y:.0%}<extra></extra>",
+  };
 }
 
 function layout(chart, buckets, traces) {
   const ink = colour("--soft");
   const grid = colour("--line");
-  const time = { range: [Math.min(-30, buckets[0] ? buckets[0].at - buckets.at(-1).at : 0), 0.5], ticksuffix: " s", nticks: 3 };
+  const time = {
+    range: [Math.min(-30, buckets[0] ? buckets[0].at - buckets.at(-1).at : 0), 0.5],
+    ticksuffix: " s",
+    nticks: 3,
+  };
   return {
-    margin: { l: 28, r: 4, t: 6, b: 17 }, height: 86, showlegend: false, barmode: "overlay", bargap: 0.15,
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { size: 10, color: ink, family: "Inter, system-ui, sans-serif" },
-    dragmode: false, hovermode: "closest",
+    margin: { l: 28, r: 4, t: 6, b: 17 },
+    height: 86,
+    showlegend: false,
+    barmode: "overlay",
+    bargap: 0.15,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { size: 10, color: ink, family: "Inter, system-ui, sans-serif" },
+    dragmode: false,
+    hovermode: "closest",
     hoverlabel: { bgcolor: colour("--card"), bordercolor: grid, font: { color: colour("--ink"), size: 12 } },
-    xaxis: { fixedrange: true, showgrid: false, zeroline: false, linecolor: grid, showline: true, ...(chart.positions ? { dtick: 1 } : time) },
-    yaxis: { fixedrange: true, gridcolor: grid, gridwidth: 0.5, zeroline: false, nticks: 4, tickformat: chart.percent ? ".0%" : "~g", range: ranged(chart.range, traces) },
+    xaxis: {
+      fixedrange: true,
+      showgrid: false,
+      zeroline: false,
+      linecolor: grid,
+      showline: true,
+      ...(chart.positions ? { dtick: 1 } : time),
+    },
+    yaxis: {
+      fixedrange: true,
+      gridcolor: grid,
+      gridwidth: 0.5,
+      zeroline: false,
+      nticks: 4,
+      tickformat: chart.percent ? ".0%" : "~g",
+      range: ranged(chart.range, traces),
+    },
   };
 }
 

@@ -14,10 +14,19 @@ const CODE = `class Stack:
         return self.items.pop()`;
 
 const JSON_LINE =
-  '{"name": "Ada Lovelace", "role": "engineer", "city": "London", "email": "ada@example.com", "phone": "555-0142", "active": true, "team": "engines"}';
+  '{"name": "Ada Lovelace", "role": "engineer", "city": "London", "email": "ada@example.com", ' +
+  '"phone": "555-0142", "active": true, "team": "engines"}';
 
 export const EXAMPLES = [
-  { title: "Edit code", words: "most of the answer is in the question", text: "Remove the comments from this code:\n```python\n" + CODE + "\n```" },
-  { title: "Rewrite JSON", words: "the same fields, one a line", text: `Format this JSON with one field on each line:\n${JSON_LINE}` },
+  {
+    title: "Edit code",
+    words: "most of the answer is in the question",
+    text: "Remove the comments from this code:\n```python\n" + CODE + "\n```",
+  },
+  {
+    title: "Rewrite JSON",
+    words: "the same fields, one a line",
+    text: `Format this JSON with one field on each line:\n${JSON_LINE}`,
+  },
   { title: "Open question", words: "little to guess from", text: "Explain photosynthesis in two sentences." },
 ];

@@ -29,5 +29,7 @@ export class Fences {
 /** A whole text as strings and code elements. */
 export function fenced(text) {
   const fences = new Fences();
-  return text.split(/(?<=\n)/).map((line) => (fences.read(line) ? make("span", { className: "code", textContent: line }) : line));
+  return text
+    .split(/(?<=\n)/)
+    .map((line) => (fences.read(line) ? make("span", { className: "code", textContent: line }) : line));
 }

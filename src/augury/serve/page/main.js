@@ -145,13 +145,18 @@ function headline(live) {
   if (health.textContent !== words) health.textContent = words;
   health.className = `health ${up ? "up" : "down"}`;
   if (!live) return;
-  const parts = [live.model, live.method ? `${live.method}, K ${live.num_spec_tokens}` : "no speculation loaded", live.device];
+  const parts = [
+    live.model,
+    live.method ? `${live.method}, K ${live.num_spec_tokens}` : "no speculation loaded",
+    live.device,
+  ];
   if (live.lossy) parts.push(`lossy rule: ${live.rule}`);
   byId("facts").textContent = parts.join(" · ");
   settings.bound(live.num_spec_tokens ?? 0);
   inspector.reserve(settings.loaded);
   show();
-  if (racing && settings.loaded === 0) say(byId("notice"), "No race: this server was started without speculative_config.");
+  if (racing && settings.loaded === 0)
+    say(byId("notice"), "No race: this server was started without speculative_config.");
 }
 
 tabs();

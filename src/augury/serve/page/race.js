@@ -1,4 +1,4 @@
-// Plain against speculative on one prompt: each alone, one after the other, the same seed, and then the two texts compared.
+// Plain against speculative on one prompt: each alone, one after the other, the same seed; then the texts are compared.
 
 import { Answer } from "./answer.js";
 import { byId, make } from "./dom.js";
@@ -39,7 +39,9 @@ export class Race {
     this.settings = settings;
     this.lanes = [];
     this.inspector = inspector;
-    inspector.watch(byId("race"), (token) => this.lanes.map((lane) => lane.answer).find((answer) => answer.tokens === token.parentElement));
+    inspector.watch(byId("race"), (token) =>
+      this.lanes.map((lane) => lane.answer).find((answer) => answer.tokens === token.parentElement),
+    );
     this.clear();
   }
 
@@ -87,10 +89,15 @@ export class Race {
     const ratio = fast.seconds > 0 ? plain.seconds / fast.seconds : 1;
     const at = difference(plain, fast);
     const equal = at < 0;
-    const words = equal ? `The two texts are equal, all ${plain.ids.length} tokens.` : `The two texts differ from token ${at + 1} on.`;
+    const words = equal
+      ? `The two texts are equal, all ${plain.ids.length} tokens.`
+      : `The two texts differ from token ${at + 1} on.`;
     byId("verdict").classList.toggle("unequal", !equal);
     byId("verdict").dataset.equal = equal;
-    byId("verdict").replaceChildren(make("strong", { textContent: `${ratio.toFixed(2)}×` }), ` as fast: ${plain.steps.length} passes plain, ${fast.steps.length} with drafts. ${words}`);
+    byId("verdict").replaceChildren(
+      make("strong", { textContent: `${ratio.toFixed(2)}×` }),
+      ` as fast: ${plain.steps.length} passes plain, ${fast.steps.length} with drafts. ${words}`,
+    );
   }
 }
 

@@ -47,7 +47,8 @@ export class Settings {
   words() {
     const { speculation, temperature, maxTokens, seed } = this.values;
     const seeded = seed === null ? "" : `, seed ${seed}`;
-    return `· ${speculation && this.loaded ? `drafts up to ${this.k}` : "plain"}, temperature ${temperature ?? 0}, ${maxTokens ?? 256} tokens${seeded}`;
+    const drafts = speculation && this.loaded ? `drafts up to ${this.k}` : "plain";
+    return `· ${drafts}, temperature ${temperature ?? 0}, ${maxTokens ?? 256} tokens${seeded}`;
   }
 
   get k() {
@@ -64,7 +65,12 @@ export class Settings {
     const wish = { trace: true };
     if (!speculation) wish.enabled = false;
     else if (this.loaded && this.k < this.loaded) wish.num_speculative_tokens = this.k;
-    return { temperature: temperature ?? 0, max_tokens: maxTokens ?? 256, ...(seed !== null && { seed }), speculative: wish };
+    return {
+      temperature: temperature ?? 0,
+      max_tokens: maxTokens ?? 256,
+      ...(seed !== null && { seed }),
+      speculative: wish,
+    };
   }
 }
 

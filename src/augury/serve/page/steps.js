@@ -48,11 +48,10 @@ export class Inspector {
     const number = Number(token.dataset.step);
     answer.mark(number);
     if (number < 0) return;
+    if (NARROW.matches) byId("ask").prepend(this.box); // where a phone shows it beside the token
     this.show(answer, number, token);
     token.setAttribute("aria-describedby", "step-title step-words");
-    if (!NARROW.matches) return;
-    byId("ask").prepend(this.box); // where a phone shows it beside the token
-    token.scrollIntoView({ block: "nearest" });
+    if (NARROW.matches) token.scrollIntoView({ block: "nearest" });
   }
 
   release() {
@@ -79,10 +78,15 @@ export class Inspector {
     const step = answer.steps[number];
     this.box.classList.add("drawn");
     const batch = ` · batch of ${step.batch}`;
-    byId("step-title").replaceChildren(`Pass ${number + 1} of ${answer.steps.length}`,
-      make("span", { className: "ticks", textContent: `${step.ms.toFixed(1)} ms${batch}` }));
+    byId("step-title").replaceChildren(
+      `Pass ${number + 1} of ${answer.steps.length}`,
+      make("span", { className: "ticks", textContent: `${step.ms.toFixed(1)} ms${batch}` }),
+    );
     byId("step-words").textContent = (token ? `${NAMES[token.classList[1]]}. ` : "") + words(step);
-    byId("step-tree").replaceChildren(...rows(step, place(answer, number, token)));
+    const tree = byId("step-tree");
+    tree.replaceChildren(...rows(step, place(answer, number, token)));
+    const looked = tree.querySelector(".looked-at");
+    tree.scrollTop = looked ? looked.offsetTop - tree.clientHeight / 2 : 0;
   }
 }
 
@@ -129,19 +133,40 @@ function graphic(row, width) {
   const x = (lane) => LANE * (lane + 0.5);
   const middle = ROW / 2;
   const svg = draw("svg", { width, height: ROW, viewBox: `0 0 ${width} ${ROW}`, "aria-hidden": "true" });
-  for (const { lane, kept } of row.passing) svg.append(draw("line", { x1: x(lane), x2: x(lane), y1: 0, y2: ROW, class: kept }));
+  for (const { lane, kept } of row.passing)
+    svg.append(draw("line", { x1: x(lane), x2: x(lane), y1: 0, y2: ROW, class: kept }));
   for (const { lane, kept } of row.leaving) {
-    const d = lane === row.lane ? `M${x(lane)} ${middle}V${ROW}` : `M${x(row.lane)} ${middle}C${x(lane)} ${middle} ${x(lane)} ${middle} ${x(lane)} ${ROW}`;
+    const d =
+      lane === row.lane
+        ? `M${x(lane)} ${middle}V${ROW}`
+        : `M${x(row.lane)} ${middle}C${x(lane)} ${middle} ${x(lane)} ${middle} ${x(lane)} ${ROW}`;
     svg.append(draw("path", { d, class: kept }));
   }
-  if (row.kind !== "root") svg.append(draw("line", { x1: x(row.lane), x2: x(row.lane), y1: 0, y2: middle, class: row.kept }));
-  if (row.kind === "own") svg.append(draw("rect", { x: x(row.lane) - 4, y: middle - 4, width: 8, height: 8, transform: `rotate(45 ${x(row.lane)} ${middle})` }));
+  if (row.kind !== "root")
+    svg.append(draw("line", { x1: x(row.lane), x2: x(row.lane), y1: 0, y2: middle, class: row.kept }));
+  if (row.kind === "own")
+    svg.append(
+      draw("rect", {
+        x: x(row.lane) - 4,
+        y: middle - 4,
+        width: 8,
+        height: 8,
+        transform: `rotate(45 ${x(row.lane)} ${middle})`,
+      }),
+    );
   else svg.append(draw("circle", { cx: x(row.lane), cy: middle, r: 4.2, class: row.kept }));
   return svg;
 }
 
-const visible = (text) => (text === null ? "…" : text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "(no text)");
-const share = (value) => (value > 0 && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`);
+const visible = (text) =>
+  text === null
+    ? "…"
+    : text
+        .replaceAll("\n", "⏎")
+        .replaceAll("\t", "⇥")
+        .replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "(no text)";
+const share = (value) =>
+  value > 0 && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`;
 
 /** Left and right move among an answer's tokens, up and down among its passes; Home and End go to its ends. */
 function walk(event) {
@@ -152,7 +177,9 @@ function walk(event) {
   const another = (other) => other.dataset.step !== token.dataset.step;
   const down = all.findIndex((other, i) => i > at && another(other));
   const up = all.findLastIndex((other, i) => i < at && another(other));
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1, ArrowDown: down, ArrowUp: up }[event.key];
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1, ArrowDown: down, ArrowUp: up }[
+    event.key
+  ];
   const next = to === undefined || to < 0 ? null : all[to];
   if (to !== undefined) event.preventDefault();
   if (!next) return;

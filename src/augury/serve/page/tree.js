@@ -15,13 +15,18 @@ function nodesOf(step) {
   const kept = new Set(draft.accepted);
   const root = { kind: "root", text: step.before, children: [], parent: null, note: step.draft ? "probability" : "" };
   const drafted = draft.ids.map((_, i) => ({
-    kind: kept.has(i) ? "accepted" : "rejected", text: draft.tokens[i], share: draft.probs[i], children: [],
+    kind: kept.has(i) ? "accepted" : "rejected",
+    text: draft.tokens[i],
+    share: draft.probs[i],
+    children: [],
     at: draft.accepted.indexOf(i),
   }));
   draft.parents.forEach((parent, i) => attach(drafted[i], parent < 0 ? root : drafted[parent]));
   const token = step.tokens[draft.accepted.length];
   if (token) {
-    const note = { bonus: "bonus", correction: "after a rejection", plain: "the model's own" }[token.bonus ? "bonus" : token.from];
+    const note = { bonus: "bonus", correction: "after a rejection", plain: "the model's own" }[
+      token.bonus ? "bonus" : token.from
+    ];
     const own = { kind: "own", text: token.text, token, children: [], note, at: draft.accepted.length };
     attach(own, draft.accepted.length ? drafted[draft.accepted.at(-1)] : root);
   }
