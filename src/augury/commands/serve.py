@@ -34,6 +34,10 @@ def serve(
     api_key: Annotated[
         list[str] | None, typer.Option(help=f"Clients must know it; may be repeated. Also {' or '.join(KEYS)}.")
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that browsers may know a server without keys by; may be repeated."),
+    ] = None,
     served_model_name: Annotated[
         list[str] | None, typer.Option(help="The model's name for clients; may be repeated.")
     ] = None,
@@ -85,9 +89,12 @@ def serve(
     EngineConfig.parse(model=model, **engine)  # a typing error should not wait for torch
     from augury.serve.limits import Limits
     from augury.serve.service import Settings
+    from augury.serve.visitors import is_loopback
 
     keys = [*(api_key or ()), *(key for name in KEYS if (key := os.environ.get(name)))]
-    limits = Limits(keys, max_concurrent_requests, max_request_bytes, read_timeout)
+    loopback = uds is None and is_loopback(host)
+    hosts = [name.lower() for name in allowed_host or ()]
+    limits = Limits(keys, max_concurrent_requests, max_request_bytes, read_timeout, loopback, hosts)
     settings = Settings(
         model, engine, list(served_model_name or [model]), host, port, uds, limits, per_request_spec_decode_metrics,
         not disable_log_stats, log_stats_interval, enable_access_log, shutdown_timeout,

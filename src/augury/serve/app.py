@@ -26,11 +26,17 @@ logger = logging.getLogger("augury")
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
     for status, text in {
-        400: "A field is wrong.", 401: "No valid key.", 404: "No such model.", 408: "The request came too slowly.",
-        413: "The request is too large.", 429: "Too many at once.",
-        500: "The engine failed on it.", 503: "The engine is not there, or leaving.",
+        400: "A field is wrong.",
+        401: "No valid key.",
+        403: "A page from elsewhere.",
+        404: "No such model.",
+        408: "The request came too slowly.",
+        413: "The request is too large.",
+        429: "Too many at once.",
+        500: "The engine failed on it.",
+        503: "The engine is not there, or leaving.",
     }.items()
-}  # fmt: skip
+}
 
 STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
 

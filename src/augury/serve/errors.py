@@ -8,10 +8,17 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 TYPES = {
-    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 405: "invalid_request_error",
-    408: "timeout_error", 413: "invalid_request_error", 422: "invalid_request_error", 429: "rate_limit_error",
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
     503: "service_unavailable_error",
-}  # fmt: skip
+}
 RETRY_AFTER = 2  # seconds a client is told to wait
 
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from augury.serve.errors import ApiError
 from augury.serve.stream import ClientLeft
+from augury.serve.visitors import check_visitor
 
 GUARDED = ("/v1/", "/tokenize", "/detokenize")  # as in vLLM, figures and health need no key
 WORK = ("/v1/completions", "/v1/chat/completions")
@@ -25,6 +26,8 @@ class Limits:
     concurrent: int = 1024  # requests for answers at a time
     request_bytes: int = 16 << 20
     read_seconds: float = 30.0  # for a client to send its request
+    loopback: bool = False  # only this machine can reach the server by an address
+    hosts: list[str] = field(default_factory=list)  # names it goes by besides, when it has no keys
 
 
 class Gate:
@@ -60,6 +63,8 @@ class Gate:
 
     def _admit(self, scope: Scope, work: bool) -> None:
         headers = dict(scope["headers"])
+        if not self._keys:
+            check_visitor(headers, self.limits.loopback, self.limits.hosts)
         if self._keys and scope["path"].startswith(GUARDED) and not self._knows(headers.get(b"authorization", b"")):
             raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
         if self.leaving and work:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -71,6 +72,13 @@ def _bind_path(path: str) -> socket.socket:
     return made
 
 
+def _allow_many_connections() -> None:
+    """Raise the limit of open files as far as it may be raised: each client's connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def load_tokenizer(directory: Path) -> Tokenizer:
     """The model's tokenizer; transformers would import torch to no purpose, so it is told that there is none."""
     missing: Any = None
@@ -90,6 +98,7 @@ class Server:
 
     async def run(self) -> None:
         """Serve until told to end; raises ServeError where that is not for want of trying."""
+        _allow_many_connections()
         with bind(self.settings) as ours:
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
