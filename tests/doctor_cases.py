@@ -167,7 +167,7 @@ vllm serve '<target>' \\
           "suffix_decoding_max_cached_requests": 10000, "suffix_decoding_max_spec_factor": 1.0,
           "suffix_decoding_min_token_prob": 0.1}, ("suffix-needs-arctic", *OLD), "0.13"),
         ({"method": "eagle", "model": "org/eagle-head", "num_speculative_tokens": 5, "disable_by_batch_size": 16,
-          "disable_padded_drafter_batch": True}, OLD + ("async-not-default",), "0.13"),
+          "disable_padded_drafter_batch": True}, ("async-not-default", *OLD), "0.13"),
         ({"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 3, "prompt_lookup_max": 3}, OLD, "0.13"),
         ({"method": "suffix", "num_speculative_tokens": 24, "suffix_decoding_max_spec_factor": 0.5,
           "suffix_decoding_min_token_prob": 0.2}, ("suffix-needs-arctic", *OLD), "0.13"),

@@ -73,20 +73,20 @@ def test_every_entry_has_a_command_that_shows_it_and_one_that_does_not() -> None
 
 def test_findings_point_at_the_argument_at_fault(models: Path) -> None:
     """Whatever the quoting around it, the span is the key and its value as the file spells them."""
+    plain = '{"method": "mtp", "prompt_lookup_max": 4, "num_speculative_tokens": 1}'
+    escaped = plain.replace('"', '\\"')
+    lines = plain.replace(", ", ",\n      ")
+    pod = "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai\n    args:\n    - m\n    - -sc\n    - >-\n"
     spelt = {
-        "run.sh": """vllm serve m -sc '{"method": "mtp", "prompt_lookup_max": 4, "num_speculative_tokens": 1}'""",
-        "double.sh": 'vllm serve m -sc "{\\"method\\": \\"mtp\\", \\"prompt_lookup_max\\": 4, \\"num_speculative_tokens\\": 1}"',
-        "variable.sh": """C='{"method": "mtp", "prompt_lookup_max": 4, "num_speculative_tokens": 1}'\nvllm serve m -sc "$C" """,
-        "Dockerfile": 'FROM vllm/vllm-openai\nCMD ["m", "-sc", "{\\"method\\": \\"mtp\\", \\"prompt_lookup_max\\": 4, '
-        '\\"num_speculative_tokens\\": 1}"]',
-        "a.yaml": "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai\n    args:\n    - m\n    - -sc\n    - >-\n"
-        '      {"method": "mtp",\n      "prompt_lookup_max": 4,\n      "num_speculative_tokens": 1}\n',
-        "b.yaml": 'services:\n  é:\n    image: vllm/vllm-openai\n    command: \'--model m -sc \'\'{"method": "mtp", '
-        '"prompt_lookup_max": 4, "num_speculative_tokens": 1}\'\'\'\n',
+        "run.sh": f"vllm serve m -sc '{plain}'",
+        "double.sh": f'vllm serve m -sc "{escaped}"',
+        "variable.sh": f"C='{plain}'\nvllm serve m -sc \"$C\" ",
+        "Dockerfile": f'FROM vllm/vllm-openai\nCMD ["m", "-sc", "{escaped}"]',
+        "a.yaml": f"{pod}      {lines}\n",
+        "b.yaml": f"services:\n  é:\n    image: vllm/vllm-openai\n    command: '--model m -sc ''{plain}'''\n",
         "c.yaml": "model: m\nspeculative-config:\n  method: mtp\n  prompt_lookup_max: 4\n  num_speculative_tokens: 1\n",
-        "d.service": '[Service]\nExecStart=vllm serve m \\\n  -sc \'{"method": "mtp", "prompt_lookup_max": 4, '
-        '"num_speculative_tokens": 1}\'\n',
-        "e.json": '{"method": "mtp",\n "prompt_lookup_max": 4,\n "num_speculative_tokens": 1}',
+        "d.service": f"[Service]\nExecStart=vllm serve m \\\n  -sc '{plain}'\n",
+        "e.json": lines,
     }
     for name, text in spelt.items():
         found = examine(text, name)
@@ -110,24 +110,24 @@ def test_mending_leaves_nothing_mendable_and_stops(case: Case, models: Path) -> 
     assert mended(again, against).text == after.text
 
 
+HEAD = '"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3'
+MISSPELT = HEAD.replace("speculative", "speculativ")
+MTP = '{"method": "mtp", "num_speculative_tokens": 1}'
+TIGHT = '"method":"mtp","num_speculative_tokens":1,"rejection_sample_method"'
+SUFFIX = """-sc '{"method": "suffix"}'"""
 MENDED = [
-    ("""vllm serve m -sc {"method": "mtp", "num_speculative_tokens": 1} --port 80""", None,
-     """vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1}' --port 80"""),
-    ("vllm serve m -sc ‘{“method”: “mtp”, “num_speculative_tokens”: 1}’", None,
-     """vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1}'"""),
-    ("""vllm serve m -sc '{"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3, "disable_by_batch_size": 16}'""", None,
-     """vllm serve m -sc '{"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3, """
-     """"num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 17, 0]]}'"""),
-    ("""vllm serve m -sc '{"method":"mtp","num_speculative_tokens":1,"rejection_sample_method":"probabilistic"}'""", None,
-     """vllm serve m -sc '{"method":"mtp","num_speculative_tokens":1,"rejection_sample_method":"standard","draft_sample_method":"probabilistic"}'"""),
+    (f"vllm serve m -sc {MTP} --port 80", None, f"vllm serve m -sc '{MTP}' --port 80"),
+    ("vllm serve m -sc ‘{“method”: “mtp”, “num_speculative_tokens”: 1}’", None, f"vllm serve m -sc '{MTP}'"),
+    (f"vllm serve m -sc '{{{HEAD}, \"disable_by_batch_size\": 16}}'", None,
+     f"vllm serve m -sc '{{{HEAD}, \"num_speculative_tokens_per_batch_size\": [[1, 16, 3], [17, 17, 0]]}}'"),
+    (f"vllm serve m -sc '{{{TIGHT}:\"probabilistic\"}}'", None,
+     f"vllm serve m -sc '{{{TIGHT}:\"standard\",\"draft_sample_method\":\"probabilistic\"}}'"),
     ("vllm serve m --speculative-model org/small --num-speculative-tokens 5 -tp 2", None,
      """vllm serve m --speculative-config '{"model": "org/small", "num_speculative_tokens": 5}' -tp 2"""),
-    ("""vllm serve m \\\n  --async-scheduling \\\n  -sc '{"method": "suffix"}'\n""", None, """vllm serve m \\\n  -sc '{"method": "suffix"}'\n"""),
-    ("""vllm serve m \\\n  -sc '{"method": "suffix"}' \\\n  --async-scheduling\n""", None, """vllm serve m \\\n  -sc '{"method": "suffix"}'\n"""),
-    ("""vllm serve m -sc '{"method": "eagle3", "model": "a/eagle3", "num_speculativ_tokens": 3}'""", None,
-     """vllm serve m -sc '{"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3}'"""),
-    ("""vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1}'""", "0.12",
-     """vllm serve m --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'"""),
+    (f"vllm serve m \\\n  --async-scheduling \\\n  {SUFFIX}\n", None, f"vllm serve m \\\n  {SUFFIX}\n"),
+    (f"vllm serve m \\\n  {SUFFIX} \\\n  --async-scheduling\n", None, f"vllm serve m \\\n  {SUFFIX}\n"),
+    (f"vllm serve m -sc '{{{MISSPELT}}}'", None, f"vllm serve m -sc '{{{HEAD}}}'"),
+    (f"vllm serve m -sc '{MTP}'", "0.12", f"vllm serve m --speculative-config '{MTP}'"),
     ("vllm serve m --spec-method deepseek_mtp --spec-tokens 1", None, "vllm serve m --spec-method mtp --spec-tokens 1"),
 ]  # fmt: skip
 
@@ -154,7 +154,7 @@ def test_words_are_split_as_a_shell_splits_them() -> None:
     from augury.operate.mapped import Mapped
     from augury.operate.shell_words import Reader
 
-    for line in ("a 'b c' \"d\\\"e\" f\\ g", "x=1 'it'\\''s' \"a'b\"", '--flag="{\\"a\\": 1}" z', "a # b"):
+    for line in ('a \'b c\' "d\\"e" f\\ g', "x=1 'it'\\''s' \"a'b\"", '--flag="{\\"a\\": 1}" z', "a # b"):
         [simple] = Reader(Mapped.whole("run " + line)).commands()
         assert [word.text for word in simple.words] == shlex.split("run " + line, comments=True)
     [joined, after] = Reader(Mapped.whole("a\\\nb c; A=1 d e=2 | f")).commands()[:2]

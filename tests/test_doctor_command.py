@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import re
+import resource
 import subprocess
 import sys
-import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,13 @@ def test_a_finding_looks_like_a_compilers() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_is_never_overrun(width: int) -> None:
-    console = Console(
-        width=width, force_terminal=True, color_system=None, highlight=False, record=True, file=open(os.devnull, "w")
-    )
+    screen = io.StringIO()
+    console = Console(width=width, force_terminal=True, color_system=None, highlight=False, file=screen)
     show([examine(GONE.replace(" m ", " " + "m" * 200 + " "))], True, console)
-    lines = console.export_text().splitlines()
+    lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert any("^^^" in line for line in lines)
-    source, carets = next((a, b) for a, b in zip(lines, lines[1:], strict=False) if "^" in b)
+    source, carets = next((a, b) for a, b in pairwise(lines) if "^" in b)
     assert "disable_by_batch_size" in source[carets.index("^") : carets.rindex("^") + 1]
 
 
@@ -172,19 +172,21 @@ def test_it_answers_in_a_second_and_loads_no_engine() -> None:
     )
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code, "doctor", GONE], capture_output=True, text=True)
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert done.returncode == 1 and done.stdout.strip().endswith("[]"), done
-    assert min(times) < 1.0
+    assert min(times) < 1.0  # processor time: what the clock says when nobody else works on the machine
 
 
 # --- any input -----------------------------------------------------------------------------------------------------
 
 PIECES = [
-    "vllm serve m ", "-sc ", "--speculative-config ", "'", '"', "{", "}", '{"method": "ngram", ', '"num_speculative_tokens": 3}',
-    "\\", "\n", " ", "$X", "“", "[", "]", ",", ":", "FROM vllm/vllm-openai:v0.9\n", "CMD ", "services:\n", "  a:\n", "    command: ",
-    "- ", "|\n", ">\n", "&a ", "*a", "[Service]\nExecStart=", "--spec-tokens=", "#", "-sc.method ", "null", "1e999", "\x00", "é", "```\n",
+    "vllm serve m ", "-sc ", "--speculative-config ", "'", '"', "{", "}", '{"method": "ngram", ', '"k": 3}', "\\",
+    "\n", " ", "$X", "“", "[", "]", ",", ":", "FROM vllm/vllm-openai:v0.9\n", "CMD ", "services:\n", "  a:\n",
+    "    command: ", "- ", "|\n", ">\n", "&a ", "*a", "[Service]\nExecStart=", "--spec-tokens=", "#", "-sc.method ", "null",
+    "1e999", "é", "\x00", "```\n", '"num_speculative_tokens": 3}', "--async-scheduling ", "X=",
 ]  # fmt: skip
 NAMES = ["", "a.sh", "Dockerfile", "a.yaml", "a.json", "a.service", "a.md"]
 
@@ -204,27 +206,24 @@ def test_no_text_makes_it_stumble(text: str, name: str) -> None:
 
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 40), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=5),
+    st.none(), st.booleans(), st.integers(-2, 40), st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
     st.sampled_from(["fp8", "standard", "strict", "block", "probabilistic", "org/eagle3", "ngram", *METHODS]),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 5)).map(list), max_size=2),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )  # fmt: skip
-CONFIGS = st.fixed_dictionaries(
+BASE = st.fixed_dictionaries(
     {"num_speculative_tokens": st.integers(1, 8)},
     optional={
         "method": st.sampled_from([*METHODS, *list(ALIASES)[:3], "eagel", "[ngram]"]),
         "model": st.sampled_from(["org/eagle3", "org/small", "ngram"]),
     },
-).flatmap(
-    lambda base: st.dictionaries(st.sampled_from([*KEYS, "k", "tensor_parallel_size"]), VALUES, max_size=4).map(
-        lambda more: {**more, **base}
-    )
 )
+OTHER = st.dictionaries(st.sampled_from([*KEYS, "k", "tensor_parallel_size"]), VALUES, max_size=4)
+CONFIGS = st.tuples(OTHER, BASE).map(lambda pair: {**pair[0], **pair[1]})
 RELEASES = st.sampled_from(["0.8.2", "0.9.1", "0.12", "0.16", "0.19", "0.20", "0.21", "0.24", "0.28", "0.32", None])
 FLAGS = st.lists(
-    st.sampled_from(
-        ["--async-scheduling", "-tp 2", "--enable-lora", "--enable-dbo", "--max-num-seqs 4", "--enforce-eager"]
-    )
+    st.sampled_from(["--async-scheduling", "-tp 2", "--enable-lora", "--enable-dbo", "--max-num-seqs 4", "-q ascend"])
 )
 
 
@@ -236,7 +235,8 @@ def shells(text: str, flags: list[str]) -> dict[str, str]:
     return {
         "a.sh": f"vllm serve m {rest} --speculative-config '{quoted}'\n",
         "Dockerfile": f'FROM vllm/vllm-openai\nCMD ["m", "--speculative-config", {inner}]\n',
-        "a.yaml": f"services:\n  a:\n    image: vllm/vllm-openai\n    command:\n    - --speculative-config\n    - {inner}\n",
+        "a.yaml": "services:\n  a:\n    image: vllm/vllm-openai\n    command:\n    - --speculative-config\n"
+        f"    - {inner}\n",
         "a.json": text,
     }
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from augury.commands.terminal import UNSAFE, output_console
-from augury.operate.doctor import Examination, Finding
+from augury.operate.doctor import Examination
+from augury.operate.doctor_findings import Finding
 from augury.operate.doctor_fix import unified
 from augury.operate.doctor_report import counts
 
@@ -24,7 +26,8 @@ def show(examinations: Sequence[Examination], verbose: bool, console: Console | 
     """Every finding, then one line that sums up."""
     console = console or output_console()
     for examination in examinations:
-        for finding in examination.findings:
+        # What can wait comes last, and does not stand between the things that cannot.
+        for finding in sorted(examination.findings, key=lambda f: f.severity == "note"):
             _show_finding(console, examination, finding, verbose)
     _show_summary(console, examinations, verbose)
 
@@ -39,14 +42,26 @@ def _show_finding(console: Console, examination: Examination, finding: Finding, 
         return
     _show_line(console, examination, finding, style)
     for word, text in (("why", finding.why), ("fix", finding.fix)):
-        _wrapped(console, Text.assemble((f"{word}: ", "bold"), _safe(text)), 2)
+        _labelled(console, word, _safe(text))
     console.print()
+
+
+def _labelled(console: Console, word: str, text: str) -> None:
+    """A word in bold and a text behind it, which hangs under itself."""
+    if not console.is_terminal:
+        console.print(Text.assemble("  ", (f"{word}: ", "bold"), text), soft_wrap=True)
+        return
+    table = Table.grid()
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_row(Text(f"  {word}: ", "bold"), Text(text))
+    console.print(table)
 
 
 def _wrapped(console: Console, text: Text, indent: int) -> None:
     """Wrapped in a terminal, one line in a pipe."""
     if console.is_terminal:
-        console.print(Padding(text, (0, 0, 0, indent)))
+        console.print(Padding(text, (0, 0, 0, indent), expand=False))
     else:
         console.print(Text(" " * indent) + text, soft_wrap=True)
 

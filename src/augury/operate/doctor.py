@@ -13,16 +13,16 @@ from augury.config.infer import choose
 from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import NEWEST, OLDEST, version
 from augury.methods.registry import ALIASES, METHODS
-from augury.operate.arguments import Arguments, read_arguments
-from augury.operate.conditions import World, holds
+from augury.operate.arguments import Arguments
+from augury.operate.conditions import World
 from augury.operate.doctor_declared import declared_problems, unused_problems
 from augury.operate.doctor_facts import command_facts, model_facts
+from augury.operate.doctor_findings import Finding, findings
 from augury.operate.doctor_refused import anchor, settle
 from augury.operate.found import Found
 from augury.operate.found_commands import find_commands
-from augury.operate.knowledge_base import Entry, Severity, knowledge
-from augury.operate.places import Edit
 from augury.operate.problems import Problem
+from augury.operate.read_arguments import read_arguments
 
 GREEDY_BELOW = 1e-5  # min_p under this counts as none
 
@@ -33,20 +33,6 @@ class Asked(NamedTuple):
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
-
-
-class Finding(NamedTuple):
-    """Something found in a command."""
-
-    id: str
-    severity: Severity
-    message: str
-    why: str
-    fix: str
-    source: str
-    start: int
-    end: int
-    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(slots=True)
@@ -123,7 +109,7 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     if args.speculates or (speculating and facts["benchmarks_serving"]):
         problems += _sampling(args, target)
     world.facts = facts
-    result.findings = list(_findings(args, world, problems, number))
+    result.findings = list(findings(args, world, problems, number))
     return result
 
 
@@ -238,57 +224,3 @@ def _refused(defaults: Mapping[str, Any]) -> list[str]:
     least = defaults.get("min_p")
     found = ["min_p"] if isinstance(least, (int, float)) and least > GREEDY_BELOW else []
     return found + (["logit_bias"] if defaults.get("logit_bias") else [])
-
-
-def _findings(
-    args: Arguments, world: World, problems: list[Problem], release: tuple[int, int, int] | None
-) -> Iterator[Finding]:
-    for entry in knowledge().values():
-        outside = args.found.tool not in entry.tools or (release is not None and not entry.covers(release))
-        if not entry.linted or outside:
-            continue
-        for problem in problems:
-            world.problem = problem.name
-            if f"'problem': {problem.name!r}" in str(entry.condition) and holds(entry.condition, world):
-                yield _finding(entry, {**world.facts, **problem.says}, problem.start, problem.end, problem.edits)
-        world.problem = None
-        if "'problem'" not in str(entry.condition) and holds(entry.condition, world):
-            start, end = _pointed(args, entry)
-            yield _finding(entry, world.facts, start, end, _changed(args, entry))
-
-
-class _Known(dict[str, Any]):
-    def __missing__(self, name: str) -> str:
-        return "?"
-
-
-def _finding(entry: Entry, facts: Mapping[str, Any], start: int, end: int, edits: list[Edit]) -> Finding:
-    words = _Known(facts)
-    message, why, fix = (text.format_map(words) for text in (entry.message, entry.why, entry.fix))
-    return Finding(entry.id, entry.severity, message, why, fix, entry.source, start, end, tuple(edits))
-
-
-def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
-    for name in entry.at:
-        flag = args.flag(name.removeprefix("--")) if name.startswith("--") else None
-        setting = args.keys.get(name)
-        if flag is not None:
-            return flag.start, flag.stop
-        if setting is not None:
-            return setting.start, setting.end
-    return anchor(args) if args.speculates else (args.found.start, args.found.end)
-
-
-def _changed(args: Arguments, entry: Entry) -> list[Edit]:
-    """The edit an entry asks for, where the thing to be changed is there."""
-    change = entry.change
-    if change is None:
-        return []
-    if change.drop_key is not None and change.drop_key in args.keys:
-        return args.keys[change.drop_key].drop()
-    if change.drop_flag is not None:
-        return [edit for flag in args.flags if flag.name == change.drop_flag for edit in flag.removal()]
-    for name, value in (change.set_key or {}).items():
-        if name in args.keys:
-            return args.keys[name].set(value)
-    return []

@@ -63,8 +63,14 @@ def _outside(known: Key, name: str, setting: Setting, args: Arguments, release: 
         return _problem("key-augury-only", name, setting, says, setting.drop())
     if release < version(known.since):
         return _problem("key-too-new", name, setting, says, setting.drop())
-    says["instead"] = known.instead or "remove it"
+    says["instead"] = _instead(known.instead)
     return _problem("key-gone", name, setting, says, _renewed(name, setting, args, release))
+
+
+def _instead(words: str) -> str:
+    if not words or words.startswith(("nothing", "remove")):
+        return words.replace("nothing", "remove it") or "remove it"
+    return f"use {words}"
 
 
 def _when(known: Key) -> str:
@@ -102,7 +108,8 @@ def _value(name: str, setting: Setting, window: tuple[str, str | None], args: Ar
     if release < version(since):
         return _problem("value-too-new", name, setting, says, setting.drop())
     new = OLD_VALUES.get((name, setting.value), {})
-    says["instead"] = ", ".join(f"{key} = {value!r}" for key, value in new.items()) or "remove it"
+    today = " and ".join(f'"{key}": "{value}"' for key, value in new.items())
+    says["instead"] = f"write {today}" if today else "remove it"
     edits = setting.set(new[name]) if name in new else setting.drop()
     for key, value in new.items():
         if key != name and value != KEYS[key].default and key not in args.keys:

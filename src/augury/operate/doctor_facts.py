@@ -69,7 +69,7 @@ def _engine(args: Arguments) -> dict[str, Any]:
 
 
 def _surroundings(args: Arguments) -> dict[str, Any]:
-    variables, words = args.found.environment, args.found.words
+    variables = {name: variable.value for name, variable in args.found.environment.items()}
     quantization, temperature = args.flag("quantization"), args.flag("temperature")
     sampler = args.object("additional-config").get("rejection_sampler_config")
     sampler = sampler if isinstance(sampler, dict) else {}
@@ -83,12 +83,12 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "ascend_lossy": block or bool(sampler.get("enable_entropy_verify")), "ascend_block": block,
         "temperature": str(temperature.value) if temperature else "unset",
         "output_len": args.number("random-output-len") or args.number("output-len"),
-        "target_name": _target_name(args, words),
+        "target_name": _target_name(args),
     }  # fmt: skip
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
 
 
-def _target_name(args: Arguments, words: list[Any]) -> str | None:
+def _target_name(args: Arguments) -> str | None:
     flag = args.flag("model")
     if flag is not None and isinstance(flag.value, str):
         return flag.value.lower()

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from augury import __version__
-from augury.operate.doctor import Examination, Finding
+from augury.operate.doctor import Examination
+from augury.operate.doctor_findings import Finding
 from augury.operate.knowledge_base import Entry, knowledge, readable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

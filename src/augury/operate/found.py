@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
+from typing import NamedTuple
 
 from augury.operate.mapped import Mapped
 from augury.operate.places import Node
@@ -13,6 +14,17 @@ from augury.operate.shell_words import ASSIGNED, Reader, Simple, Word
 
 IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
 SHELLS = ("sh", "bash", "dash", "zsh", "ash")
+
+
+class Variable(NamedTuple):
+    """A variable of the environment and where it is set."""
+
+    value: str
+    start: int
+    end: int
+
+
+Variables = dict[str, Variable]
 
 
 @dataclass(slots=True)
@@ -23,7 +35,7 @@ class Found:
     words: list[Word]
     start: int
     end: int
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Variables = field(default_factory=dict)
     image: str = ""
     release: str | None = None  # of vLLM, where the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
@@ -41,12 +53,14 @@ def in_script(source: Mapped) -> list[Found]:
 
 
 def _in_simple(simple: Simple) -> list[Found]:
-    variables = {name: word.text for name, word in simple.environment.items()}
+    variables = {
+        name: Variable(word.text, word.start - len(name) - 1, word.end) for name, word in simple.environment.items()
+    }
     return in_words(simple.words, variables, simple.environment)
 
 
 def in_words(
-    words: list[Word], variables: dict[str, str], known: dict[str, Word] | None = None, image: str = ""
+    words: list[Word], variables: Variables, known: dict[str, Word] | None = None, image: str = ""
 ) -> list[Found]:
     """The command that a list of words is, or that a shell or a container in it is given."""
     variables = {**variables, **_docker_variables(words)}
@@ -68,7 +82,7 @@ def in_words(
     return []
 
 
-def _nested(simple: Simple, variables: dict[str, str], image: str) -> list[Found]:
+def _nested(simple: Simple, variables: Variables, image: str) -> list[Found]:
     found = _in_simple(simple)
     for one in found:
         one.environment = {**variables, **one.environment}
@@ -101,8 +115,17 @@ def _image(words: list[Word]) -> str:
     return next((word.text for word in words if IMAGE.search(word.text) and not word.text.startswith("-")), "")
 
 
-def _docker_variables(words: list[Word]) -> dict[str, str]:
-    pairs = [b.text for a, b in pairwise(words) if a.text in ("-e", "--env")]
-    pairs += [word.text.removeprefix("--env=") for word in words if word.text.startswith("--env=")]
-    pairs += [word.text for word in words if ASSIGNED.match(word.text)]  # behind `env`
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+def _docker_variables(words: list[Word]) -> Variables:
+    pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
+    pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last stand behind `env`
+
+
+def assigned(words: list[Word]) -> Variables:
+    """Words of the form NAME=value as variables."""
+    found = {}
+    for word in words:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            found[name] = Variable(value, word.start, word.end)
+    return found

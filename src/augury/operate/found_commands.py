@@ -11,7 +11,7 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.config.resolve import KEYS
 from augury.operate import found_yaml
-from augury.operate.found import IMAGE, Found, in_script, in_words
+from augury.operate.found import IMAGE, Found, Variables, assigned, in_script, in_words
 from augury.operate.found_dockerfile import in_dockerfile
 from augury.operate.mapped import Mapped
 from augury.operate.places import Node, NotJson, from_yaml, read_json
@@ -70,12 +70,12 @@ def find_commands(text: str, name: str = "") -> list[Found]:
 
 
 def _unit(source: Mapped) -> list[Found]:
-    variables: dict[str, str] = {}
+    variables: Variables = {}
     found: list[Found] = []
     for line in UNIT_LINE.finditer(source.text):
         words = plain_words(source.part(*line.span(2)))
         if line[1] == "Environment":
-            variables |= dict(word.text.split("=", 1) for word in words if "=" in word.text)
+            variables |= assigned(words)
         else:
             found += in_words(words, dict(variables))
     return found
@@ -154,7 +154,7 @@ def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found]
             nodes |= {id(item) for item in node.value}
             words += found_yaml.list_words(node, source)
     image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
-    variables = found_yaml.environment(parts)
+    variables = found_yaml.environment(parts, source)
     here = in_words(words, variables, image=image)
     if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
         here = [Found("vllm serve", words, words[0].start, words[0].end, variables, image)]

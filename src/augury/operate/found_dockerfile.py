@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from augury.operate.found import IMAGE, Found, in_script, in_words
+from augury.operate.found import IMAGE, Found, Variable, Variables, assigned, in_script, in_words
 from augury.operate.mapped import Mapped, joined, json_string
 from augury.operate.places import Node, NotJson, read_json
 from augury.operate.shell_words import Reader, Word, plain_words
@@ -17,7 +17,7 @@ def in_dockerfile(source: Mapped) -> list[Found]:
     found: list[Found] = []
     entry: list[Word] | None = None
     command: list[Word] = []
-    variables: dict[str, str] = {}
+    variables: Variables = {}
     image = ""
 
     def close() -> None:
@@ -95,8 +95,8 @@ def _string_word(item: Node) -> Word:
     return Word(body, " " * len(body.text), start + 1, end - 1, False)
 
 
-def _docker_env(body: Mapped) -> dict[str, str]:
-    words = [word.text for word in plain_words(body)]
-    if words and "=" not in words[0]:
-        return {words[0]: " ".join(words[1:])}  # the old form, one variable a line
-    return dict(word.split("=", 1) for word in words if "=" in word)
+def _docker_env(body: Mapped) -> Variables:
+    words = plain_words(body)
+    if words and "=" not in words[0].text:  # the old form, one variable a line
+        return {words[0].text: Variable(" ".join(word.text for word in words[1:]), words[0].start, words[-1].end)}
+    return assigned(words)

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from augury.operate.found import Variable, Variables
 from augury.operate.mapped import Encoder, Mapped, in_json, unescaped
 from augury.operate.shell_words import Word
 
@@ -94,19 +95,29 @@ def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
     return words
 
 
-def environment(parts: dict[str, yaml.Node]) -> dict[str, str]:
+def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
     """Variables of a service or container, in any of the three ways to write them."""
-    found: dict[str, str] = {}
+    found: Variables = {}
     for name in ("environment", "env"):
         node = parts.get(name)
         if isinstance(node, yaml.MappingNode):
-            found |= {key: value.value for key, value in named(node).items() if isinstance(value, yaml.ScalarNode)}
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
+                    found[key.value] = _variable(value.value, key, value, source)
         for item in node.value if isinstance(node, yaml.SequenceNode) else ():
             if isinstance(item, yaml.ScalarNode) and "=" in item.value:
                 key, _, text = item.value.partition("=")
-                found[key] = text
+                found[key] = _variable(text, item, item, source)
             elif isinstance(item, yaml.MappingNode):
-                pair = {key: value.value for key, value in named(item).items() if isinstance(value, yaml.ScalarNode)}
+                pair = {key: value for key, value in named(item).items() if isinstance(value, yaml.ScalarNode)}
                 if "name" in pair and "value" in pair:
-                    found[pair["name"]] = pair["value"]
+                    found[pair["name"].value] = _variable(pair["value"].value, pair["name"], pair["value"], source)
     return found
+
+
+def _variable(value: str, first: yaml.Node, last: yaml.Node, source: Mapped) -> Variable:
+    start, end = (
+        sorted((first.start_mark.index, last.start_mark.index))[0],
+        max(first.end_mark.index, last.end_mark.index),
+    )
+    return Variable(value, source.at[start], source.at[end])

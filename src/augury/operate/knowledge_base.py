@@ -68,7 +68,7 @@ class Entry(BaseModel):
     why: str
     fix: str
     source: str
-    at: tuple[str, ...] = ()  # keys or --flags to point at, the first that is there
+    at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
     change: Change | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault

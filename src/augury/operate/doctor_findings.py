@@ -1,0 +1,84 @@
+"""From facts and problems to findings: every entry of the knowledge is asked whether it holds here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from augury.config.versions import Version
+from augury.operate.arguments import Arguments
+from augury.operate.conditions import World, holds
+from augury.operate.doctor_refused import anchor
+from augury.operate.knowledge_base import Entry, Severity, knowledge
+from augury.operate.places import Edit
+from augury.operate.problems import Problem
+
+
+class Finding(NamedTuple):
+    """Something found in a command."""
+
+    id: str
+    severity: Severity
+    message: str
+    why: str
+    fix: str
+    source: str
+    start: int
+    end: int
+    edits: tuple[Edit, ...] = ()
+
+
+def findings(args: Arguments, world: World, problems: list[Problem], release: Version | None) -> Iterator[Finding]:
+    """What there is to say of one command."""
+    for entry in knowledge().values():
+        outside = args.found.tool not in entry.tools or (release is not None and not entry.covers(release))
+        if not entry.linted or outside:
+            continue
+        for problem in problems:
+            world.problem = problem.name
+            if f"'problem': {problem.name!r}" in str(entry.condition) and holds(entry.condition, world):
+                yield _finding(entry, {**world.facts, **problem.says}, problem.start, problem.end, problem.edits)
+        world.problem = None
+        if "'problem'" not in str(entry.condition) and holds(entry.condition, world):
+            start, end = _pointed(args, entry)
+            yield _finding(entry, world.facts, start, end, _changed(args, entry))
+
+
+class _Known(dict[str, Any]):
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def _finding(entry: Entry, facts: Mapping[str, Any], start: int, end: int, edits: list[Edit]) -> Finding:
+    words = _Known(facts)
+    message, why, fix = (text.format_map(words) for text in (entry.message, entry.why, entry.fix))
+    return Finding(entry.id, entry.severity, message, why, fix, entry.source, start, end, tuple(edits))
+
+
+def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
+    for name in entry.at:
+        flag = args.flag(name.removeprefix("--")) if name.startswith("--") else None
+        setting = args.keys.get(name)
+        variable = args.found.environment.get(name.removeprefix("$"))
+        if flag is not None:
+            return flag.start, flag.stop
+        if variable is not None and name.startswith("$"):
+            return variable.start, variable.end
+        if setting is not None:
+            return setting.start, setting.end
+    return anchor(args) if args.speculates else (args.found.start, args.found.end)
+
+
+def _changed(args: Arguments, entry: Entry) -> list[Edit]:
+    """The edit an entry asks for, where the thing to be changed is there."""
+    change = entry.change
+    if change is None:
+        return []
+    if change.drop_key is not None and change.drop_key in args.keys:
+        return args.keys[change.drop_key].drop()
+    if change.drop_flag is not None:
+        return [edit for flag in args.flags if flag.name == change.drop_flag for edit in flag.removal()]
+    for name, value in (change.set_key or {}).items():
+        if name in args.keys:
+            return args.keys[name].set(value)
+    return []
