@@ -229,6 +229,8 @@ REAL = [
     Case("""vllm serve m -sc "{"method": "mtp", "num_speculative_tokens": 1}" """, ("json-quotes-eaten",)),
     Case("""vllm serve m -sc "{\\"method\\": \\"mtp\\", \\"num_speculative_tokens\\": 1}" """),
     Case("vllm serve m -sc ‘{“method”: “mtp”, “num_speculative_tokens”: 1}’", ("json-smart-quotes",)),
+    Case("vllm serve RedHatAI/Qwen3-8B-speculator.eagle3 --per-request-spec-decode-metrics summary"),
+    Case("vllm serve RedHatAI/Qwen3-8B-speculator.eagle3 -sc '{\"num_speculative_tokens\": 5}'"),
     Case("vllm serve m"), Case("vllm serve m --enforce-eager --enable-lora"),
     Case("augury serve --model default -sc '{\"method\": \"suffix\"}'"),
     Case("augury serve --model default -sc '{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"tree\": {\"top_k\": 2}}'", ("key-unused",)),

@@ -127,7 +127,11 @@ def test_directories_are_searched(tmp_path: Path) -> None:
     (tmp_path / "deploy" / "notes.txt").write_text("nothing here")
     (tmp_path / "deploy" / "blob").write_bytes(b"\xff\x00vllm serve")
     (tmp_path / ".git" / "b.sh").write_text(GONE)
-    answer = json.loads(doctor(str(tmp_path), "--json").stdout)
+    (tmp_path / "deploy" / "helm.yaml").write_text("args: [vllm serve {{ .model }}\n  {{ end }}")
+    result = doctor(str(tmp_path), "--json")
+    answer = json.loads(result.stdout)
+    assert "not read" in result.stderr and "Helm" in result.stderr
+    assert json.loads(doctor(str(tmp_path / "deploy" / "helm.yaml"), "--json").stdout)["exit_code"] == 2
     assert [Path(one["name"]).name for one in answer["files"]] == ["a.sh"]
 
 
@@ -185,8 +189,8 @@ def test_it_answers_in_a_second_and_loads_no_engine() -> None:
 PIECES = [
     "vllm serve m ", "-sc ", "--speculative-config ", "'", '"', "{", "}", '{"method": "ngram", ', '"k": 3}', "\\",
     "\n", " ", "$X", "“", "[", "]", ",", ":", "FROM vllm/vllm-openai:v0.9\n", "CMD ", "services:\n", "  a:\n",
-    "    command: ", "- ", "|\n", ">\n", "&a ", "*a", "[Service]\nExecStart=", "--spec-tokens=", "#", "-sc.method ", "null",
-    "1e999", "é", "\x00", "```\n", '"num_speculative_tokens": 3}', "--async-scheduling ", "X=",
+    "    command: ", "- ", "|\n", ">\n", "&a ", "*a", "[Service]\nExecStart=", "--spec-tokens=", "#", "-sc.method ",
+    "null", "1e999", "é", "\x00", "```\n", '"num_speculative_tokens": 3}', "--async-scheduling ", "X=",
 ]  # fmt: skip
 NAMES = ["", "a.sh", "Dockerfile", "a.yaml", "a.json", "a.service", "a.md"]
 

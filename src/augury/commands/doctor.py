@@ -22,7 +22,7 @@ from augury.operate.found_commands import HOLDS
 
 LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
-COMMAND, STDIN = "<command>", "<stdin>"
+UNREADABLE = 2
 
 
 def doctor(
@@ -41,15 +41,20 @@ def doctor(
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
-    if write and not fix:
-        raise ConfigError("--write changes files by what --fix finds; give both.")
-    release = check_release(vllm_version) if vllm_version is not None else None
-    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
-    before = [_examined(name, text, asked) for one in what for name, text in _texts(one)]
-    before = _with_commands(before, what)
-    after = [mended(one, asked) for one in before] if fix else before
-    if write:
-        _write(before, after)
+    try:
+        if write and not fix:
+            raise ConfigError("--write changes files by what --fix finds; give both.")
+        release = check_release(vllm_version) if vllm_version is not None else None
+        asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+        before = _with_commands([found for one in what for found in _examined(one, asked)], what)
+        after = [mended(one, asked) for one in before] if fix else before
+        if write:
+            _write(before, after)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"error": str(error), "exit_code": UNREADABLE})
+        raise typer.Exit(UNREADABLE) from None
     code = exit_code(after, strict)
     if sarif_file is not None:
         _save(sarif_file, json.dumps(sarif(after), indent=2) + "\n")
@@ -71,10 +76,10 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
     return facts
 
 
-def _texts(what: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of what was asked for."""
+def _examined(what: str, asked: Asked) -> Iterator[Examination]:
+    """What was asked for, examined: one text, or every file of a directory that holds a command."""
     if what == "-":
-        yield STDIN, _decoded(sys.stdin.buffer.read(), STDIN)
+        yield examine(_decoded(sys.stdin.buffer.read(), "standard input"), "", asked)
         return
     path = Path(what)
     try:
@@ -82,11 +87,15 @@ def _texts(what: str) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError):
         kind = None
     if kind == "directory":
-        yield from _inside(path)
+        for name, text in _inside(path):
+            try:
+                yield examine(text, name, asked)
+            except ConfigError as error:  # one file that cannot be read does not keep the others from being read
+                print(f"not read: {error}", file=sys.stderr)
     elif kind == "file":
-        yield what, _decoded(_read(path), what)
+        yield examine(_decoded(_read(path), what), what, asked)
     elif any(letter in what for letter in " \n\t{"):
-        yield COMMAND, what
+        yield examine(what, "", asked)
     else:
         raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
 
@@ -116,10 +125,6 @@ def _decoded(raw: bytes, name: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{name} is not a text in UTF-8.") from None
-
-
-def _examined(name: str, text: str, asked: Asked) -> Examination:
-    return examine(text, "" if name in (COMMAND, STDIN) else name, asked)
 
 
 def _with_commands(found: list[Examination], what: list[str]) -> list[Examination]:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
-from augury.config.infer import choose
+from augury.config.infer import choose, recognise
 from augury.config.speculative import SpeculativeConfig
+from augury.config.speculators import is_speculator
 from augury.config.versions import NEWEST, OLDEST, version
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.arguments import Arguments
@@ -156,6 +157,10 @@ def _resolve(
         left["model"] = str(asked.drafter.directory)
         if not written and meant is not None:
             left["method"] = meant.method
+    if not written and model is None and _is_speculator(_named_target(args), target):
+        left["model"] = _named_target(args)  # the checkpoint names its own target, and how to draft for it
+        own = recognise(target.raw) if target else None
+        left["method"] = own.method if own else "eagle3"
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
     settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
     problems += settled.problems
@@ -168,6 +173,11 @@ def _resolve(
         untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
         problems += unused_problems(args, method, untold)
     return method, config, problems
+
+
+def _is_speculator(name: str | None, facts: ModelFacts | None) -> bool:
+    """Whether the model that is served is a drafter in the speculators format, which vLLM swaps for its target."""
+    return is_speculator(facts) or "speculator" in (name or "").lower()
 
 
 def _by_word(written: Any) -> str | None:

@@ -182,7 +182,7 @@ def _vllm_method(facts: dict[str, Any], target: ModelFacts | None, draft: ModelF
     written, model = facts["method_written"], facts["model"]
     if facts["method"] == "mtp" and model is None:
         return "mtp" if target is None else vllm_choice(written, facts["target_name"], target.raw)
-    if draft is None and facts["method"] in ("mtp", "medusa", "mlp_speculator"):
+    if model is None or (draft is None and facts["method"] in ("mtp", "medusa", "mlp_speculator")):
         return None  # what it reads is not here to be read
     if written and written not in METHODS and written not in ALIASES:
         return None

@@ -150,6 +150,7 @@ class Reader:
                 quotes += value.quotes
                 at += value.body.at[:-1]
                 ends += value.body.until(0, len(value.text))
+                expands = expands or value.expands
                 continue
             elif letter in "$`" and quote != "'":
                 expands = True
