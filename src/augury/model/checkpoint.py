@@ -111,7 +111,11 @@ def _files(directory: Path) -> list[Path]:
 
 def _safe_open(path: Path) -> Any:
     try:
+        with path.open("rb"):  # safetensors would call a file that may not be read one that is not there
+            pass
         return safe_open(path, framework="pt")
+    except PermissionError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from error
 

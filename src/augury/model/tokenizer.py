@@ -18,7 +18,7 @@ class Tokenizer:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
         try:
             self.inner: Any = _load(directory)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # damaged files fail in any of them
             raise ModelError(f"no usable tokenizer in {directory}: {str(error).splitlines()[0]}") from None
         self.eos_ids = _eos_ids(directory, self.inner)
 
