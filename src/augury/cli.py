@@ -361,6 +361,10 @@ def main() -> None:
         words = surfaces.fold_dotted(words)
         if words[:1] and words[0] in FROM_FILES:
             words = surfaces.unfold_yaml(words)
+        if words[:1] == ["serve"]:
+            from augury.commands.serve_words import from_vllm
+
+            words = from_vllm(words)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

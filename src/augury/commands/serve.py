@@ -18,61 +18,115 @@ from augury.model.errors import ModelError
 
 KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 INTERVAL = "VLLM_LOG_STATS_INTERVAL"
+SPECULATION, NETWORK, LIMITS, LOG, ENGINE = "Speculation", "Where, and for whom", "Limits", "Log", "Engine"  # panels
 
 
 def serve(
     model: Annotated[str, typer.Argument(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
     speculative_config: Annotated[
-        str | None, typer.Option("--speculative-config", "-sc", metavar="JSON", help="How to speculate, as in vLLM.")
+        str | None,
+        typer.Option(
+            "--speculative-config",
+            "-sc",
+            metavar="JSON",
+            help="How to speculate, as in vLLM.",
+            rich_help_panel=SPECULATION,
+        ),
     ] = None,
-    spec_method: Annotated[str | None, typer.Option(help="Its 'method'.")] = None,
-    spec_model: Annotated[str | None, typer.Option(help="Its 'model'.")] = None,
-    spec_tokens: Annotated[int | None, typer.Option(help="Its 'num_speculative_tokens'.")] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for every interface.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    uds: Annotated[str | None, typer.Option(metavar="PATH", help="Listen on a Unix socket instead.")] = None,
+    spec_method: Annotated[str | None, typer.Option(help="Its 'method'.", rich_help_panel=SPECULATION)] = None,
+    spec_model: Annotated[str | None, typer.Option(help="Its 'model'.", rich_help_panel=SPECULATION)] = None,
+    spec_tokens: Annotated[
+        int | None, typer.Option(help="Its 'num_speculative_tokens'.", rich_help_panel=SPECULATION)
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 for every interface.", rich_help_panel=NETWORK)
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.", rich_help_panel=NETWORK)] = 8000,
+    uds: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Listen on a Unix socket instead.", rich_help_panel=NETWORK)
+    ] = None,
     api_key: Annotated[
-        list[str] | None, typer.Option(help=f"Clients must know it; may be repeated. Also {' or '.join(KEYS)}.")
+        list[str] | None,
+        typer.Option(help=f"Clients must know it; may be repeated. Also {' or '.join(KEYS)}.", rich_help_panel=NETWORK),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that browsers may know a server without keys by; may be repeated."),
+        typer.Option(
+            metavar="NAME",
+            help="A name that browsers may know a server without keys by; may be repeated.",
+            rich_help_panel=NETWORK,
+        ),
     ] = None,
     served_model_name: Annotated[
-        list[str] | None, typer.Option(help="The model's name for clients; may be repeated.")
+        list[str] | None,
+        typer.Option(help="The model's names for clients; several may follow.", rich_help_panel=NETWORK),
     ] = None,
-    max_concurrent_requests: Annotated[int, typer.Option(min=1, help="More get 429.")] = 1024,
-    max_request_bytes: Annotated[int, typer.Option(min=1, help="Larger ones get 413.")] = 16 << 20,
-    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a client has to send its request.")] = 30.0,
-    per_request_spec_decode_metrics: Annotated[
-        Literal["none", "summary", "detailed"], typer.Option(help="What each response says of speculation.")
-    ] = "summary",
-    disable_log_stats: Annotated[bool, typer.Option("--disable-log-stats", help="No line every ten seconds.")] = False,
-    log_stats_interval: Annotated[
-        float, typer.Option(min=0.1, envvar=INTERVAL, help="Seconds between two lines.")
-    ] = 10.0,
-    enable_access_log: Annotated[bool, typer.Option("--enable-access-log", help="A line for each request.")] = False,
-    shutdown_timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds that running requests may take to finish.")
+    max_concurrent_requests: Annotated[int, typer.Option(min=1, help="More get 429.", rich_help_panel=LIMITS)] = 1024,
+    max_request_bytes: Annotated[int, typer.Option(min=1, help="Larger ones get 413.", rich_help_panel=LIMITS)] = 16
+    << 20,
+    read_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds a client has to send its request.", rich_help_panel=LIMITS)
     ] = 30.0,
-    tokenizer: Annotated[str | None, typer.Option(help="If not the model's own.")] = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    max_model_len: Annotated[int | None, typer.Option(help="Longest prompt and answer together.")] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(help="Most requests in one step.")] = None,
-    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Most tokens in one step.")] = None,
-    long_prefill_token_threshold: Annotated[int, typer.Option(help="Most prompt tokens of a request in a step.")] = 0,
-    block_size: Annotated[int, typer.Option(help="Tokens in a block of the cache.")] = 16,
-    num_gpu_blocks_override: Annotated[int | None, typer.Option(help="Blocks of the cache.")] = None,
-    kv_cache_memory_bytes: Annotated[int | None, typer.Option(help="Bytes of the cache.")] = None,
-    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory to use.")] = 0.9,
-    enable_prefix_caching: Annotated[bool, typer.Option(help="Reuse what prompts have in common.")] = True,
-    enable_chunked_prefill: Annotated[bool, typer.Option(help="Read long prompts piece by piece.")] = True,
-    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="No captured graphs.")] = False,
-    seed: Annotated[int, typer.Option(help="For requests that bring none.")] = 0,
-    load_format: str = "auto",
-    model_impl: str = "auto",
-    kv_transfer_config: Annotated[str | None, typer.Option(metavar="JSON", help="Where hidden states go.")] = None,
+    per_request_spec_decode_metrics: Annotated[
+        Literal["none", "summary", "detailed"],
+        typer.Option(help="What each response says of speculation.", rich_help_panel=SPECULATION),
+    ] = "summary",
+    disable_log_stats: Annotated[
+        bool, typer.Option("--disable-log-stats", help="No line every ten seconds.", rich_help_panel=LOG)
+    ] = False,
+    log_stats_interval: Annotated[
+        float, typer.Option(min=0.1, envvar=INTERVAL, help="Seconds between two lines.", rich_help_panel=LOG)
+    ] = 10.0,
+    enable_access_log: Annotated[
+        bool, typer.Option("--enable-access-log", help="A line for each request.", rich_help_panel=LOG)
+    ] = False,
+    shutdown_timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds that running requests may take to finish.", rich_help_panel=LIMITS)
+    ] = 30.0,
+    generation_config: Annotated[
+        str,
+        typer.Option(
+            help="Sampling defaults: 'auto' are the model's own, 'vllm' none, or a directory's.", rich_help_panel=ENGINE
+        ),
+    ] = "auto",
+    tokenizer: Annotated[str | None, typer.Option(help="If not the model's own.", rich_help_panel=ENGINE)] = None,
+    dtype: Annotated[str, typer.Option(rich_help_panel=ENGINE)] = "auto",
+    device: Annotated[str, typer.Option(rich_help_panel=ENGINE)] = "auto",
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Longest prompt and answer together.", rich_help_panel=ENGINE)
+    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Most requests in one step.", rich_help_panel=ENGINE)] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens in one step.", rich_help_panel=ENGINE)
+    ] = None,
+    long_prefill_token_threshold: Annotated[
+        int, typer.Option(help="Most prompt tokens of a request in a step.", rich_help_panel=ENGINE)
+    ] = 0,
+    block_size: Annotated[int, typer.Option(help="Tokens in a block of the cache.", rich_help_panel=ENGINE)] = 16,
+    num_gpu_blocks_override: Annotated[
+        int | None, typer.Option(help="Blocks of the cache.", rich_help_panel=ENGINE)
+    ] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(help="Bytes of the cache.", rich_help_panel=ENGINE)
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float, typer.Option(help="Share of the GPU's memory to use.", rich_help_panel=ENGINE)
+    ] = 0.9,
+    enable_prefix_caching: Annotated[
+        bool, typer.Option(help="Reuse what prompts have in common.", rich_help_panel=ENGINE)
+    ] = True,
+    enable_chunked_prefill: Annotated[
+        bool, typer.Option(help="Read long prompts piece by piece.", rich_help_panel=ENGINE)
+    ] = True,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="No captured graphs.", rich_help_panel=ENGINE)
+    ] = False,
+    seed: Annotated[int, typer.Option(help="For requests that bring none.", rich_help_panel=ENGINE)] = 0,
+    load_format: Annotated[str, typer.Option(rich_help_panel=ENGINE)] = "auto",
+    model_impl: Annotated[str, typer.Option(rich_help_panel=ENGINE)] = "auto",
+    kv_transfer_config: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Where hidden states go.", rich_help_panel=ENGINE)
+    ] = None,
 ) -> None:
     """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
     shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
@@ -97,7 +151,7 @@ def serve(
     limits = Limits(keys, max_concurrent_requests, max_request_bytes, read_timeout, loopback, hosts)
     settings = Settings(
         model, engine, list(served_model_name or [model]), host, port, uds, limits, per_request_spec_decode_metrics,
-        not disable_log_stats, log_stats_interval, enable_access_log, shutdown_timeout,
+        not disable_log_stats, log_stats_interval, enable_access_log, shutdown_timeout, generation_config,
     )  # fmt: skip
     raise typer.Exit(_run(settings))
 

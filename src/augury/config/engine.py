@@ -54,7 +54,7 @@ class EngineConfig(BaseModel):
         """Check the arguments, or say in one line which is wrong and what to write."""
         for name in list(given):
             if name in NOT_YET:
-                _check_neutral(name, given.pop(name))
+                check_neutral(name, given.pop(name))
             elif name not in (*cls.model_fields, *SHORTCUTS, "additional_config"):
                 raise unknown_keyword(name, [*cls.model_fields, *NOT_YET], "LLM")
         wanted = _speculation(given)
@@ -134,7 +134,8 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _check_neutral(name: str, value: Any) -> None:
+def check_neutral(name: str, value: Any) -> None:
+    """Refuse a value of one of these that is not its neutral one."""
     if value not in NOT_YET[name]:
         allowed = " or ".join(repr(v) for v in NOT_YET[name])
         raise ConfigError(f"{name}={value!r} is not supported yet; leave it out or set it to {allowed}.")

@@ -66,6 +66,7 @@ def _generation(app: FastAPI, service: Service) -> None:
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         """Continue prompts."""
         service.check_model(body.model)
+        service.defaults.fill(body)
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -73,6 +74,7 @@ def _generation(app: FastAPI, service: Service) -> None:
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
         service.check_model(body.model)
+        service.defaults.fill(body)
         reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 

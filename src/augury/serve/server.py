@@ -23,10 +23,12 @@ from augury.model.store import resolve
 from augury.model.tokenizer import Tokenizer
 from augury.serve.app import make_app
 from augury.serve.connection import with_patience
+from augury.serve.defaults import Defaults
 from augury.serve.engine_client import EngineClient, EngineFailed
 from augury.serve.observatory import Observatory
 from augury.serve.prompts import Prompts
 from augury.serve.service import Service, Settings
+from augury.serve.welcome import welcome
 
 logger = logging.getLogger("augury")
 GRACE = 5  # seconds for connections to end once nothing runs
@@ -100,6 +102,7 @@ class Server:
         """Serve until told to end; raises ServeError where that is not for want of trying."""
         _allow_many_connections()
         with bind(self.settings) as ours:
+            defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
             observatory = Observatory()
@@ -108,7 +111,9 @@ class Server:
             try:
                 await client.start()
                 observatory.open(self.settings.names[0], client.facts)
-                service = Service(self.settings, client, Prompts(await loading), observatory, int(time.time()))
+                service = Service(
+                    self.settings, client, Prompts(await loading), observatory, int(time.time()), defaults
+                )
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None
@@ -133,8 +138,8 @@ class Server:
         self._listener = Listener(config)
         self._service = service
         lines = asyncio.create_task(self._log(service.observatory))
-        where = settings.uds or "http://{}:{}".format(*ours.getsockname()[:2])
-        logger.info("serving %s at %s", settings.names[0], where)
+        for line in welcome(service, ours):
+            logger.info(line)
         try:
             await self._listener.serve([ours])
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from augury.serve.defaults import Defaults
 from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.limits import Gate, Limits
@@ -28,6 +29,7 @@ class Settings:
     log_stats_interval: float = 10.0
     access_log: bool = False
     shutdown_timeout: float = 30.0
+    generation_config: str = "auto"  # where sampling defaults come from
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Service:
     prompts: Prompts
     observatory: Observatory
     created: int
+    defaults: Defaults = field(default_factory=Defaults)
     gate: Gate | None = None  # set when the application is made
 
     @property

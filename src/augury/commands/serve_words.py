@@ -1,0 +1,55 @@
+"""A command line written for `vllm serve`, as ours takes it: lists after one flag, flags that change nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from augury.config.engine import NOT_YET, check_neutral
+from augury.config.errors import ConfigError
+
+LISTS = ("--served-model-name", "--api-key")  # several values may follow one flag
+SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size",
+         "-q": "quantization"}  # fmt: skip
+SWITCHES = ("trust_remote_code", "enable_lora", "async_scheduling", "skip_tokenizer_init")
+# What they turn off or on is so here in any case.
+NOTHING = ("--disable-log-requests", "--no-enable-log-requests", "--disable-uvicorn-access-log", "--no-enable-lora",
+           "--no-trust-remote-code", "--no-async-scheduling")  # fmt: skip
+
+
+def from_vllm(words: list[str]) -> list[str]:
+    """The words of `augury serve`, less what is only checked here."""
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, given, value = word.partition("=")
+        name = SHORT.get(flag) or flag.removeprefix("--").replace("-", "_")
+        if flag in NOTHING:
+            continue
+        if flag.startswith("-") and name in NOT_YET:
+            check_neutral(name, _value(flag, name, value if given else None, rest))
+        elif flag in LISTS and not given and _has_model(words):
+            while rest and not rest[0].startswith("-"):
+                kept += [flag, rest.pop(0)]
+        else:
+            kept.append(word)
+    return kept
+
+
+def _has_model(words: list[str]) -> bool:
+    """Whether the model stands before all flags; elsewhere it might be taken for one more value."""
+    return len(words) > 1 and not words[1].startswith("-")
+
+
+def _value(flag: str, name: str, given: str | None, rest: list[str]) -> Any:
+    if given is None:
+        if name in SWITCHES:
+            return True
+        if not rest:
+            raise ConfigError(f"{flag} needs a value.")
+        given = rest.pop(0)
+    try:
+        return json.loads(given)
+    except ValueError:
+        return given

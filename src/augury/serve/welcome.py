@@ -1,0 +1,44 @@
+"""What the log says once the server is ready: what runs, where, how to call it, how to stop it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+from typing import Any
+
+from augury.serve.service import Service
+
+QUESTION = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
+
+
+def welcome(service: Service, listening: socket.socket) -> list[str]:
+    """The lines, one fact each."""
+    settings, facts = service.settings, service.client.facts
+    names = ", ".join(settings.names)
+    lines = [f"serving {names} on {facts['device']}, context {facts['max_model_len']} tokens; {_method(facts)}"]
+    if str(service.defaults):
+        lines.append(f"the model's own defaults: {service.defaults} (--generation-config vllm for none)")
+    url, extra = _address(settings.uds, listening)
+    lines.append(f"listening at {settings.uds or url}" + ("" if settings.uds else f", the page is {url}/"))
+    key = " -H 'Authorization: Bearer KEY'" if settings.limits.api_keys else ""
+    body = shlex.quote(json.dumps(QUESTION))
+    lines.append(f"try: curl {extra}{url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {body}")
+    lines.append(f"Ctrl-C stops it; running requests have {settings.shutdown_timeout:g} seconds to finish")
+    return lines
+
+
+def _method(facts: dict[str, Any]) -> str:
+    if facts["method"] is None:
+        return "plain decoding (-sc speculates)"
+    truth = "may change the text" if facts["lossy"] else "leaves the text as it is"
+    return f"{facts['method']} drafts up to {facts['num_spec_tokens']} tokens, rule {facts['rule']} ({truth})"
+
+
+def _address(path: str | None, listening: socket.socket) -> tuple[str, str]:
+    """The URL to call, and what curl needs besides."""
+    if path is not None:
+        return "http://localhost", f"--unix-socket {shlex.quote(path)} "
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}", ""
