@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from augury.config.versions import Version
@@ -28,18 +30,28 @@ class Finding(NamedTuple):
     edits: tuple[Edit, ...] = ()
 
 
+@cache
+def _asked(tool: str, release: Version | None) -> tuple[tuple[Entry, str], ...]:
+    """The entries that speak of a release, each with the problem it tells of, or nothing."""
+    entries = [entry for entry in knowledge().values() if entry.linted and tool in entry.tools]
+    covering = [entry for entry in entries if release is None or entry.covers(release)]
+    return tuple((entry, _problem_in(entry.condition)) for entry in covering)
+
+
+def _problem_in(condition: Mapping[str, Any]) -> str:
+    found = re.search(r"'problem': '([\w-]+)'", str(condition))
+    return found[1] if found else ""
+
+
 def findings(args: Arguments, world: World, problems: list[Problem], release: Version | None) -> Iterator[Finding]:
     """What there is to say of one command."""
-    for entry in knowledge().values():
-        outside = args.found.tool not in entry.tools or (release is not None and not entry.covers(release))
-        if not entry.linted or outside:
-            continue
-        for problem in problems:
+    for entry, name in _asked(args.found.tool, release):
+        for problem in problems if name else ():
             world.problem = problem.name
-            if f"'problem': {problem.name!r}" in str(entry.condition) and holds(entry.condition, world):
+            if problem.name == name and holds(entry.condition, world):
                 yield _finding(entry, {**world.facts, **problem.says}, problem.start, problem.end, problem.edits)
         world.problem = None
-        if "'problem'" not in str(entry.condition) and holds(entry.condition, world):
+        if not name and holds(entry.condition, world):
             start, end = _pointed(args, entry)
             yield _finding(entry, world.facts, start, end, _changed(args, entry))
 

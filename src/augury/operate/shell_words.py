@@ -15,6 +15,7 @@ from augury.operate.mapped import Mapped
 NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-[^}]*)?\}|([A-Za-z_]\w*))")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
 BREAKS = ";|&()\n"
+ORDINARY = re.compile(r"[\w@%+=:,./{}\[\]-]+")  # letters that mean themselves inside and outside of quotes
 INSIDE = {"'": "'", '"': '"'}
 
 
@@ -137,6 +138,13 @@ class Reader:
             letter = self.text[self.i]
             if quote == " " and (letter in " \t\r\n" or (self.operators and letter in BREAKS + "<>")):
                 break
+            if run := ORDINARY.match(self.text, self.i):
+                first, self.i = self.i, run.end()
+                text.append(run[0])
+                quotes.append(quote * len(run[0]))
+                at += self.source.at[first : self.i]
+                ends += self.source.until(first, self.i)
+                continue
             here, self.i = self.i, self.i + 1
             if letter in INSIDE and quote in (" ", letter):
                 quote = " " if quote == letter else letter
@@ -146,8 +154,8 @@ class Reader:
                 if skipped:
                     continue
             elif letter == "$" and quote != "'" and (value := self._variable(here)):
-                text += value.text
-                quotes += value.quotes
+                text.append(value.text)
+                quotes.append(value.quotes)
                 at += value.body.at[:-1]
                 ends += value.body.until(0, len(value.text))
                 expands = expands or value.expands
