@@ -254,6 +254,8 @@ REAL = [
     Case(heredoc("FROM vllm/vllm-openai:v0.32.0", "CMD vllm serve m \\", "    # a comment that docker drops", "    --async-scheduling \\",
                  "    -sc '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}'"),
          ("async-refused", "ngram-filler-counted"), name="llm.dockerfile"),
+    Case("FROM x/vllm:1\nCMD VLLM_USE_V2_MODEL_RUNNER=1 exec vllm serve m -sc '{\"method\": \"suffix\"}' | tee /log",
+         ("new-runner-forced", *SUFFIX_NOTES), name="Dockerfile"),
     Case(heredoc("services:", "  llm:", "    image: vllm/vllm-openai:v0.16.0", "    environment:", "      - VLLM_USE_V1=1", "    command: >",
                  "      --model m", "      --speculative-config", "      '{\"method\": \"ngram\", \"num_speculative_tokens\": 4,",
                  "        \"prompt_lookup_max\": 4, \"disable_by_batch_size\": 8}'"), ("async-off", *OLD), name="compose.yaml"),

@@ -44,10 +44,7 @@ def doctor(
     try:
         if write and not fix:
             raise ConfigError("--write changes files by what --fix finds; give both.")
-        release = check_release(vllm_version) if vllm_version is not None else None
-        asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
-        before = _with_commands([found for one in what for found in _examined(one, asked)], what)
-        after = [mended(one, asked) for one in before] if fix else before
+        before, after = _looked_at(what, vllm_version, target, drafter, fix)
         if write:
             _write(before, after)
     except ConfigError as error:
@@ -65,6 +62,16 @@ def doctor(
     else:
         show(after, verbose)
     raise typer.Exit(code)
+
+
+def _looked_at(
+    what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool
+) -> tuple[list[Examination], list[Examination]]:
+    """Everything that was named, as it is and, where asked, as it would be mended."""
+    release = check_release(release) if release is not None else None
+    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+    before = _with_commands([found for one in what for found in _examined(one, asked)], what)
+    return before, [mended(one, asked) for one in before] if fix else before
 
 
 def _facts(option: str, directory: str | None) -> ModelFacts | None:

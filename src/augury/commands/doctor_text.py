@@ -29,6 +29,8 @@ def show(examinations: Sequence[Examination], verbose: bool, console: Console | 
         # What can wait comes last, and does not stand between the things that cannot.
         for finding in sorted(examination.findings, key=lambda f: f.severity == "note"):
             _show_finding(console, examination, finding, verbose)
+        if not verbose and any(finding.severity == "note" for finding in examination.findings):
+            console.print()
     _show_summary(console, examinations, verbose)
 
 

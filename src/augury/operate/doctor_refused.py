@@ -15,6 +15,7 @@ from augury.operate.problems import Problem
 
 ROUNDS = 12
 UNKNOWN_DRAFTER = "unknown/drafter"
+OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and different tokens, vLLM does not
 
 # Words of an error, and what the doctor calls it; the first that fits.
 NAMES = (
@@ -26,7 +27,7 @@ NAMES = (
     (r"at most the checkpoint's \d+ heads", "k-over-heads"), ("must be 1: the method drafts nothing", "k-not-one"),
     ("1 or the target's", "draft-tp"), ("does not divide the drafter's", "draft-heads"),
     ("cannot be larger than", "context-too-long"), ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
-    ("DSpark|dspark_draft_topk", "dspark-misfit"), ("vocabulary size|drafts from", "vocabulary-differs"),
+    ("DSpark|dspark_draft_topk", "dspark-misfit"), ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
     ("hidden size|states of width", "hidden-size-differs"), ("layer ids|name the layers", "layers-missing"),
     ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("synthetic", "synthetic-wrong"),
     ("must be <= prompt_lookup_max", "lookup-wrong"), ("use_heterogeneous_vocab", "heterogeneous-wrong"),
@@ -51,6 +52,9 @@ def settle(args: Arguments, keys: dict[str, Any], target: Target, release: str |
             break
         except ConfigError as error:
             text = str(error)
+        if release is not None and OURS_ALONE in text:
+            keys["model"] = UNKNOWN_DRAFTER  # an entry of the knowledge says it; vLLM itself would start
+            continue
         name = next((name for words, name in NAMES if re.search(words, text)), "refused")
         key = _key_in(text)
         repair = _repair(name, key, text, keys)

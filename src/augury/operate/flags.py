@@ -34,7 +34,6 @@ OLD_FLAGS = {
     "typical-acceptance-sampler-posterior-alpha": "typical_acceptance_sampler_posterior_alpha",
     "disable-logprobs-during-spec-decoding": "disable_logprobs",
 }
-OLD_FLAGS_UNTIL = "0.8.3"
 
 SWITCHES = {
     "enforce-eager", "enable-lora", "enable-prefix-caching", "enable-chunked-prefill", "trust-remote-code",
@@ -51,7 +50,7 @@ OTHERS = {"per-request-spec-decode-metrics"}
 BENCHMARKS = ("spec-bench", "speed-bench")  # datasets of `vllm bench`, no settings of speculation
 
 
-def near(name: str, program: str) -> str | None:
+def near(name: str) -> str | None:
     """The flag that an unknown one was probably meant to be, if it has to do with speculation."""
     name = name.partition(".")[0]
     if name in SPECULATIVE or name in OTHERS or name in OLD_FLAGS or name.startswith(BENCHMARKS):

@@ -57,7 +57,7 @@ def find_commands(text: str, name: str = "") -> list[Found]:
     elif kind == "unit":
         found = _unit(source)
     elif kind == "json":
-        found = _json(source, name)
+        found = _json(source)
     elif kind == "yaml":
         found = _yaml(source, name)
     elif kind == "markdown":
@@ -83,7 +83,7 @@ def _unit(source: Mapped) -> list[Found]:
     return found
 
 
-def _json(source: Mapped, name: str) -> list[Found]:
+def _json(source: Mapped) -> list[Found]:
     text = source.text
     start = 1 if text.startswith("\ufeff") else 0
     body = source.part(start, len(text.rstrip()))

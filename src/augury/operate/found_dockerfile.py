@@ -37,9 +37,11 @@ def in_dockerfile(source: Mapped) -> list[Found]:
         elif instruction == "RUN":
             found += [one for one in in_script(body) if one.words]
         elif instruction == "ENTRYPOINT":
-            entry = _form(body)
+            entry, own = _form(body)
+            variables |= own
         else:
-            command = _form(body)
+            command, own = _form(body)
+            variables |= own
     close()
     return found
 
@@ -65,8 +67,8 @@ def _instructions(source: Mapped) -> list[tuple[str, Mapped]]:
     return found
 
 
-def _form(body: Mapped) -> list[Word]:
-    """Exec form is a JSON list; everything else goes through a shell."""
+def _form(body: Mapped) -> tuple[list[Word], Variables]:
+    """Exec form is a JSON list; everything else goes through a shell, which may set variables first."""
     if body.text.lstrip().startswith("["):
         inner = _unbroken(body)
         try:
@@ -74,9 +76,12 @@ def _form(body: Mapped) -> list[Word]:
         except NotJson:
             node = None
         if node is not None and node.items and all(isinstance(item.value, str) for item in node.items):
-            return [_string_word(item) for item in node.items]
+            return [_string_word(item) for item in node.items], {}
     simple = Reader(body).commands()
-    return [word for one in simple for word in one.words]
+    variables = {
+        name: Variable(word.text, word.start, word.end) for one in simple for name, word in one.environment.items()
+    }
+    return [word for one in simple for word in one.words], variables
 
 
 def _unbroken(body: Mapped) -> Mapped:

@@ -12,7 +12,6 @@ from augury.operate.shell_words import Word
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COMMANDS = ("entrypoint", "command", "args")
-CONTEXT = ("image", "environment", "env")
 
 
 def documents(text: str) -> list[yaml.Node]:

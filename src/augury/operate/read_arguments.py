@@ -128,7 +128,7 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
     elif name in OLD_FLAGS:
         _take_key(result, flag, OLD_FLAGS[name], flag.value)
         result.problems.append(Problem("flag-gone", flag.start, flag.end, {"flag": flag.written}))
-    elif close := near(name, result.found.program):
+    elif close := near(name):
         _misspelt(result, flag, close)
     return 0
 

@@ -76,6 +76,44 @@ def plain_words(source: Mapped) -> list[Word]:
     return [word for one in Reader(source, operators=False).commands() for word in one.words]
 
 
+class _Letters:
+    """A word while it is being read."""
+
+    def __init__(self, source: Mapped) -> None:
+        self.source, self.expands = source, False
+        self.text: list[str] = []
+        self.quotes: list[str] = []
+        self.at: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, text: str, quote: str, start: int, end: int) -> None:
+        """Letters that stand for themselves."""
+        self.text.append(text)
+        self.quotes.append(quote * len(text))
+        self.at += self.source.at[start:end]
+        self.ends += self.source.until(start, end)
+
+    def spelt(self, letter: str, quote: str, start: int, end: int) -> None:
+        """One letter that takes several to write."""
+        self.text.append(letter)
+        self.quotes.append(quote)
+        self.at.append(self.source.at[start])
+        self.ends += self.source.until(end - 1, end)
+
+    def splice(self, value: Word) -> None:
+        """A variable's value, which keeps the places where it was written."""
+        self.text.append(value.text)
+        self.quotes.append(value.quotes)
+        self.at += value.body.at[:-1]
+        self.ends += value.body.until(0, len(value.text))
+        self.expands = self.expands or value.expands
+
+    def closed(self, first: int, last: int, behind: int) -> Word:
+        """The finished word."""
+        body = Mapped("".join(self.text), (*self.at, behind), self.source.layers, tuple(self.ends))
+        return Word(body, "".join(self.quotes), first, last, True, self.expands)
+
+
 class Reader:
     """Splits a script into simple commands."""
 
@@ -129,46 +167,27 @@ class Reader:
             self.exported |= own
 
     def _word(self) -> Word:
-        text: list[str] = []
-        quotes: list[str] = []
-        at: list[int] = []
-        ends: list[int] = []
-        start, quote, expands = self.i, " ", False
+        start, quote, word = self.i, " ", _Letters(self.source)
         while self.i < len(self.text):
             letter = self.text[self.i]
             if quote == " " and (letter in " \t\r\n" or (self.operators and letter in BREAKS + "<>")):
                 break
-            if run := ORDINARY.match(self.text, self.i):
-                first, self.i = self.i, run.end()
-                text.append(run[0])
-                quotes.append(quote * len(run[0]))
-                at += self.source.at[first : self.i]
-                ends += self.source.until(first, self.i)
-                continue
             here, self.i = self.i, self.i + 1
             if letter in INSIDE and quote in (" ", letter):
                 quote = " " if quote == letter else letter
-                continue
-            if letter == "\\" and quote != "'":
+            elif run := ORDINARY.match(self.text, here):
+                self.i = run.end()
+                word.add(run[0], quote, here, self.i)
+            elif letter == "\\" and quote != "'":
                 letter, skipped = self._escaped(quote)
-                if skipped:
-                    continue
+                if not skipped:
+                    word.spelt(letter, quote, here, self.i)
             elif letter == "$" and quote != "'" and (value := self._variable(here)):
-                text.append(value.text)
-                quotes.append(value.quotes)
-                at += value.body.at[:-1]
-                ends += value.body.until(0, len(value.text))
-                expands = expands or value.expands
-                continue
-            elif letter in "$`" and quote != "'":
-                expands = True
-            text.append(letter)
-            quotes.append(quote)
-            at.append(self.source.at[here])
-            ends += self.source.until(self.i - 1, self.i)
-        body = Mapped("".join(text), (*at, self.source.at[self.i]), self.source.layers, tuple(ends))
-        first, last = self.source.place(start, self.i)
-        return Word(body, "".join(quotes), first, last, True, expands)
+                word.splice(value)
+            else:
+                word.expands = word.expands or (letter in "$`" and quote != "'")
+                word.add(letter, quote, here, self.i)
+        return word.closed(*self.source.place(start, self.i), self.source.at[self.i])
 
     def _escaped(self, quote: str) -> tuple[str, bool]:
         """What a backslash makes of the letter behind it, and whether that is nothing at all."""
