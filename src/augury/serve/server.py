@@ -108,6 +108,8 @@ class Server:
             observatory = Observatory()
             client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up)
             self._catch_signals()
+            if sys.stderr.isatty():
+                logger.info("loading %s; Ctrl-C ends it", self.settings.model)
             try:
                 await client.start()
                 observatory.open(self.settings.names[0], client.facts)
