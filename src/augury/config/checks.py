@@ -149,9 +149,17 @@ def _check_sizes(method: str, keys: Keys, target: ModelFacts, draft: ModelFacts,
 
 def _check_vocabulary(target: ModelFacts, draft: ModelFacts, notes: Notes) -> None:
     ours, theirs = draft.vocab_size, target.vocab_size
-    if ours is None or theirs is None or ours == theirs:
+    if ours is None or theirs is None:
         return
-    if _same_tokens(target, draft):
+    same = _same_tokens(target, draft)
+    if ours == theirs:
+        if same is False:
+            raise problem(
+                "model", draft.name, "has another tokenizer than the target, though as many tokens; take a drafter of "
+                "the target's family, or set use_heterogeneous_vocab",
+            )  # fmt: skip
+        return
+    if same:
         notes.add(
             "vllm", "model", f"the drafter's {ours} and the target's {theirs} tokens differ by padding alone; "
             "vLLM refuses that.", refused=True,
@@ -164,17 +172,20 @@ def _check_vocabulary(target: ModelFacts, draft: ModelFacts, notes: Notes) -> No
     )  # fmt: skip
 
 
-def _same_tokens(target: ModelFacts, draft: ModelFacts) -> bool:
-    """Whether both tokenizers map the same texts to the same numbers; sizes then differ by padded rows only."""
-    tables = []
+def _same_tokens(target: ModelFacts, draft: ModelFacts) -> bool | None:
+    """Whether both tokenizers map the same texts to numbers that the drafter has rows for; None: they are not at hand.
+
+    Sizes then differ by padded rows only.
+    """
+    tables: list[dict[str, int]] = []
     for facts in (target, draft):
         try:
             assert facts.directory is not None
             tokenizer = json.loads((facts.directory / "tokenizer.json").read_text(encoding="utf-8"))
             tables.append(tokenizer["model"]["vocab"])
         except (AssertionError, OSError, ValueError, KeyError, TypeError):
-            return False
-    return bool(tables[0] == tables[1])
+            return None
+    return tables[0] == tables[1] and max(tables[0].values(), default=0) < (draft.vocab_size or 0)
 
 
 def _wanted_layers(keys: Keys) -> list[int]:

@@ -6,6 +6,8 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.spec import MAX_NODES
 
+MASKED = ("eagle", "eagle3", "draft_model")  # methods whose parallel drafts are rows of masks, one a depth
+
 
 def check_runnable(config: SpeculativeConfig) -> None:
     """Say in one line why it cannot run here."""
@@ -13,6 +15,10 @@ def check_runnable(config: SpeculativeConfig) -> None:
         raise ConfigError(
             "speculative_config.model is missing: DSpark layers inside a target (DeepSeek-V4) do not run here; name a "
             "drafter of its own."
+        )
+    if config.parallel_drafting and config.drafts_trees and config.method in MASKED:
+        raise ConfigError(
+            "speculative_config.parallel_drafting drafts a chain from masks, and a tree was asked for too; remove one."
         )
     if max(config.num_speculative_tokens, config.max_nodes) > MAX_NODES:
         raise ConfigError(

@@ -283,7 +283,7 @@ class SpeculativeConfig(BaseModel):
     @property
     def rows_per_step(self) -> int:
         """Rows of one decoding request: its last token and the draft."""
-        return 1 + self.num_speculative_tokens
+        return 1 + self.max_nodes
 
     @property
     def schedule(self) -> Schedule | None:

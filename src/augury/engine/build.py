@@ -49,10 +49,11 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     assert config.max_model_len
     if drafter is not None and hasattr(drafter, "allocate"):
         drafter.allocate(blocks * config.block_size, config.block_size)
-    state = SlotState.allocate(
-        config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device
-    )
     spec = config.speculative_config
+    lookahead = spec.kv_lookahead if spec else 0
+    state = SlotState.allocate(
+        config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device, lookahead
+    )
     if (
         spec is not None and spec.samples_drafts and spec.rule != "coupled"
     ):  # that rule asks what drafts were drawn from
@@ -61,8 +62,7 @@ def build_engine(config: EngineConfig, directory: Path) -> Engine:
     stats = EngineStats()
     scheduler = Scheduler(
         BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
-        _chunk(config), config.enable_prefix_caching, stats,
-        config.speculative_config.kv_lookahead if config.speculative_config else 0,
+        _chunk(config), config.enable_prefix_caching, stats, lookahead,
     )  # fmt: skip
     engine = Engine(
         target, state, scheduler, make_judge(config.speculative_config, device), drafter, _budget(config, nodes), stats,

@@ -205,7 +205,10 @@ class Engine:
         if self.drafter is not None and self.drafter.branching:  # nodes say nothing of its length
             budget = torch.where(remaining > 1, segments.allowed, 0)
         if self.scheduler.lookahead:  # the drafter writes to the request's blocks
-            budget = torch.minimum(budget, segments.room - lengths)
+            free = segments.room - lengths
+            if self.drafter is not None and self.drafter.branching:  # and a tree needs the rows of all its levels
+                free = torch.where(free >= self.scheduler.lookahead, free, 0)
+            budget = torch.minimum(budget, free)
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         return Turn(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class LLM:
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self.intake = Intake(self.config, self.engine, self.tokenizer)
+        self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
 
     def generate(
         self,
@@ -91,15 +93,32 @@ class LLM:
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Update]:
-        """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts."""
+        """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts.
+
+        Several streams may be read in turn, and other calls made between two steps: whoever steps the engine leaves
+        the others' news for them.
+        """
         tokens, _ = self._tokens_of(prompt)
         request = self._requests("stream", tokens, sampling_params or SamplingParams())[0]
+        news = self._streams.setdefault(request, deque())
         self.engine.add(request)
         try:
-            while request.finish_reason is None:
-                yield from (update for update in self.engine.step() if update.request is request)
+            while request.finish_reason is None or news:
+                if not news:
+                    self._step()
+                while news:
+                    yield news.popleft()
         finally:
             self.engine.abort(request)
+            del self._streams[request]
+
+    def _step(self) -> list[Update]:
+        """One step of the engine; what it added to a stream waits there."""
+        updates = self.engine.step()
+        for update in updates:
+            if update.request in self._streams:
+                self._streams[update.request].append(update)
+        return updates
 
     def get_tokenizer(self) -> Any:
         """transformers' tokenizer."""
@@ -147,7 +166,7 @@ class LLM:
             self.engine.add(request)
         try:
             while any(request.finish_reason is None for request in requests):
-                for update in self.engine.step():
+                for update in self._step():
                     bar.count(update.request, len(update.tokens))
         finally:  # also on Ctrl-C: nothing stays in slots or blocks
             for request in requests:

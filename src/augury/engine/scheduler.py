@@ -129,6 +129,8 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         self._leave(request)
         request.preemptions += 1
+        if len(request.prompt_logprobs) < request.prompt_len:
+            request.prompt_logprobs.clear()  # the prompt is read again, and scored from its first token
         self.stats.preemptions += 1
         self.waiting.appendleft(request)
 

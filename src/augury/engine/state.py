@@ -32,9 +32,10 @@ class SlotState:
 
     @classmethod
     def allocate(
-        cls, slots: int, max_len: int, nodes: int, block_size: int, vocab_size: int, device: torch.device
-    ) -> SlotState:
-        """Empty slots; `nodes` is the largest draft that will ever be pending."""
+        cls, slots: int, max_len: int, nodes: int, block_size: int, vocab_size: int, device: torch.device,
+        lookahead: int = 0,
+    ) -> SlotState:  # fmt: skip
+        """Empty slots; `nodes` is the largest draft that will ever be pending, `lookahead` what a drafter writes."""
         slots += 1
 
         def zeros(*shape: int) -> Tensor:
@@ -43,7 +44,7 @@ class SlotState:
         return cls(
             history=zeros(max_len + nodes + 2),
             limit=zeros(),
-            block_tables=zeros(-(-(max_len + nodes) // block_size)),
+            block_tables=zeros(-(-(max_len + nodes + 1 + lookahead) // block_size)),
             draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
             sampling=SlotSampling.allocate(slots, device),
             vocab_size=vocab_size,

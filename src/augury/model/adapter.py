@@ -20,7 +20,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
-from augury.model.foreign import decoder_layers, fix_rotary, refuse, use_row_invariant_matrices
+from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse, use_row_invariant_matrices
 from augury.model.rope import context_length
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
@@ -218,10 +218,11 @@ AttentionInterface.register(ATTENTION, _attention)
 
 def _read_model(directory: Path, dtype: torch.dtype) -> Any:
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False, local_files_only=True,
-            use_safetensors=True, output_loading_info=True,
-        )  # fmt: skip
+        with quietly():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                directory, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False, local_files_only=True,
+                use_safetensors=True, output_loading_info=True,
+            )  # fmt: skip
     except (ValueError, OSError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"transformers cannot load {directory}: {error}") from error
     model, report = loaded

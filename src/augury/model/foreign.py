@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,6 +33,22 @@ def refuse(config: Any) -> None:
         raise because("it keeps a recurrent state")
     if not model_class._can_set_attn_implementation() or not model_class._supports_attention_backend:
         raise because("it does not use transformers' attention interface")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without transformers' progress bars and reports: what does not fit is said by our own errors."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def decoder_layers(model: Any) -> list[nn.Module]:

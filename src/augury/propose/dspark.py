@@ -32,7 +32,7 @@ class DSparkDrafter(BlockDrafter):
         head = DSpark.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
         super().__init__(config, setting, head)
         self._top_k = config.dspark_draft_topk
-        self._tree = Shape.of(config)
+        self._tree = Shape.of(config, self.vocab)
 
     def propose(self, turn: Turn) -> Draft:
         """Read the new context of every group, fill a block for those that may draft, and correct it as it is read."""

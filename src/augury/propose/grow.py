@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, parents_of, read_tree
 from augury.verify.tree import Draft
@@ -125,13 +126,23 @@ class Shape:
     paths: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, config: SpeculativeConfig) -> Shape | None:
-        """From `tree` or `speculative_token_tree`."""
+    def of(cls, config: SpeculativeConfig, known: int) -> Shape | None:
+        """From `tree` or `speculative_token_tree`, for a vocabulary of `known` tokens."""
         if not config.drafts_trees:
             return None
         if config.tree is not None:
-            return cls(config.num_speculative_tokens, config.tree.top_k, config.tree.max_nodes)
-        return cls(paths=tuple(read_tree(config.speculative_token_tree or "")))
+            return cls(config.num_speculative_tokens, min(config.tree.top_k, known), config.tree.max_nodes)
+        return cls(paths=tuple(read_tree(config.speculative_token_tree or ""))).check(known)
+
+    def check(self, known: int) -> Shape:
+        """Refuse ranks that a vocabulary of `known` tokens does not have."""
+        widest = 1 + max((path[-1] for path in self.paths), default=0)
+        if widest > known:
+            raise ConfigError(
+                f"speculative_config.speculative_token_tree names child {widest - 1} of a node, but there are only "
+                f"{known} tokens; write smaller numbers."
+            )
+        return self
 
     def grow(self, logits: Tensor, states: Tensor | None, run: Run, budget: Tensor) -> Draft:
         """Grow it from the scores of the last known token."""

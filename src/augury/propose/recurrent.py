@@ -41,7 +41,7 @@ class RecurrentDrafter:
         self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
-        self._tree = Shape.of(config)
+        self._tree = Shape.of(config, setting.target.vocab_size)
         self.branching = self._tree is not None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:

@@ -176,11 +176,7 @@ def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> Parts
     # A width other than the target's can share neither its embeddings nor its head: then the file must have both.
     stranger = size != target.hidden_size
     embeds = stranger or "embed_tokens.weight" in weights
-    targets = None
-    if reduced or "d2t" in weights:
-        targets = (torch.arange(vocab) + weights.raw("d2t", vocab).to(torch.int64)).to(target.device)
-        if not 0 <= int(targets.min()) <= int(targets.max()) < target.vocab_size:
-            raise ModelError(f"d2t of {weights.directory} points outside the target's {target.vocab_size} tokens.")
+    targets = weights.targets(vocab, target.vocab_size)
     return Parts(
         fc=weights.linear("fc", size, len(config.features) * target.hidden_size, bias=False),
         hidden_norm=weights.vector("hidden_norm.weight", size),

@@ -12,7 +12,7 @@ from torch import Tensor
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.eagle import check_width, embed, own_embedding
-from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
+from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
 from augury.model.layers import Linear
 from augury.model.target import Rows, Target
 
@@ -99,6 +99,10 @@ class Eagle3Head(BlockHead):
         weights.finish("EAGLE-3 head")
         head = cls(target, features, parts, Blocks(weights, config, layers), _flags(raw))
         head.mask_token = mask_token(raw)
+        if head.mask_token is not None and not 0 <= head.mask_token < target.vocab_size:
+            raise ModelError(
+                f"{directory}: mask token {head.mask_token} is not among the target's {target.vocab_size} tokens."
+            )
         return head
 
 
@@ -122,8 +126,11 @@ def feature_layers(raw: dict[str, Any], target: Target) -> tuple[int, ...]:
         return (target.num_layers,)
     stated = raw.get("eagle_aux_hidden_state_layer_ids")
     if stated is None and inner and inner.get("eagle_aux_hidden_state_layer_ids") is not None:
-        stated = [i + 1 for i in inner["eagle_aux_hidden_state_layer_ids"]]  # there an id names the layer itself
+        named = inner["eagle_aux_hidden_state_layer_ids"]  # there an id names the layer itself
+        stated = [i + 1 if isinstance(i, int) else i for i in named] if isinstance(named, list) else named
     n = target.num_layers
+    if stated is not None and (not isinstance(stated, list) or not stated):
+        raise ModelError(f"the head's eagle_aux_hidden_state_layer_ids={stated!r} must be a list of layers.")
     ids = tuple(stated) if stated is not None else (2, n // 2, n - 3)
     if not all(isinstance(i, int) and 0 <= i <= n for i in ids):
         raise ModelError(f"the head reads layers {list(ids)}, the target has {n}; it was trained for another target.")
@@ -144,13 +151,8 @@ def mask_token(raw: dict[str, Any]) -> int | None:
 
 def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Target, streams: int) -> Parts:
     size, wide = config.hidden_size, streams * target.hidden_size
-    vocab = raw.get("draft_vocab_size") or target.vocab_size
-    targets = None
-    if vocab != target.vocab_size or "d2t" in weights:
-        offsets = weights.raw("d2t", vocab).to(torch.int64)
-        targets = (torch.arange(vocab) + offsets).to(target.device)
-        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < target.vocab_size:
-            raise ModelError(f"d2t of {weights.directory} points outside the target's {target.vocab_size} tokens.")
+    vocab = read_vocabulary(raw, target.vocab_size)
+    targets = weights.targets(vocab, target.vocab_size)
     own_head = "lm_head.weight" in weights or vocab != target.vocab_size
     norms = [f"fc_norm.{i}.weight" for i in range(streams)]
     return Parts(

@@ -18,6 +18,8 @@ from augury.model.errors import ModelError
 from augury.model.layers import Linear
 
 LEFTOVERS = ("training_args", "optimizer", "scheduler", "rng_state")  # of training; no weights, and no plain tensors
+REAL = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+WHOLE = (torch.int64, torch.int32, torch.bool)  # maps between vocabularies, not weights
 SHOWN = 6  # names listed in an error before it says how many more
 
 
@@ -41,10 +43,30 @@ def llama_config(raw: dict[str, Any]) -> Any:
     inner = raw.get("transformer_layer_config") or raw
     kind = inner.get("model_type", "llama")
     kind = kind if kind in ("llama", "mistral", "qwen2", "qwen3") else "llama"
+    if raw.get("quantization_config") or inner.get("quantization_config"):
+        raise ModelError("the drafter holds quantised weights, which heads cannot run; take the unquantised ones.")
+    for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"):
+        size = inner.get(name, 1)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ModelError(f"the drafter's config.json says {name}={size!r}; it must be a whole number from 1 up.")
+    if inner.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(
+            f"the drafter's config.json says hidden_act={inner['hidden_act']!r}; its layers run with silu."
+        )
     try:
         return AutoConfig.for_model(kind, **{k: v for k, v in inner.items() if k not in ("model_type", "auto_map")})
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         raise ModelError(f"the drafter's config.json does not describe a {kind} layer: {error}") from None
+
+
+def read_vocabulary(raw: dict[str, Any], target: int) -> int:
+    """How many tokens a head guesses from: its own, or the target's."""
+    own = raw.get("draft_vocab_size")
+    if own is None:
+        return target
+    if not isinstance(own, int) or isinstance(own, bool) or not 1 <= own <= target:
+        raise ModelError(f"the drafter's config.json says draft_vocab_size={own!r}; it must be from 1 to {target}.")
+    return own
 
 
 def read_tensors(directory: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
@@ -104,7 +126,25 @@ class Weights:
         if tuple(tensor.shape) != shape:
             self._wrong.append(f"{name} is {list(tensor.shape)}, not {list(shape)}")
             return torch.zeros(shape)
+        if tensor.dtype not in WHOLE and not (tensor.dtype in REAL and bool(tensor.isfinite().all())):
+            why = "has NaN or infinite values" if tensor.dtype in REAL else f"is stored as {tensor.dtype}"
+            self._wrong.append(f"{name} {why}")
+            return torch.zeros(shape)
         return tensor
+
+    def targets(self, vocab: int, target: int) -> Tensor | None:
+        """The target's number of each token of a head's own vocabulary, from `d2t`; None where they are the same."""
+        if vocab == target and "d2t" not in self:
+            return None
+        offsets = self.raw("d2t", vocab)
+        if offsets.is_floating_point() and self._missing[-1:] != ["d2t"]:
+            self._wrong.append("d2t holds fractions, not whole numbers")
+        numbers = torch.arange(vocab) + offsets.to(torch.int64)
+        if not 0 <= int(numbers.min()) <= int(numbers.max()) < target:
+            raise ModelError(f"d2t of {self.directory} points outside the target's {target} tokens.")
+        if len(numbers.unique()) < vocab:
+            raise ModelError(f"d2t of {self.directory} gives several of its tokens the same number; fetch it again.")
+        return numbers.to(self.device)
 
     def matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """A matrix in the type the kernels want."""

@@ -12,7 +12,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 from augury.kernels import choose
 from augury.model.adapter import ATTENTION, Adapter
 from augury.model.errors import ModelError
-from augury.model.foreign import fix_rotary, refuse, use_row_invariant_matrices
+from augury.model.foreign import fix_rotary, quietly, refuse, use_row_invariant_matrices
 from augury.model.target import KVCache, Rows
 
 FEW = 8  # tokens of a vocabulary that is never used
@@ -51,10 +51,11 @@ class ForeignBlocks:
         known = {f"model.layers.0.{name}": tensor for name, tensor in tensors.items()}
         spare = {"model.norm.weight": torch.ones(size), "model.embed_tokens.weight": torch.zeros(FEW, size)}
         model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(lone)]
-        model, report = model_class.from_pretrained(
-            None, config=lone, state_dict={**known, **spare, "lm_head.weight": torch.zeros(FEW, size)}, dtype=dtype,
-            attn_implementation=ATTENTION, output_loading_info=True,
-        )  # fmt: skip
+        with quietly():
+            model, report = model_class.from_pretrained(
+                None, config=lone, state_dict={**known, **spare, "lm_head.weight": torch.zeros(FEW, size)}, dtype=dtype,
+                attn_implementation=ATTENTION, output_loading_info=True,
+            )  # fmt: skip
         faults = [f"{key}: {', '.join(map(str, sorted(report[key])))}" for key in FAULTS if report.get(key)]
         if faults:
             raise ModelError(f"the MTP layer does not fit a layer of {lone.model_type}; {'; '.join(faults)}")

@@ -98,7 +98,7 @@ class MtpHead(BlockHead):
             rotary = make_rotary(config, max_model_len, target.device)
             layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
             blocks = Blocks(weights, config, [layer])
-        _say_what_is_left(weights, directory)
+        _say_what_is_left(weights, directory, prefix, config.num_hidden_layers)
         return cls(target, layout, (token, state, final), join, blocks)
 
 
@@ -118,19 +118,23 @@ def find_layout(directory: Path, config: Any) -> Layout:
 
 def read_names(directory: Path) -> set[str]:
     """Names of all tensors, from the headers alone."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     names: set[str] = set()
     for path in sorted(directory.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as tensors:
-            names.update(tensors.keys())
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                names.update(tensors.keys())
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
     return names
 
 
-def _say_what_is_left(weights: Weights, directory: Path) -> None:
+def _say_what_is_left(weights: Weights, directory: Path, prefix: str, layers: int) -> None:
     """Further layers (deeper modules) are not run: the first is run again instead."""
     deeper = [name for name in weights.left if name.startswith(("layers.", "_.layers."))]
-    if deeper:
+    weights.drop(*deeper)
+    second = prefix.replace(".0.", ".1.") if ".0." in prefix else f"model.layers.{layers + 1}."
+    if deeper or any(name.startswith(second) for name in read_names(directory)):
         logger.warning("%s has several MTP layers; the first is run repeatedly.", directory)
-        weights.drop(*deeper)
     weights.finish("target with an MTP layer")
