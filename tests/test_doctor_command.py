@@ -124,7 +124,9 @@ def test_directories_are_searched(tmp_path: Path) -> None:
     (tmp_path / "deploy").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "deploy" / "a.sh").write_text(GONE)
-    (tmp_path / "deploy" / "notes.txt").write_text("nothing here")
+    (tmp_path / "deploy" / "notes.md").write_text("nothing here")
+    (tmp_path / "deploy" / "start").write_text("#!/bin/sh\n" + CLEAN)
+    (tmp_path / "deploy" / "code.py").write_text(f"run({GONE!r})")
     (tmp_path / "deploy" / "blob").write_bytes(b"\xff\x00vllm serve")
     (tmp_path / ".git" / "b.sh").write_text(GONE)
     (tmp_path / "deploy" / "helm.yaml").write_text("args: [vllm serve {{ .model }}\n  {{ end }}")
@@ -132,7 +134,7 @@ def test_directories_are_searched(tmp_path: Path) -> None:
     answer = json.loads(result.stdout)
     assert "not read" in result.stderr and "Helm" in result.stderr
     assert json.loads(doctor(str(tmp_path / "deploy" / "helm.yaml"), "--json").stdout)["exit_code"] == 2
-    assert [Path(one["name"]).name for one in answer["files"]] == ["a.sh"]
+    assert [Path(one["name"]).name for one in answer["files"]] == ["a.sh", "start"]
 
 
 def test_sarif_has_the_published_shape(tmp_path: Path) -> None:

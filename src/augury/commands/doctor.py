@@ -18,7 +18,7 @@ from augury.config.facts import ModelFacts, read_facts
 from augury.operate.doctor import Asked, Examination, check_release, examine
 from augury.operate.doctor_fix import mended, unified
 from augury.operate.doctor_report import as_record, counts, exit_code, sarif
-from augury.operate.found_commands import HOLDS
+from augury.operate.found_commands import HOLDS, kind_by_name
 
 LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
@@ -116,7 +116,8 @@ def _inside(directory: Path) -> Iterator[tuple[str, str]]:
                 text = path.read_bytes().decode() if path.stat().st_size <= LARGEST else ""
             except (OSError, UnicodeDecodeError):
                 continue
-            if HOLDS.search(text):
+            script = not path.suffix and text.startswith("#!")
+            if HOLDS.search(text) and (kind_by_name(name) or script):
                 yield str(path), text
 
 

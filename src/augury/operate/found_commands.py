@@ -21,21 +21,29 @@ Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown"]
 TAGGED = re.compile(r"vllm(?:-openai|-ascend)?[\w/.-]*:v?(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 INSTALLED = re.compile(r"\bvllm(?:\[[\w,-]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 HOLDS = re.compile(r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai")
+DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
+SUFFIXES: dict[str, Kind] = {
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
+    ".bash": "shell", ".zsh": "shell",
+}  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
 UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
 FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)^[ \t]*\1", re.M | re.S)
 
 
+def kind_by_name(name: str) -> Kind | None:
+    """What sort of file it is, as far as its name tells."""
+    path = PurePath(name)
+    if DOCKERFILE.match(path.name):
+        return "dockerfile"
+    return SUFFIXES.get(path.suffix.lower())
+
+
 def kind_of(name: str, text: str) -> Kind:
     """What sort of file it is, by its name or else by its looks."""
-    path = PurePath(name)
-    if re.match(r"(?i)(docker|container)file|.*\.dockerfile$", path.name):
-        return "dockerfile"
-    known: dict[str, Kind] = {
-        ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
-    }  # fmt: skip
-    if path.suffix in known:
-        return known[path.suffix]
+    named = kind_by_name(name)
+    if named is not None:
+        return named
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return "json"
     if re.search(r"^\[Service\]", text, re.M):

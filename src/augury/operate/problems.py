@@ -36,6 +36,11 @@ class Repaired:
     words: int
 
 
+def json_kind(value: Any) -> str:
+    """What JSON calls a value's type."""
+    return {list: "list", str: "text", bool: "yes or no", type(None): "null"}.get(type(value), "number")
+
+
 def read_object(word: Word, following: list[Word]) -> Node | Repaired:
     """A JSON object, or what went wrong with it."""
     try:
@@ -43,8 +48,7 @@ def read_object(word: Word, following: list[Word]) -> Node | Repaired:
     except NotJson as error:
         return _trouble(word, following, error)
     if not isinstance(node.value, dict):
-        says = {"kind": type(node.value).__name__}
-        return Repaired(Problem("json-not-object", word.start, word.end, says), None, 1)
+        return Repaired(Problem("json-not-object", word.start, word.end, {"kind": json_kind(node.value)}), None, 1)
     return node
 
 

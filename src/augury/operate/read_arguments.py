@@ -11,7 +11,7 @@ from augury.operate.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_
 from augury.operate.found import Found
 from augury.operate.mapped import Mapped
 from augury.operate.places import Edit, Node, drop
-from augury.operate.problems import Problem, quoted, read_object
+from augury.operate.problems import Problem, json_kind, quoted, read_object
 from augury.operate.shell_words import Word, plain_words
 
 
@@ -233,7 +233,7 @@ def _read_settings(result: Arguments, node: Node) -> None:
             result.problems.append(Problem("json-in-yaml", *place))
         elif name == "speculative-config" and value is not None:
             place = member.node.place
-            result.problems.append(Problem("json-not-object", *place, {"kind": type(value).__name__}))
+            result.problems.append(Problem("json-not-object", *place, {"kind": json_kind(value)}))
         elif name in SPECULATIVE:
             if SPECULATIVE[name] in result.keys:
                 says = {"flag": member.name, "key": SPECULATIVE[name]}
