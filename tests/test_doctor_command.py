@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import resource
 import subprocess
@@ -66,6 +67,18 @@ def test_a_terminal_is_never_overrun(width: int) -> None:
 def test_what_is_printed_cannot_steer_the_terminal() -> None:
     result = doctor('vllm serve m -sc \'{"method": "\\u001b[31mx", "num_speculative_tokens": 1}\' \x1b[2J')
     assert "\x1b" not in result.stdout
+
+
+def test_any_locale_and_any_bytes_in_an_argument() -> None:
+    code = "from augury.cli import main; main()"
+    command = WARNED.encode().replace(b" m ", b" \xff\xc3\xa9 ")
+    for extra in ([], ["--fix"], ["--json"]):
+        done = subprocess.run(
+            [sys.executable.encode(), b"-c", code.encode(), b"doctor", command, *(word.encode() for word in extra)],
+            capture_output=True, env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        )  # fmt: skip
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done
+        assert b" \xff\xc3\xa9 " in done.stdout or "--fix" not in extra
 
 
 # --- exit codes and formats ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -41,6 +42,7 @@ def doctor(
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
+    _forgive_output()
     try:
         if write and not fix:
             raise ConfigError("--write changes files by what --fix finds; give both.")
@@ -62,6 +64,13 @@ def doctor(
     else:
         show(after, verbose)
     raise typer.Exit(code)
+
+
+def _forgive_output() -> None:
+    """Any bytes may stand in a command, and any locale around it: what cannot be shown becomes a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _looked_at(

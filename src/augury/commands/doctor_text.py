@@ -139,11 +139,17 @@ def show_fixed(before: Sequence[Examination], after: Sequence[Examination], writ
     """The mended command, or a diff; what is left goes to standard error, so that the first can be piped."""
     for old, new in zip(before, after, strict=True):
         if not old.name:
-            sys.stdout.write(new.text if new.text.endswith("\n") else new.text + "\n")
+            _write_out(new.text if new.text.endswith("\n") else new.text + "\n")
         elif written and new.text != old.text:
             print(f"{old.name}: mended")
         elif not written:
-            sys.stdout.write(unified(old, new))
-    sys.stdout.flush()
+            _write_out(unified(old, new))
     console = Console(stderr=True, highlight=False)
     show(after, verbose, console)
+
+
+def _write_out(text: str) -> None:
+    """Exactly as it is, whatever the terminal's encoding: it may become a file."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()

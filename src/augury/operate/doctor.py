@@ -107,6 +107,8 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     facts["hub_drafter"] = (
         bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
     )
+    if args.flag("config") is not None and not args.speculates:
+        facts["speculates"] = None  # that file may well configure it
     if args.speculates or (speculating and facts["benchmarks_serving"]):
         problems += _sampling(args, target)
     world.facts = facts

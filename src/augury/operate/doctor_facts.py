@@ -57,6 +57,7 @@ def _engine(args: Arguments) -> dict[str, Any]:
         "block_size": args.number("block-size"), "lora": bool(args.switch("enable-lora")),
         "async_scheduling": said[args.switch("async-scheduling")], "enforce_eager": bool(args.switch("enforce-eager")),
         "prefix_caching": said[args.switch("enable-prefix-caching")],
+        "chunked_prefill": said[args.switch("enable-chunked-prefill")],
         "attention_backend": str(backend.value).lower() if backend else None,
         "logits_processors": args.flag("logits-processors") is not None,
         "fast_prefill": bool(args.switch("kv-sharing-fast-prefill")), "dbo": bool(args.switch("enable-dbo")),

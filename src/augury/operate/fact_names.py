@@ -30,6 +30,7 @@ ENGINE = {
     "async_scheduling": "asked: on, off, or default",
     "enforce_eager": "whether graphs are switched off",
     "prefix_caching": "asked: on, off, or default",
+    "chunked_prefill": "asked: on, off, or default",
     "attention_backend": "the target's attention back end as written, in small letters",
     "logits_processors": "whether custom logits processors are loaded",
     "fast_prefill": "whether --kv-sharing-fast-prefill is on",

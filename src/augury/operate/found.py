@@ -67,7 +67,7 @@ def in_words(
     for i, word in enumerate(words):
         if PurePath(word.text).name in SHELLS and (script := _script(words[i + 1 :])):
             return [
-                one for simple in Reader(script.body, known).commands() for one in _nested(simple, variables, image)
+                one for simple in Reader(script.inside(), known).commands() for one in _nested(simple, variables, image)
             ]
         size = _program(words, i)
         if size:

@@ -50,6 +50,11 @@ class Word:
         quote = self.quotes[min(at, len(self.quotes) - 1)] if self.quotes else " "
         return self.body.encode(_spelt(text, quote))
 
+    def inside(self) -> Mapped:
+        """Its text as a script of its own, such as `bash -c` is given: what is written there is quoted twice."""
+        quote = self.quotes[:1] or " "
+        return self.body.within(lambda text: _spelt(text, quote)) if self.shell else self.body
+
     def anew(self, text: str) -> str:
         """A text in the place of the whole word."""
         return self.body.encode(shlex.quote(text) if self.shell else text)
