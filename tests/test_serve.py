@@ -531,6 +531,18 @@ def test_deep_and_broken_json_is_a_400(server: Served) -> None:
         assert got.status_code == 400 and got.json()["error"]["message"], body[:20]
 
 
+def test_a_body_that_is_not_called_json(server: Served) -> None:
+    """As curl -d sends it."""
+    for headers in ({"content-type": "application/x-www-form-urlencoded"}, {"content-type": "text/plain"}, {}):
+        for path in ("/v1/completions", "/v1/chat/completions", "/tokenize"):
+            got = server.http.post(path, content=b'{"prompt": "x", "messages": []}', headers=headers)
+            assert got.status_code == 415 and got.json()["error"]["type"] == "invalid_request_error"
+            assert "send the header Content-Type: application/json" in got.json()["error"]["message"]
+    vendor = {"content-type": "application/vnd.api+json; charset=utf-8"}
+    assert server.http.post("/tokenize", content=b'{"prompt": "x"}', headers=vendor).status_code == 200
+    assert "required" in server.http.post("/tokenize").json()["error"]["message"]  # no body, so no header to name
+
+
 def test_slow_senders_are_let_go(server: Served) -> None:
     def until_closed(text: bytes) -> bytes:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:

@@ -32,6 +32,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "No such model.",
         408: "The request came too slowly.",
         413: "The request is too large.",
+        415: "The header does not say that the body is JSON.",
         429: "Too many at once.",
         500: "The engine failed on it.",
         503: "The engine is not there, or leaving.",
@@ -153,14 +154,21 @@ def _state(app: FastAPI, service: Service) -> None:
         return {**about, **loaded, "healthy": service.healthy, **service.observatory.live.shown()}
 
 
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind.startswith("application/") and kind.endswith(("/json", "+json"))
+
+
 def _errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     async def ours(_: Request, error: ApiError) -> Response:
         return error.response()
 
     @app.exception_handler(RequestValidationError)
-    async def wrong_body(_: Request, error: RequestValidationError) -> Response:
+    async def wrong_body(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
+        if first["loc"] == ("body",) and first["type"] != "missing" and not _says_json(request):
+            return ApiError(415, "send the header Content-Type: application/json.").response()
         where = [str(part) for part in first["loc"] if part != "body"]
         if first["type"] == "json_invalid":
             return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
