@@ -123,6 +123,20 @@ def test_the_speedup_compares_steps_of_one_size() -> None:
     assert estimate.value == pytest.approx((3 * 0.008 + 4 * 9.0) / (0.010 + 6.0))
 
 
+def test_no_speedup_is_claimed_before_both_kinds_of_step() -> None:
+    registry = CollectorRegistry()
+    ours = SpeculationProm(registry, "m", "ngram", "exact", lossy=False)
+
+    def shown() -> float:
+        return registry.get_sample_value("augury:speedup_estimate", {"model_name": "m", "engine": "0"}) or 0.0
+
+    assert math.isnan(shown())  # a server that has run nothing
+    ours.step(step(1, 0.010, 3, [(4, 2, 4)]))
+    assert math.isnan(shown())
+    ours.step(step(1, 0.008, 1, []))
+    assert shown() == pytest.approx(3 * 0.008 / 0.010)
+
+
 def test_the_rest_of_prometheus() -> None:
     registry = CollectorRegistry()
     engine = EngineProm(registry, "m", {"block_size": 16})

@@ -133,6 +133,7 @@ class SpeculationProm:
         share = "Estimated share of step time spent on rejected drafts since the start: rows rejected over rows run."
         self._share = gauge("augury:rejected_share_of_step_time", share).labels(*labels)
         self._speedup = gauge("augury:speedup_estimate", HOW + ".").labels(*labels)
+        self._speedup.set(float("nan"))
         self._spent = self._lost = 0.0
         self.estimate = SpeedupEstimate()
 
