@@ -226,9 +226,30 @@ def test_echo_with_scores(client: openai.OpenAI, llm: LLM) -> None:
         assert entry is not None and score == pytest.approx(entry[token].logprob, abs=1e-4)
     assert (got.logprobs.text_offset or [])[:5] == [0, 1, 2, 3, 4]
     for top, text, score in zip(got.logprobs.top_logprobs or [], got.logprobs.tokens or [], scores, strict=True):
-        assert score is None or (
-            1 <= len(top) <= 3 and top[text] >= score
-        )  # bytes may share the text of half a character
+        assert score is None or (2 <= len(top) <= 3 and top[text] == score)
+
+
+def test_scores_of_parts_of_characters(client: openai.OpenAI, llm: LLM) -> None:
+    """Bytes that are no character by themselves all read as U+FFFD; their bytes and keys still tell them apart."""
+    ids = [llm.get_tokenizer().encode(c, add_special_tokens=False) for c in "é€"]
+    for want in ids:
+        only: Any = {"allowed_token_ids": want, "ignore_eos": True}
+        asked: Any = {"model": "toy", "max_tokens": 12, "temperature": 1, "seed": 4}
+        got = client.chat.completions.create(messages=CHAT, logprobs=True, top_logprobs=2, extra_body=only, **asked)
+        scored = got.choices[0].logprobs
+        assert scored is not None and scored.content is not None
+        spelled = b"".join(bytes(token.bytes or []) for token in scored.content)
+        assert spelled.decode("utf-8", "replace") == got.choices[0].message.content
+        allowed = {bytes([b]) for b in bytes(llm.get_tokenizer().decode(want), "utf-8")}
+        assert {bytes(token.bytes or []) for token in scored.content} <= allowed
+        assert all(
+            len(t.bytes or []) == 1 for token in scored.content for t in token.top_logprobs if t.token != "<eos>"
+        )
+        old = client.completions.create(prompt="x", logprobs=2, extra_body=only, **asked).choices[0].logprobs
+        assert old is not None and old.top_logprobs and old.tokens and old.token_logprobs
+        for top, text, score in zip(old.top_logprobs, old.tokens, old.token_logprobs, strict=True):
+            assert 2 <= len(top) <= 3 and top[text] == score
+        assert any("token_id:" in key for top in old.top_logprobs for key in top)
 
 
 def test_a_prompt_can_be_scored_alone(client: openai.OpenAI) -> None:

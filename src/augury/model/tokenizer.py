@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from augury.model.errors import ModelError
+from augury.model.token_bytes import TokenBytes
 
 
 class Tokenizer:
@@ -39,6 +41,11 @@ class Tokenizer:
         if rust is not None:  # skips several Python layers
             return lambda ids: rust.decode(ids, skip_special_tokens=skip_special)
         return lambda ids: self.inner.decode(ids, skip_special_tokens=skip_special)
+
+    @cached_property
+    def bytes(self) -> TokenBytes:
+        """What single tokens stand for, to the byte."""
+        return TokenBytes(self.inner)
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
         """Token ids of a conversation, by the model's own chat template."""

@@ -54,10 +54,15 @@ class Report:
         return fresh
 
     def _scores(self, entry: LogprobDict | None) -> list[list[Any]] | None:
-        """Token, log-probability, rank and text, the chosen token first."""
+        """Token, log-probability, rank, text, and bytes where the text hides them; the chosen token first."""
         if entry is None:
             return None
-        return [[token, value.logprob, value.rank, self._decode([token])] for token, value in entry.items()]
+        return [[token, value.logprob, value.rank, *self._token(token)] for token, value in entry.items()]
+
+    def _token(self, token: int) -> list[Any]:
+        text = self._decode([token])
+        real = self._llm.tokenizer.bytes.of(token, text)
+        return [text] if real == text.encode("utf-8", "replace") else [text, list(real)]
 
     def _spell(self, trace: dict[str, Any]) -> dict[str, Any]:
         """Give the tokens of a step their texts; half a character goes to the token that completes it."""

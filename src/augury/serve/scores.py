@@ -1,4 +1,5 @@
-"""Log-probabilities in the shapes that clients know; the engine sends [token, logprob, rank, text]."""
+"""Log-probabilities in the shapes that clients know; the engine sends [token, logprob, rank, text], and the bytes
+of the token where they are not those of its text."""
 
 from __future__ import annotations
 
@@ -16,16 +17,24 @@ def completion_logprobs(entries: list[Entry], offset: int, top: int) -> dict[str
     """OpenAI's old shape; a score of None (the first token of a prompt) stays so; `offset` is where the text begins."""
     shape: dict[str, list[Any]] = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
     for entry in entries:
-        _, value, _, text = entry[0]
+        value, text = entry[0][1], entry[0][3]
         shape["text_offset"].append(offset)
         shape["tokens"].append(text)
         shape["token_logprobs"].append(None if value is None else _finite(value))
         # OpenAI's: the likeliest, and the chosen one in any case.
         listed = [*_best(entry, top), *([] if entry[0] in _best(entry, top) else entry[:1])]
-        best = {other: _finite(score) for _, score, _, other in reversed(listed)} if value is not None else None
-        shape["top_logprobs"].append(best)
+        shape["top_logprobs"].append(_by_text(listed, entry[0]) if value is not None else None)
         offset += len(text)
     return shape
+
+
+def _by_text(listed: Entry, chosen: list[Any]) -> dict[str, float]:
+    """Scores by text; of tokens that share one (parts of characters), the chosen or likeliest one has it as key."""
+    scores: dict[str, float] = {}
+    first = {item[3]: item[0] for item in (*reversed(listed), chosen)}  # who comes last stays: the chosen one
+    for token, value, _, text, *_ in listed:
+        scores[text if first[text] == token else f"token_id:{token}"] = _finite(value)
+    return scores
 
 
 def chat_logprobs(entries: list[Entry], top: int) -> dict[str, Any]:
@@ -42,8 +51,12 @@ def _best(entry: Entry, top: int) -> Entry:
 
 
 def _token(item: list[Any]) -> dict[str, Any]:
-    _, value, _, text = item
-    return {"token": text, "logprob": _finite(value), "bytes": list(text.encode("utf-8", "replace"))}
+    _, value, _, text, *real = item
+    return {
+        "token": text,
+        "logprob": _finite(value),
+        "bytes": real[0] if real else list(text.encode("utf-8", "replace")),
+    }
 
 
 def prompt_logprobs(entries: list[Entry | None]) -> list[dict[str, Any] | None]:
@@ -53,7 +66,7 @@ def prompt_logprobs(entries: list[Entry | None]) -> list[dict[str, Any] | None]:
         if entry is None
         else {
             str(token): {"logprob": _finite(value), "rank": rank, "decoded_token": text}
-            for token, value, rank, text in entry
+            for token, value, rank, text, *_ in entry
         }
         for entry in entries
     ]
