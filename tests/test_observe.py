@@ -147,8 +147,8 @@ def test_the_rest_of_prometheus() -> None:
     ours.step(one)
     engine.load(3, 2, 0.5)
     engine.count(generation_tokens=3, prefix_cache_hits=16)
-    requests.finished(Finished("stop", 100, 11, 16, 0, 1, 20, 2.0, 0.1, 0.4, 1.5))
-    requests.finished(Finished("abort", 100, 0, 0, 0, 1, None, 2.0, None, None, None))
+    requests.finished(Finished("stop", 100, 11, 16, 0, 20, 2.0, 0.1, 0.4, 1.5))
+    requests.finished(Finished("abort", 100, 0, 0, 0, None, 2.0, None, None, None))
     requests.refused("concurrency")
     labels = {"model_name": "m", "engine": "0"}
 

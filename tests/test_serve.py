@@ -621,6 +621,23 @@ def test_small_routes(server: Served, client: openai.OpenAI) -> None:
     assert server.http.post("/detokenize", json={"tokens": [1 << 40]}).json()["error"]["param"] == "tokens"
 
 
+def test_the_parameter_n_is_counted_once_a_request(server: Served) -> None:
+    server.until_idle()
+    before = server.metrics()
+    body = {"prompt": "x", "max_tokens": 3, "n": 4, "temperature": 1}
+    assert server.http.post("/v1/completions", json=body).status_code == 200
+    after = server.metrics()
+    grown = {name: after[name] - before[name] for name in after if name.startswith("vllm:request_")}
+    assert (grown["vllm:request_params_n_count"], grown["vllm:request_params_n_sum"]) == (1, 4)
+    assert grown["vllm:request_generation_tokens_count"] == 4
+    with server.http.stream("POST", "/v1/completions", json={**body, "max_tokens": 300, "stream": True}) as got:
+        next(got.iter_lines())  # and gone
+    server.until_idle()
+    later = server.metrics()
+    assert later["vllm:request_params_n_count"] - after["vllm:request_params_n_count"] == 1
+    assert later["vllm:request_params_n_sum"] - after["vllm:request_params_n_sum"] == 4
+
+
 def test_live_figures(server: Served) -> None:
     live = server.until_idle()
     assert live["method"] == "ngram" and live["num_spec_tokens"] == 4 and live["model"] == "toy"

@@ -39,7 +39,6 @@ class Finished:
     generation_tokens: int
     cached_tokens: int
     preemptions: int
-    n: int
     max_tokens: int | None
     whole: float  # from its arrival at the server
     queued: float | None
@@ -68,7 +67,7 @@ class RequestProm:
         self._generated = made("request_generation_tokens", "Tokens generated.", tokens)
         self.longest = made("request_max_num_generation_tokens", "Tokens generated, the longest of n.", tokens)
         self._computed = made("request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", tokens)
-        self._n = made("request_params_n", "The parameter n.", ANSWERS)
+        self.n = made("request_params_n", "The parameter n.", ANSWERS)
         self._max_tokens = made("request_params_max_tokens", "The parameter max_tokens.", tokens)
         self._preempted = made("request_num_preemptions", "Times a request lost its slot.", PREEMPTIONS)
         success = Counter(
@@ -103,7 +102,6 @@ class RequestProm:
         self._prompt.observe(answer.prompt_tokens)
         self._generated.observe(answer.generation_tokens)
         self._computed.observe(answer.prompt_tokens - answer.cached_tokens)
-        self._n.observe(answer.n)
         if answer.max_tokens is not None:
             self._max_tokens.observe(answer.max_tokens)
         self._preempted.observe(answer.preemptions)

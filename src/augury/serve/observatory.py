@@ -82,22 +82,25 @@ class Observatory:
 
     def _ended(self, job: Job, index: int, now: float, end: dict[str, Any]) -> None:
         figures = Finished(
-            end["reason"], job.prompt_tokens, job.generated[index], end["cached"], end["preemptions"], job.n,
+            end["reason"], job.prompt_tokens, job.generated[index], end["cached"], end["preemptions"],
             job.max_tokens, now - job.arrived, end["queued"], end["prefill"], end["decode"],
         )  # fmt: skip
         self.requests.finished(figures)
         if len(job.ended) == job.n:
             self.requests.longest.observe(max(job.generated))
+            self.requests.n.observe(job.n)
 
     def aborted(self, job: Job, reason: str) -> None:
         """A job has ended early."""
         now = time.perf_counter()
         for index in set(range(job.n)) - job.ended:
             figures = Finished(
-                reason, job.prompt_tokens, job.generated[index], 0, 0, job.n, job.max_tokens, now - job.arrived,
+                reason, job.prompt_tokens, job.generated[index], 0, 0, job.max_tokens, now - job.arrived,
                 None, None, None,
             )  # fmt: skip
             self.requests.finished(figures)
+        if len(job.ended) < job.n:
+            self.requests.n.observe(job.n)
 
     async def log_forever(self, seconds: float) -> None:
         """Write the engine's line, and speculation's behind it, every so many seconds."""
