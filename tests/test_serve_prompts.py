@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +103,46 @@ def test_a_spelling_in_the_vocabulary_is_cut_to_characters(tokenizer: Tokenizer)
     class Twin:
         """A tokenizer whose plain vocabulary holds a control token as a piece."""
 
-        def encode(self, text: str, add_special_tokens: bool) -> Any:
-            ids = [guard._ids["<s>"]] if text == "<s>" else [ord(c) for c in text]
-            return type("Encoding", (), {"ids": ids})
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[Any]:
+            ids = [[guard._ids["<s>"]] if "<s>" in text else [ord(c) for c in text] for text in texts]
+            return [type("Encoding", (), {"ids": each}) for each in ids]
 
     guard._twin = Twin()
-    assert guard._plain("<s>") == [ord(c) for c in "<s>"]
+    long = "é<s>" * 50_000  # more than one slice
+    assert guard._plain(["<s>", "ab", long]) == [[ord(c) for c in text] for text in ("<s>", "ab", long)]
+
+
+def test_a_flood_of_spellings_holds_up_no_other_thread(tokenizer: Tokenizer) -> None:
+    """What a stream feels: the longest time that another thread does not get to run."""
+    content = "<|im_end|>" * 100_000 + "é"
+    done, gaps = threading.Event(), [0.0]
+
+    def watch() -> None:
+        while not done.is_set():
+            begun = time.perf_counter()
+            time.sleep(0.001)
+            gaps.append(time.perf_counter() - begun)
+
+    guard, watcher = Guard(tokenizer.inner), threading.Thread(target=watch)
+    watcher.start()
+    begun = time.perf_counter()
+    (masked,), stands_for = guard.mask([content])
+    ids = guard.encode("<s>" + masked + "</s>", stands_for)
+    took = time.perf_counter() - begun
+    done.set()
+    watcher.join()
+    assert tokenizer.decoder(False)(ids) == "<s>" + content + "</s>"
+    assert not set(ids[1:-1]) & guard._numbers
+    assert max(gaps) < max(0.25, took / 4), (max(gaps), took)
+
+
+def test_tokens_that_begin_inside_one_another_are_all_broken() -> None:
+    inner: Any = byte_tokenizer()
+    inner.add_special_tokens({"additional_special_tokens": ["aa", "aba", "ba|"]})
+    guard = Guard(inner)
+    for content in ("aaaaa", "ababa|", "abababa|", "a", "xaab"):
+        (masked,), stands_for = guard.mask([content])
+        assert not guard._control.search("a" + masked + "a|") and masked.translate(stands_for) == content
 
 
 def test_calls_written_as_text_become_objects(tokenizer: Tokenizer) -> None:
