@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 from served import Served, served
 
 from augury import LLM, SamplingParams
+from augury.commands.serve import serve
 from augury.commands.serve_words import from_vllm
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
@@ -119,3 +124,11 @@ def test_the_log_says_what_runs_and_how_to_call_it(server: Served) -> None:
         line = next(line for line in log.splitlines() if " try: " in line).partition(" try: ")[2]
         told = subprocess.run(line.replace("curl", "curl -s", 1), shell=True, capture_output=True, text=True)
         assert json.loads(told.stdout)["choices"][0]["message"]["role"] == "assistant"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 139, 140])
+def test_help_cuts_no_option_off(columns: int) -> None:
+    env = {**os.environ, "COLUMNS": str(columns)}
+    done = subprocess.run([sys.executable, "-m", "augury", "serve", "--help"], capture_output=True, text=True, env=env)
+    options = {f"--{name.replace('_', '-')}" for name in inspect.signature(serve).parameters if name != "model"}
+    assert done.returncode == 0 and options <= set(re.findall(r"--[a-z-]+", done.stdout)) and "…" not in done.stdout

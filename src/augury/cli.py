@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ ELSEWHERE = {  # loaded when called, so that help need not read them
     "build": "augury.commands.suffix:build",  # of suffix_app
     "show": "augury.commands.suffix:show",  # of suffix_app
 }
+WIDE = 140  # columns in which the panels of every command have room for its options' names
 EXTRAS = {
     "matplotlib": "bench",
     "llama_cpp": "llamacpp",
@@ -51,7 +53,9 @@ class Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name in ELSEWHERE:
             module, _, function = ELSEWHERE[name].partition(":")
-            alone = typer.Typer(add_completion=False)
+            # In a narrow terminal panels cut long names off; plain help does not.
+            panels: Any = "rich" if get_terminal_size().columns >= WIDE else None
+            alone = typer.Typer(add_completion=False, rich_markup_mode=panels)
             alone.command(name)(getattr(import_module(module), function))
             command = typer.main.get_command(alone)
         return name, command, rest
