@@ -307,3 +307,29 @@ def test_visitors(host: str, origin: str | None, allowed: list[str], passes: boo
 def test_loopback_is_known_when_seen() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.5", "example.org")))
+
+
+# --- prompts that cannot fit -----------------------------------------------------------------------------------------
+
+
+def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
+    def memory() -> int:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0])  # kB
+
+    def refused(path: str, *words: str, **body: Any) -> None:
+        got = server.http.post(path, json=body)
+        assert got.status_code == 400 and all(word in got.json()["error"]["message"] for word in words), got.text[:300]
+
+    server.http.post("/tokenize", json={"prompt": "warm"})
+    before, begun = memory(), time.monotonic()
+    for _ in range(3):
+        refused("/v1/completions", "at least", "max_model_len is 512", prompt="the cat " * 1_000_000)
+        chat = [{"role": "user", "content": "<eos>" * 1_000_000}]
+        refused("/v1/chat/completions", "at least", "max_model_len is 512", messages=chat)
+        refused("/tokenize", "takes at most 1048576", prompt="x" * 8_000_000)
+    refused("/v1/completions", "has 2000000 tokens", prompt=[5] * 2_000_000, echo=True)
+    refused("/v1/completions", "has 512 tokens", prompt=["x", "y" * 512])
+    refused("/detokenize", "takes at most 1048576", tokens=[5] * 1_100_000)
+    assert time.monotonic() - begun < 20
+    assert memory() - before < 400_000

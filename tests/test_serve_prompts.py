@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from augury.model.tokenizer import Tokenizer
 from augury.serve.errors import ApiError
+from augury.serve.lengths import SWALLOWED, Lengths, longest_token
 from augury.serve.openai import ChatMessage, CompletionRequest
 from augury.serve.plain_text import Guard
 from augury.serve.prompts import Prompts
@@ -59,7 +60,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def tokens(tokenizer: Tokenizer, messages: list[dict[str, Any]], tools: Any = None, **options: Any) -> list[int]:
     said = [ChatMessage(**m) for m in messages]
-    return asyncio.run(Prompts(tokenizer).chat(said, tools, {"add_generation_prompt": True}, options or None))
+    return asyncio.run(Prompts(tokenizer, 4096).chat(said, tools, {"add_generation_prompt": True}, options or None))
 
 
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
@@ -169,3 +170,54 @@ def test_misspellings_are_found_and_strangers_are_not() -> None:
     CompletionRequest(prompt="x", vendor_option=1, metadata={}).check()  # type: ignore[call-arg]
     with pytest.raises(ApiError, match="max_tokens"):
         CompletionRequest(prompt="x", max_token=1).check()  # type: ignore[call-arg]
+
+
+# --- what cannot fit -------------------------------------------------------------------------------------------------
+
+
+class Unread(Tokenizer):
+    """A tokenizer that must not be asked."""
+
+    def __init__(self, real: Tokenizer) -> None:
+        self.inner = real.inner
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        raise AssertionError("it was tokenized")
+
+
+def test_a_text_that_cannot_fit_is_refused_unread(tokenizer: Tokenizer) -> None:
+    prompts = Prompts(Unread(tokenizer), 512)
+    longest = len("<|im_start|>")
+    assert prompts.lengths.token == longest
+    with pytest.raises(ApiError, match=r"at least 513 tokens \(6145 bytes\) but max_model_len is 512") as caught:
+        asyncio.run(prompts.encode("x" * (512 * longest + 1), True))
+    assert (caught.value.status, caught.value.param) == (400, "prompt")
+    with pytest.raises(ApiError, match="at least"):  # bytes count, not characters
+        asyncio.run(prompts.encode("é" * (512 * longest // 2 + 1), True))
+    with pytest.raises(AssertionError, match="was tokenized"):
+        asyncio.run(prompts.encode("x" * 512 * longest, True))
+    with pytest.raises(ApiError, match=r"takes at most 1048576\."):
+        asyncio.run(prompts.encode("x" * 1_048_577, True, to_run=False))
+    for size in (512 * longest, 5 * 512 * longest):  # too long behind the template, and before it
+        with pytest.raises(ApiError, match=r"at least .* max_model_len is 512") as caught:
+            asyncio.run(prompts.chat([ChatMessage(role="user", content="x" * size)], None, {}, None))
+        assert caught.value.param == "messages"
+
+
+def test_the_longest_token_is_a_bound_only_where_every_byte_is_kept(tokenizer: Tokenizer) -> None:
+    from tokenizers import AddedToken, normalizers
+
+    assert longest_token(tokenizer.inner) == len("<|im_start|>")
+    inner: Any = byte_tokenizer()
+    inner.add_tokens([AddedToken("<mask>", lstrip=True)])  # swallows any number of spaces
+    assert longest_token(inner) == SWALLOWED
+    inner = byte_tokenizer()
+    inner._tokenizer.normalizer = normalizers.Strip()
+    assert longest_token(inner) == SWALLOWED
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.lists(st.sampled_from([*PIECES, "\U0001f600", "x"]), max_size=40).map("".join))
+def test_no_text_that_fits_is_refused(tokenizer: Tokenizer, text: str) -> None:
+    count = len(tokenizer.encode(text, special=False))
+    Lengths(tokenizer.inner, count).check_text(text, "prompt")

@@ -102,10 +102,11 @@ def _tokens(app: FastAPI, service: Service) -> None:
         if (body.prompt is None) == (body.messages is None):
             raise ApiError(400, "prompt or messages: give one of them.", "prompt")
         if body.prompt is not None:
-            ids = await service.prompts.encode(body.prompt, body.add_special_tokens is not False)
+            ids = await service.prompts.encode(body.prompt, body.add_special_tokens is not False, to_run=False)
         else:
             options = {"add_generation_prompt": body.add_generation_prompt is not False}
-            ids = await service.prompts.chat(body.messages or [], body.tools, options, body.chat_template_kwargs)
+            given = (body.messages or [], body.tools, options, body.chat_template_kwargs)
+            ids = await service.prompts.chat(*given, to_run=False)
         strings = {"token_strs": await service.prompts.pieces(ids)} if body.return_token_strs else {}
         return {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
 
@@ -113,6 +114,7 @@ def _tokens(app: FastAPI, service: Service) -> None:
     async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
         """The text of token ids."""
         service.check_model(body.model)
+        service.prompts.lengths.check_detokenized(body.tokens)
         size = service.client.facts["vocab_size"]
         wrong = next((token for token in body.tokens if not 0 <= token < size), None)
         if wrong is not None:

@@ -85,11 +85,17 @@ async def completions(
     request.check()
     params = _parameters(request)
     tokens, echoed, starts = [], [], []
+    for prompt in request.prompts:  # all of them before the first is worked on
+        if isinstance(prompt, str):
+            prompts.lengths.check_text(prompt, "prompt")
+        else:
+            prompts.lengths.check_tokens(prompt, "prompt")
     for prompt in request.prompts:
         special = request.add_special_tokens is not False
         ids = await prompts.encode(prompt, special) if isinstance(prompt, str) else prompt
         if not ids:
             raise ApiError(400, "prompt: it is empty; give it at least one token.", "prompt")
+        prompts.lengths.check_tokens(ids, "prompt")
         tokens.append(ids)
         if request.echo:
             _check_ids(ids, client.facts["vocab_size"])

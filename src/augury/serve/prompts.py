@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from augury.model.errors import ModelError
 from augury.model.tokenizer import Tokenizer
 from augury.serve.errors import ApiError
+from augury.serve.lengths import Lengths, in_bytes
 from augury.serve.openai import ChatMessage
-from augury.serve.plain_text import Guard
+from augury.serve.plain_text import Guard, strings_in
 
 Result = TypeVar("Result")
 RESERVED = {
@@ -23,18 +24,23 @@ RESERVED = {
 
 
 class Prompts:
-    """The server's tokenizer."""
+    """The server's tokenizer; what has more tokens than the context can hold is refused, if possible unread."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, context: int) -> None:
         self.tokenizer = tokenizer
+        self.lengths = Lengths(tokenizer.inner, context)
         self._guard = Guard(tokenizer.inner)
         self._threads = ThreadPoolExecutor(2, "tokenize")  # tokenizers lets go of the interpreter while it works
 
     async def _away(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    async def encode(self, text: str, special: bool) -> list[int]:
+    async def encode(self, text: str, special: bool, to_run: bool = True) -> list[int]:
         """Token ids of a text; control tokens spelled in it count as such, since its author wrote all of it."""
+        if to_run:
+            self.lengths.check_text(text, "prompt")
+        else:
+            self.lengths.check_tokenized(in_bytes([text]), "prompt")
         try:
             return await self._away(self.tokenizer.encode, text, special)
         except ModelError as error:
@@ -50,15 +56,20 @@ class Prompts:
 
     async def chat(
         self, messages: list[ChatMessage], tools: list[dict[str, Any]] | None, options: dict[str, Any],
-        template_options: dict[str, Any] | None,
+        template_options: dict[str, Any] | None, to_run: bool = True,
     ) -> list[int]:  # fmt: skip
         """Token ids of a conversation, by the model's chat template."""
         if wrong := sorted(RESERVED & set(template_options or {})):
             raise ApiError(400, f"chat_template_kwargs.{wrong[0]} is not for the template.", "chat_template_kwargs")
         conversation = [_for_template(message, i) for i, message in enumerate(messages)]
-        return await self._away(self._chat, conversation, tools, {**(template_options or {}), **options})
+        size = in_bytes(strings_in([conversation, tools]))
+        if to_run:
+            self.lengths.check_given(size)
+        else:
+            self.lengths.check_tokenized(size, "messages")
+        return await self._away(self._chat, conversation, tools, {**(template_options or {}), **options}, to_run)
 
-    def _chat(self, messages: list[dict[str, Any]], tools: Any, options: dict[str, Any]) -> list[int]:
+    def _chat(self, messages: list[dict[str, Any]], tools: Any, options: dict[str, Any], to_run: bool) -> list[int]:
         given = [{name: value for name, value in m.items() if name != "role"} for m in messages]
         (masked, tools), stands_for = self._guard.mask([given, tools])
         masked = [{"role": m["role"], **rest} for m, rest in zip(messages, masked, strict=True)]
@@ -69,6 +80,8 @@ class Prompts:
         except Exception as error:  # a template may fail in any way, and all it was given came from the client
             why = " ".join(str(error).split())[:300].translate(stands_for)
             raise ApiError(400, f"messages: the chat template cannot write them: {why}", "messages") from None
+        if to_run:
+            self.lengths.check_text(text, "messages")
         try:
             return self._guard.encode(text, stands_for) if stands_for else self.tokenizer.encode(text, special=False)
         except (ModelError, TypeError, UnicodeError):

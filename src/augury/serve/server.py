@@ -113,9 +113,8 @@ class Server:
             try:
                 await client.start()
                 observatory.open(self.settings.names[0], client.facts)
-                service = Service(
-                    self.settings, client, Prompts(await loading), observatory, int(time.time()), defaults
-                )
+                prompts = Prompts(await loading, client.facts["max_model_len"])
+                service = Service(self.settings, client, prompts, observatory, int(time.time()), defaults)
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None
