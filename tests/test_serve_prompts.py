@@ -18,7 +18,7 @@ from augury.serve.errors import ApiError
 from augury.serve.lengths import SWALLOWED, Lengths, longest_token
 from augury.serve.openai import ChatMessage, CompletionRequest
 from augury.serve.plain_text import Guard
-from augury.serve.prompts import Prompts
+from augury.serve.prompts import SHORT, Prompts
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|a"]
 PIECES = [
@@ -221,3 +221,33 @@ def test_the_longest_token_is_a_bound_only_where_every_byte_is_kept(tokenizer: T
 def test_no_text_that_fits_is_refused(tokenizer: Tokenizer, text: str) -> None:
     count = len(tokenizer.encode(text, special=False))
     Lengths(tokenizer.inner, count).check_text(text, "prompt")
+
+
+def test_short_texts_do_not_wait_for_long_ones(tokenizer: Tokenizer) -> None:
+    release = threading.Event()
+
+    class Held(Tokenizer):
+        """A tokenizer that takes until it is told to with long texts."""
+
+        def __init__(self) -> None:
+            self.inner = tokenizer.inner
+
+        def encode(self, text: str, special: bool = True) -> list[int]:
+            assert len(text) <= SHORT or release.wait(30)
+            return tokenizer.encode(text, special)
+
+    async def ask() -> None:
+        prompts = Prompts(Held(), 1 << 20)
+        long = [asyncio.create_task(prompts.encode("x" * (SHORT + 1), False)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(10):
+                assert len(await prompts.encode("x" * SHORT, False)) == SHORT
+                said = [ChatMessage(role="user", content="<|im_end|>")]
+                assert "<|im_end|>" in await prompts.decode(await prompts.chat(said, None, {}, None))
+            assert not any(task.done() for task in long)
+        finally:
+            release.set()
+        assert {len(ids) for ids in await asyncio.gather(*long)} == {SHORT + 1}
+
+    asyncio.run(ask())

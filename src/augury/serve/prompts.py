@@ -16,6 +16,7 @@ from augury.serve.openai import ChatMessage
 from augury.serve.plain_text import Guard, strings_in
 
 Result = TypeVar("Result")
+SHORT = 1 << 15  # bytes; what is longer has threads of its own and never stands before what is not
 RESERVED = {
     "conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
     "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
@@ -30,10 +31,12 @@ class Prompts:
         self.tokenizer = tokenizer
         self.lengths = Lengths(tokenizer.inner, context)
         self._guard = Guard(tokenizer.inner)
-        self._threads = ThreadPoolExecutor(2, "tokenize")  # tokenizers lets go of the interpreter while it works
+        # tokenizers lets go of the interpreter while it works, but what it has begun cannot be stopped.
+        self._quick, self._slow = ThreadPoolExecutor(2, "tokenize"), ThreadPoolExecutor(2, "tokenize-long")
 
-    async def _away(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+    async def _away(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+        lane = self._quick if size <= SHORT else self._slow
+        return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
     async def encode(self, text: str, special: bool, to_run: bool = True) -> list[int]:
         """Token ids of a text; control tokens spelled in it count as such, since its author wrote all of it."""
@@ -42,17 +45,17 @@ class Prompts:
         else:
             self.lengths.check_tokenized(in_bytes([text]), "prompt")
         try:
-            return await self._away(self.tokenizer.encode, text, special)
+            return await self._away(len(text), self.tokenizer.encode, text, special)
         except ModelError as error:
             raise ApiError(400, str(error), "prompt") from None
 
     async def decode(self, tokens: list[int], skip_special: bool = False) -> str:
         """The text of token ids."""
-        return await self._away(self.tokenizer.decoder(skip_special), tokens)
+        return await self._away(len(tokens), self.tokenizer.decoder(skip_special), tokens)
 
     async def pieces(self, tokens: list[int]) -> list[str]:
         """The vocabulary's own spelling of each token."""
-        return await self._away(self.tokenizer.inner.convert_ids_to_tokens, tokens)
+        return await self._away(len(tokens), self.tokenizer.inner.convert_ids_to_tokens, tokens)
 
     async def chat(
         self, messages: list[ChatMessage], tools: list[dict[str, Any]] | None, options: dict[str, Any],
@@ -62,12 +65,13 @@ class Prompts:
         if wrong := sorted(RESERVED & set(template_options or {})):
             raise ApiError(400, f"chat_template_kwargs.{wrong[0]} is not for the template.", "chat_template_kwargs")
         conversation = [_for_template(message, i) for i, message in enumerate(messages)]
-        size = in_bytes(strings_in([conversation, tools]))
+        size = in_bytes(strings_in([conversation, tools, template_options]))
         if to_run:
             self.lengths.check_given(size)
         else:
             self.lengths.check_tokenized(size, "messages")
-        return await self._away(self._chat, conversation, tools, {**(template_options or {}), **options}, to_run)
+        options = {**(template_options or {}), **options}
+        return await self._away(size, self._chat, conversation, tools, options, to_run)
 
     def _chat(self, messages: list[dict[str, Any]], tools: Any, options: dict[str, Any], to_run: bool) -> list[int]:
         given = [{name: value for name, value in m.items() if name != "role"} for m in messages]
