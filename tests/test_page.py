@@ -205,6 +205,27 @@ def test_the_race_is_won_with_the_same_text(page: Browser, server: Served) -> No
     assert float(page.text("#lane-plain .clock").removesuffix(" s")) > 0
 
 
+def test_the_race_shows_its_prompt_and_can_be_run_again(page: Browser) -> None:
+    page.one("#tab-race").click()
+    selected = "const q = document.getElementById('question'); return q.value.slice(q.selectionStart, q.selectionEnd)"
+    offered = page.one("#question").get_attribute("value")
+    page.one("#question").click()
+    page.until(lambda: page.run(selected) == offered != "")
+    page.press(QUESTION, Keys.ENTER)  # typing replaces the example
+    page.until(lambda: page.text("#verdict"))
+    assert page.text("#raced") == QUESTION == page.one("#question").get_attribute("value") and page.shown("#raced")
+    page.one("#tab-chat").click()
+    assert page.one("#question").get_attribute("value") == ""
+    page.one("#tab-race").click()
+    assert page.one("#question").get_attribute("value") == QUESTION
+    page.run("document.getElementById('verdict').replaceChildren()")
+    page.one("#send").click()  # again, as it is
+    page.until(lambda: page.text("#verdict"))
+    assert page.text("#raced") == QUESTION
+    page.one("#fresh").click()
+    assert not page.shown("#raced")
+
+
 # --- for everybody -------------------------------------------------------------------------------------------------
 
 

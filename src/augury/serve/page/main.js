@@ -19,19 +19,19 @@ const pulse = new Pulse();
 const question = byId("question");
 let running = null; // the AbortController of what is being answered
 let racing = false;
+let offered = null; // what the box was filled with for a race
 
 async function send() {
   const asked = question.value.trim();
   if (!asked || running || byId("send").disabled) return;
   running = new AbortController();
-  question.value = "";
+  if (!racing) question.value = ""; // a race may be run again as it is
   fit();
   say(byId("notice"), null);
   show();
   try {
     const run = racing ? race.run : chat.ask;
     await run.call(racing ? race : chat, asked, running.signal, (words) => say(byId("notice"), words));
-    if (racing) restore(asked);
   } catch (error) {
     restore(asked);
     explain(error, running.signal);
@@ -84,9 +84,10 @@ function choose(tab) {
     byId(other.getAttribute("aria-controls")).hidden = !chosen;
   }
   say(byId("notice"), null);
-  const offered = chat.latest ?? EXAMPLES[0].text; // a race needs a prompt, and nobody wants to think of one
-  if (racing) restore(offered);
-  else if (question.value === offered) question.value = "";
+  if (racing) {
+    offered = chat.latest ?? EXAMPLES[0].text; // a race needs a prompt, and nobody wants to think of one
+    restore(race.latest ?? offered);
+  } else if ([race.latest, offered].includes(question.value)) question.value = "";
   fit();
   show();
 }
@@ -106,6 +107,10 @@ function tabs() {
 
 function keys() {
   question.addEventListener("input", fit);
+  question.addEventListener("focus", () => {
+    // Typing replaces what was only offered; a click sets the caret after this event, so the selection waits for it.
+    if (racing && question.value === offered && !race.latest) setTimeout(() => question.select());
+  });
   question.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();

@@ -1,7 +1,7 @@
 // Plain against speculative on one prompt: each alone, one after the other, the same seed; then the texts are compared.
 
 import { Answer } from "./answer.js";
-import { byId, make } from "./dom.js";
+import { byId, make, say } from "./dom.js";
 import { stream } from "./turns.js";
 
 const SEED = 1; // where the user has set none: both must draw the same
@@ -49,18 +49,22 @@ export class Race {
     this.inspector.release();
     this.lanes = [new Lane("lane-plain", "Plain"), new Lane("lane-speculative", "Speculative")];
     byId("verdict").replaceChildren();
+    this.latest = null; // the prompt on show
+    say(byId("raced"), null);
   }
 
   /** Run both and say who won. */
-  async run(question, signal, say) {
+  async run(question, signal, notice) {
     this.clear();
+    this.latest = question;
+    say(byId("raced"), question);
     const [plain, fast] = this.lanes;
-    await this.lane(plain, question, false, signal, say);
-    await this.lane(fast, question, true, signal, say, plain);
+    await this.lane(plain, question, false, signal, notice);
+    await this.lane(fast, question, true, signal, notice, plain);
     this.judge(plain.answer, fast.answer);
   }
 
-  async lane(lane, question, speculation, signal, say, rival = null) {
+  async lane(lane, question, speculation, signal, notice, rival = null) {
     const { answer } = lane;
     const body = { seed: SEED, ...this.settings.request(speculation), messages: [{ role: "user", content: question }] };
     const total = rival ? rival.answer.ids.length : body.max_tokens;
@@ -74,7 +78,7 @@ export class Race {
       answer.tokens.scrollTop = answer.tokens.scrollHeight;
     };
     try {
-      await stream(body, this.settings.key, answer, signal, { say, step });
+      await stream(body, this.settings.key, answer, signal, { say: notice, step });
     } finally {
       clearInterval(timer);
       answer.ended ??= "stopped";
