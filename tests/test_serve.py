@@ -425,6 +425,9 @@ REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
     ("chat/completions", {"messages": CHAT, "chat_template_kwargs": {"tokenize": True}}, 400, "chat_template_kwargs"),
     ("chat/completions", {"messages": CHAT, "response_format": {"type": "xml"}}, 400, "response_format"),
     ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens"),
+    ("completions", {"prompt": "x", "tool_choice": "required"}, 400, "tool_choice"),
+    ("completions", {"prompt": "x", "tools": [{"type": "function"}]}, 400, "tools"),
+    ("completions", {"prompt": "x", "guided_regex": "(("}, 400, "guided_regex"),
 ]
 
 
@@ -564,6 +567,31 @@ def test_a_body_that_is_not_called_json(server: Served) -> None:
     assert "required" in server.http.post("/tokenize").json()["error"]["message"]  # no body, so no header to name
 
 
+def test_refusals_in_our_own_words(server: Served) -> None:
+    def said(body: dict[str, Any] | bytes, path: str = "/v1/completions") -> str:
+        raw = body if isinstance(body, bytes) else json.dumps({"prompt": "x", "messages": CHAT, **body}).encode()
+        got = server.http.post(path, content=raw, headers={"content-type": "application/json"})
+        assert got.status_code == 400
+        return str(got.json()["error"]["param"]) + " | " + str(got.json()["error"]["message"])
+
+    limit = "stop | stop must be a text or a list of at most 64 texts, each of at most 1000 characters."
+    assert said({"stop": ["a"] * 65}) == said({"stop": "a" * 1001}) == said({"stop": ["a" * 1001]}) == limit
+    assert said({"stop": 7}, "/v1/chat/completions") == limit
+    assert said(b"[" * 90_000) == "None | the body is nested too deeply."
+    assert said(b'{"prompt": 1' + b"0" * 6000 + b"}") == "None | the body holds a number of more than 4300 digits."
+    assert said(b'{"prompt": "\xff"}') == "None | the body is not text in UTF-8."
+    shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nothing"}}}
+    assert said({"response_format": shape}, "/v1/chat/completions").startswith("response_format | response_format ")
+    assert said({"stream_options": {"include_usage": True}}).startswith("stream_options | stream_options is only for")
+
+
+def test_tools_that_the_template_drops_are_told_of_once(server: Served) -> None:
+    body = {"messages": CHAT, "max_tokens": 1, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    for _ in range(2):
+        assert server.http.post("/v1/chat/completions", json=body).status_code == 200
+    assert server.log.count("this model's chat template does not write them") == 1
+
+
 def test_slow_senders_are_let_go(server: Served) -> None:
     def until_closed(text: bytes) -> bytes:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
@@ -608,6 +636,11 @@ def test_a_long_prompt_does_not_stall_a_stream(server: Served) -> None:
 
 def test_small_routes(server: Served, client: openai.OpenAI) -> None:
     assert [m.id for m in client.models.list().data] == ["toy", "org/toy"]
+    assert client.models.retrieve("org/toy").id == "org/toy"
+    assert server.http.get("/v1/models/other").json()["error"]["code"] == "model_not_found"
+    for path in ("/", "/health"):
+        head = server.http.head(path)
+        assert head.status_code == 200 and head.content == b""
     assert server.http.get("/version").json()["version"]
     assert server.http.get("/ping").status_code == server.http.post("/ping").status_code == 200
     schema = server.http.get("/openapi.json").json()

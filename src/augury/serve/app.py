@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -17,7 +18,14 @@ from augury.serve.chat import chat
 from augury.serve.completions import completions
 from augury.serve.errors import ApiError
 from augury.serve.limits import Gate
-from augury.serve.openai import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from augury.serve.openai import (
+    LONGEST_STOP,
+    MOST_STOPS,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -39,6 +47,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+FORMS = {
+    "stop": f"a text or a list of at most {MOST_STOPS} texts, each of at most {LONGEST_STOP} characters",
+    "prompt": "a text, token ids, or a list of either",
+}
 STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
 
 
@@ -87,13 +99,22 @@ async def _answer(answers: Answers, request: Request) -> Response:
     return EventStream(answers.events(), answers.drop)
 
 
+def _card(service: Service, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": service.created, "owned_by": "augury", "parent": None,
+            "root": service.settings.model, "max_model_len": service.client.facts["max_model_len"]}  # fmt: skip
+
+
 def _tokens(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The names of the model that is served."""
-        shared = {"object": "model", "created": service.created, "owned_by": "augury", "root": service.settings.model,
-                  "parent": None, "max_model_len": service.client.facts["max_model_len"]}  # fmt: skip
-        return {"object": "list", "data": [{"id": name, **shared} for name in service.settings.names]}
+        return {"object": "list", "data": [_card(service, name) for name in service.settings.names]}
+
+    @app.get("/v1/models/{name:path}", responses={401: ERRORS[401], 404: ERRORS[404]})
+    async def model(name: str) -> dict[str, Any]:
+        """The model by one of its names."""
+        service.check_model(name)
+        return _card(service, name)
 
     @app.post("/tokenize", responses=ERRORS)
     async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
@@ -130,6 +151,7 @@ def _state(app: FastAPI, service: Service) -> None:
 
     said: dict[str, Any] = {"responses": {503: ERRORS[503]}, "response_class": Response}  # 200 has no body
     app.add_api_route("/health", health, methods=["GET"], **said)
+    app.add_api_route("/health", health, methods=["HEAD"], include_in_schema=False, **said)
     app.add_api_route("/ping", health, methods=["GET", "POST"], include_in_schema=False, **said)
 
     @app.get("/version")
@@ -150,10 +172,21 @@ def _state(app: FastAPI, service: Service) -> None:
     @app.get("/augury/live")
     async def live() -> dict[str, Any]:
         """Figures for the page: the last five minutes by the second, totals, and what is loaded."""
-        facts = service.client.facts
+        facts, leaving = service.client.facts, bool(service.gate and service.gate.leaving)
         loaded = {name: facts[name] for name in ("method", "rule", "lossy", "num_spec_tokens", "speculative_config")}
         about = {"model": service.name, "max_model_len": facts["max_model_len"], "device": facts["device"]}
-        return {**about, **loaded, "healthy": service.healthy, **service.observatory.live.shown()}
+        return {**about, **loaded, "healthy": service.healthy, "leaving": leaving, **service.observatory.live.shown()}
+
+
+def _unreadable(cause: BaseException | None) -> str | None:
+    """Why a body could not be read, where the parser gave up on more than its grammar."""
+    if isinstance(cause, RecursionError):
+        return "the body is nested too deeply."
+    if isinstance(cause, UnicodeDecodeError):
+        return "the body is not text in UTF-8."
+    if isinstance(cause, ValueError):
+        return f"the body holds a number of more than {sys.get_int_max_str_digits()} digits."
+    return None
 
 
 def _says_json(request: Request) -> bool:
@@ -176,11 +209,13 @@ def _errors(app: FastAPI) -> None:
             return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
         name = where[0] if where else None
         line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
+        if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
+            line = f"{name} must be {FORMS[name]}."
         return ApiError(400, line.encode("utf-8", "replace").decode(), name).response()
 
     @app.exception_handler(HTTPException)
     async def by_framework(_: Request, error: HTTPException) -> Response:
-        response = ApiError(error.status_code, str(error.detail)).response()
+        response = ApiError(error.status_code, _unreadable(error.__cause__) or str(error.detail)).response()
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any, ClassVar
 
 from augury.serve.answers import Answer, Answers
@@ -10,6 +12,8 @@ from augury.serve.openai import ChatRequest
 from augury.serve.prompts import Prompts
 from augury.serve.scores import Entry, chat_logprobs
 from augury.serve.wire import Message
+
+logger = logging.getLogger("augury")
 
 
 class ChatShape:
@@ -53,5 +57,12 @@ async def chat(request: ChatRequest, prompts: Prompts, client: EngineClient, mod
         "add_generation_prompt": request.add_generation_prompt is not False and not request.continue_final_message,
     }
     tools = request.tools if request.tool_choice != "none" else None
+    if tools and "tools" not in str(prompts.tokenizer.inner.chat_template):
+        _say_that_tools_are_dropped()
     tokens = await prompts.chat(request.messages, tools, options, request.chat_template_kwargs)
     return Answers(request, client, [tokens], params, ChatShape(request), "chatcmpl", model, metrics)
+
+
+@cache  # once is enough
+def _say_that_tools_are_dropped() -> None:
+    logger.warning("a request has tools, but this model's chat template does not write them: the model never sees any.")

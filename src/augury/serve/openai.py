@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
@@ -10,11 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from augury.config.sampling import SamplingParams
 from augury.serve.errors import ApiError, field_of
-from augury.serve.structure import structure_of
+from augury.serve.structure import asked_by, structure_of
 
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
-Text = Annotated[str, Field(max_length=1000)]
+MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
+Text = Annotated[str, Field(max_length=LONGEST_STOP)]
 Word = Annotated[str, Field(max_length=128)]
 # Fields that mean the same in SamplingParams.
 DIRECT = (
@@ -55,7 +57,7 @@ class Generation(BaseModel):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
-    stop: Text | Annotated[list[Text], Field(max_length=64)] | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=MOST_STOPS)] | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=256)
     ignore_eos: bool | None = None
     min_tokens: int | None = None
@@ -84,8 +86,12 @@ class Generation(BaseModel):
         """Whether the last chunk of a stream carries the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def check_names(self) -> None:
-        """Refuse fields that are nearly ours; what else is unknown is left to other servers."""
+    def check_common(self) -> None:
+        """Refuse fields that are nearly ours, and those out of place; what else is unknown is left to other servers."""
+        if self.stream_options is not None and not self.stream:
+            raise ApiError(
+                400, "stream_options is only for streams: say stream: true, or leave it out.", "stream_options"
+            )
         for name in self.model_extra or {}:
             close = get_close_matches(name, list(type(self).model_fields), n=1, cutoff=0.8)
             if close and name not in IGNORED:
@@ -110,7 +116,8 @@ class Generation(BaseModel):
         return given
 
     def refusal(self, why: str) -> ApiError:
-        """The 400 for a reason that names one of our fields."""
+        """The 400 for a reason that names one of our fields; a structure is called by the field that asked for it."""
+        why = re.sub(r"^structured_outputs(\.\w+)?", lambda found: asked_by(self) or found.group(), why)
         return ApiError(400, why, field_of(why, type(self).model_fields))
 
 
@@ -126,7 +133,10 @@ class CompletionRequest(Generation):
 
     def check(self) -> None:
         """Refuse what cannot be done here."""
-        self.check_names()
+        self.check_common()
+        for name in ("tools", "tool_choice"):
+            if (self.model_extra or {}).get(name) not in (None, [], "none", "auto"):
+                raise ApiError(400, f"{name} is for /v1/chat/completions; leave it out here.", name)
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise ApiError(400, f"best_of={self.best_of} is not supported; leave it out, or ask for n.", "best_of")
         if self.suffix:
@@ -173,7 +183,7 @@ class ChatRequest(Generation):
 
     def check(self) -> None:
         """Refuse what cannot be done here."""
-        self.check_names()
+        self.check_common()
         if self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice must be 'none' or 'auto': calls are not forced here.", "tool_choice")
         if self.chat_template is not None:

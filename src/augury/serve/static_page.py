@@ -33,7 +33,7 @@ def mount_page(app: FastAPI) -> None:
     """Add the page's routes."""
     charts = _chart_library()
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
         return FileResponse(PAGE / "index.html", headers=HEADERS)
 

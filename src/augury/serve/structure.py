@@ -27,6 +27,11 @@ def structure_of(request: Generation) -> dict[str, Any] | None:
     return next(iter(asked.values()), None)
 
 
+def asked_by(request: Generation) -> str | None:
+    """The field other than `structured_outputs` that asks for a structure, if one does."""
+    return next((name for name in ("response_format", *GUIDED) if getattr(request, name) is not None), None)
+
+
 def _from_format(given: dict[str, Any]) -> dict[str, Any] | None:
     kind = given.get("type")
     if kind == "text":
