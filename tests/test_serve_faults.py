@@ -16,7 +16,8 @@ import pytest
 from served import RUN, Served, free_port, served
 from tiny_gguf import write_gguf
 
-from augury.serve.engine_client import SILENCE
+from augury.serve import watch
+from augury.serve.watch import LOST, SILENCE, STUCK, Watch, processor_seconds
 
 MODEST = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")  # root that heeds modes
 
@@ -115,9 +116,17 @@ def test_a_stopped_engine_shows_and_recovers_and_three_deaths_end_it(toy_model: 
         time.sleep(SILENCE + 0.5)
         assert server.http.get("/health").status_code == 503 == server.http.get("/ping").status_code
         assert server.http.get("/metrics").status_code == 200  # the server itself is well
+        asked = {"prompt": "x", "max_tokens": 2}
+        begun = time.monotonic()
+        refused = [server.http.post("/v1/completions", json={**asked, "stream": stream}) for stream in (True, False)]
+        assert [(got.status_code, got.headers["retry-after"]) for got in refused] == [(503, "2")] * 2
+        assert time.monotonic() - begun < 5 and refused[0].json()["error"]["code"] == "engine_unavailable"
+        time.sleep(1.5)
+        assert server.log.count("the engine has said nothing for 10 seconds") == 1
         os.kill(engine, signal.SIGCONT)
         server.wait(10)
         assert server.engine_pid() == engine
+        assert server.http.post("/v1/completions", json=asked).status_code == 200
         begun = time.monotonic()
         for death in range(3):
             os.kill(server.engine_pid(), signal.SIGKILL)
@@ -130,3 +139,74 @@ def test_a_stopped_engine_shows_and_recovers_and_three_deaths_end_it(toy_model: 
         assert (
             server.log.splitlines()[-1].startswith("error: the engine died 3 times") and "Traceback" not in server.log
         )
+
+
+class Engine:
+    """What a watch sees of an engine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.healthy, self.pid, self.used, self.kills = True, 7, 0.0, 0
+        monkeypatch.setattr(watch, "processor_seconds", lambda pid: self.used)
+        self.watch = Watch(lambda: self.healthy, lambda: self.pid or None, self.kill)
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.pid = 0
+
+    def looks(self, count: float, busy: float = 0.0) -> None:
+        for _ in range(int(count)):
+            self.used += busy
+            self.watch.look()
+
+
+def test_a_stuck_engine_is_killed_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine(monkeypatch)
+    engine.looks(100)
+    assert not caplog.messages
+    engine.healthy = False
+    engine.looks(STUCK - SILENCE)
+    assert engine.kills == 0 and len(caplog.messages) == 1 and "new requests are refused" in caplog.messages[0]
+    engine.looks(1)
+    assert engine.kills == 1 and "killed and started again" in caplog.messages[1]
+    engine.looks(1000)  # it is being restarted
+    engine.healthy, engine.pid = True, 8
+    engine.looks(1000)
+    assert engine.kills == 1 and len(caplog.messages) == 2
+
+
+def test_an_engine_that_comes_back_or_works_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(monkeypatch)
+    for _ in range(3):
+        engine.healthy = False
+        engine.looks(STUCK - SILENCE)
+        engine.healthy = True
+        engine.looks(1)
+    engine.healthy = False
+    engine.looks(LOST - SILENCE, busy=0.9)  # a very long step
+    assert engine.kills == 0
+    engine.looks(1, busy=0.9)
+    assert engine.kills == 1
+
+
+def test_processor_time_is_told() -> None:
+    before, begun = processor_seconds(os.getpid()), time.process_time()
+    while time.process_time() - begun < 0.1:
+        pass
+    assert 0.05 < processor_seconds(os.getpid()) - before < 5
+    assert processor_seconds(1 << 30) == 0
+
+
+@pytest.mark.slow
+def test_a_hung_engine_is_replaced(toy_model: Path) -> None:
+    with served(toy_model) as server:
+        engine = server.engine_pid()
+        os.kill(engine, signal.SIGSTOP)
+        asked = {"prompt": "x", "max_tokens": 2}
+        begun = time.monotonic()
+        got = server.http.post("/v1/completions", json=asked, timeout=STUCK + 30)  # it came before anyone could know
+        assert got.status_code == 503 and got.json()["error"]["code"] == "engine_died"
+        assert STUCK - 5 < time.monotonic() - begun < STUCK + 20
+        server.wait(60)
+        assert server.engine_pid() != engine
+        assert server.http.post("/v1/completions", json=asked).status_code == 200
+        assert "killed and started again" in server.log and "Traceback" not in server.log

@@ -1,4 +1,4 @@
-"""The server's side of the engine process: start it, talk to it, start it again when it dies."""
+"""The server's side of the engine process: start it, talk to it, start it again when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from augury.serve.errors import ApiError
 from augury.serve.jobs import Batch, Ear, Job
+from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, read
 
 logger = logging.getLogger("augury")
-SILENCE = 10.0  # seconds without a sign of life after which the engine counts as stuck
 DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
 FIRST_WAIT = 0.25  # seconds before the first restart; it doubles with each death
 
@@ -41,7 +41,7 @@ class EngineClient:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._keepers: list[asyncio.Task[None]] = []
         self._ready = False
 
     @property
@@ -57,13 +57,14 @@ class EngineClient:
     async def start(self) -> None:
         """Start the engine and wait until it is ready; raises EngineFailed."""
         await self._spawn()
-        self._keeper = asyncio.create_task(self._keep())
+        watch = Watch(lambda: self.healthy, lambda: self.pid if self._ready else None, self._kill)
+        self._keepers = [asyncio.create_task(self._keep()), asyncio.create_task(watch.run())]
 
     async def stop(self) -> None:
         """End the engine process; one that still loads its model would not hear of it."""
         loaded, self._ready = self._ready, False
-        if self._keeper is not None:
-            self._keeper.cancel()
+        for keeper in self._keepers:
+            keeper.cancel()
         if self._writer is not None:
             self._writer.close()
         if self._process is not None and self._process.returncode is None:
@@ -77,6 +78,9 @@ class EngineClient:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
         if not self._ready or self._writer is None:
             raise ApiError(503, "the engine is being restarted; try again in a moment.", code="engine_unavailable")
+        if not self.healthy:
+            why = f"the engine has said nothing for {SILENCE:g} seconds or more; try again in a moment."
+            raise ApiError(503, why, code="engine_unavailable")
         batch = Batch(n)
         for tokens in prompts:
             self._numbers += 1
@@ -163,6 +167,11 @@ class EngineClient:
                 self._dispatch(message)
         except Closed:
             return
+
+    def _kill(self) -> None:
+        """End a process that hangs; `_keep` sees it end and starts another."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     def _mourn(self, how: str) -> None:
         self._deaths.append(time.monotonic())
