@@ -323,6 +323,18 @@ def test_a_phone_needs_no_sideways_scroll(page: Browser, server: Served) -> None
 # --- when things go wrong ------------------------------------------------------------------------------------------
 
 
+def test_a_conversation_that_outgrows_the_context(page: Browser) -> None:
+    page.ask("x" * 1100)
+    assert "max_model_len" in page.text("#notice") and "New chat" not in page.text("#notice")  # no chat to blame
+    page.ask(QUESTION)
+    page.ask("x" * 900)
+    assert "New chat begins another" in page.text("#notice")
+    page.one("#fresh").click()
+    page.ask("x" * 900)  # alone it has room
+    assert page.text("#chat .tokens") and not page.shown("#notice")
+    assert len(page.complaints()) == 2  # the browser's own lines about the two refusals
+
+
 @pytest.mark.slow
 def test_keys_crowds_and_a_server_that_goes_away(
     window: Browser, server: Served, model: Path, monkeypatch: pytest.MonkeyPatch
@@ -347,6 +359,7 @@ def test_keys_crowds_and_a_server_that_goes_away(
     window.until(lambda: "busy" in window.text("#notice"))
     server.process.send_signal(signal.SIGTERM)
     window.until(lambda: "not taking requests" in window.text("#notice"))
+    window.until(lambda: window.text("#health") == "the server is shutting down")
     kill(engine, signal.SIGCONT)
     other.join()
     server.process.wait(20)

@@ -4,8 +4,9 @@ const SILENT = "The server does not answer. Trying again until it does; Esc give
 
 /** Something that went wrong, in words; `again` is how many seconds to wait before the next try, if one makes sense. */
 export class Trouble extends Error {
-  constructor(message, { status = 0, again = null } = {}) {
+  constructor(message, { status = 0, again = null, full = false } = {}) {
     super(message);
+    this.full = full; // the conversation is longer than the context
     this.status = status;
     this.again = again;
   }
@@ -56,7 +57,7 @@ async function refusal(reply) {
     const who = status === 429 ? "The server is busy" : "The server is not taking requests";
     return new Trouble(`${who}: ${said} Trying again every ${again} s; Esc gives up.`, { status, again });
   }
-  return new Trouble(`The server refused: ${said}`, { status });
+  return new Trouble(`The server refused: ${said}`, { status, full: said.includes("max_model_len") });
 }
 
 function checked(chunk) {

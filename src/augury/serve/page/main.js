@@ -50,7 +50,9 @@ function restore(asked) {
 function explain(error, signal) {
   if (signal.aborted) return say(byId("notice"), null);
   if (!(error instanceof Trouble)) console.error(error);
-  say(byId("notice"), error instanceof Trouble ? error.message : "The page itself failed; the console says more.");
+  const full = !racing && error.full && chat.latest ? " The whole conversation counts: New chat begins another." : "";
+  const words = error instanceof Trouble ? error.message + full : "The page itself failed; the console says more.";
+  say(byId("notice"), words);
   if (error.status === 401) {
     byId("key-row").hidden = false;
     byId("key").focus();
@@ -146,7 +148,8 @@ function examples() {
 function headline(live) {
   const health = byId("health");
   const up = Boolean(live?.healthy);
-  const words = up ? "ready" : live ? "the engine is not ready" : "the server does not answer";
+  const down = live?.leaving ? "the server is shutting down" : "the engine is not ready";
+  const words = up ? "ready" : live ? down : "the server does not answer";
   if (health.textContent !== words) health.textContent = words;
   health.className = `health ${up ? "up" : "down"}`;
   if (!live) return;
