@@ -276,7 +276,7 @@ def test_no_other_site_may_read_or_use_it(server: Served) -> None:
     local = {"Host": f"localhost:{server.port}"}
     assert server.http.post("/v1/completions", json=body, headers=local).status_code == 200
     plain = {"content-type": "text/plain"}  # what a page may send without asking first
-    assert server.http.post("/v1/completions", content=json.dumps(body), headers=plain).status_code == 400
+    assert server.http.post("/v1/completions", content=json.dumps(body), headers=plain).status_code == 415
 
 
 @pytest.mark.parametrize(
