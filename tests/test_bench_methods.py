@@ -156,6 +156,9 @@ def test_clocks_are_where_they_say(toy_model: Path) -> None:
 # --- the embedded model --------------------------------------------------------------------------------------------
 
 TRAINED = [line for line in all_lines() if line.gate]
+# Training a gate takes a minute of two cores: the quick kinds always run, all of them if AUGURY_TEST_FULL is set.
+QUICK = ("medusa", "mlp_speculator", "eagle3")
+TRIED = [line for line in TRAINED if "AUGURY_TEST_FULL" in os.environ or line.gate in QUICK]
 QUESTIONS = ("Why is the sky blue?", "Write a haiku about rivers.", "How do I boil an egg?", "What is a prime number?")
 NEW_TOKENS = 16
 
@@ -199,7 +202,7 @@ def plain_texts(default_model: Path, chats: list[list[int]]) -> dict[float, list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", TRAINED, ids=lambda line: line.name)
+@pytest.mark.parametrize("line", TRIED, ids=lambda line: line.name)
 def test_every_trained_method_keeps_the_text(
     line: MethodLine, default_model: Path, home: Gates, chats: Any, plain_texts: Any
 ) -> None:
