@@ -43,13 +43,15 @@ def pipe(*words: str, question: str = QUESTION, **extra: str) -> subprocess.Comp
     )  # fmt: skip
 
 
+WIDE = (40, 2000)  # lines and columns: nothing wraps
+
+
 def talk(*words: str, term: str = "xterm-256color", **extra: str) -> pexpect.spawn:
     env = {**os.environ, "TERM": term, **extra}
     env.pop("NO_COLOR", None)
     child = pexpect.spawn(
-        sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=(24, 120)
+        sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=WIDE
     )
-    child.setwinsize(40, 2000)  # so wide that nothing wraps
     child.expect("lists the commands")
     child.expect("> ")
     return child
