@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,30 @@ def save_toy(directory: Path, layers: int = 2) -> Path:
     LlamaForCausalLM(config).save_pretrained(directory)
     byte_tokenizer().save_pretrained(directory)  # type: ignore[attr-defined]
     return directory
+
+
+@contextmanager
+def _single() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For tensors too small to share out; set for every test, since a parallel numba call sets it too."""
+    with _single():
+        yield
+
+
+@pytest.fixture(scope="module")
+def one_thread_throughout() -> Iterator[None]:
+    """For a module on the toy, its fixtures included: waking a second thread takes long on a busy machine."""
+    with _single():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,12 @@ from augury.propose.base import Turn
 from augury.propose.block import block_rows, check_depth
 from augury.propose.dflash import DFlashDrafter
 
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 MASK, VOCAB, BLOCK = 259, 260, 4
 IDS = [0, 1]  # layers whose output is read: streams 1 and 2
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by being shared out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,18 +20,11 @@ from augury.verify import noise
 from augury.verify.logprobs import score
 from augury.verify.sampling import Draws, SlotSampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
 FACES = pytest.mark.parametrize("draw", [verify.draw, verify_numba.draw], ids=["torch", "numba"])
 Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @REPEATABLE

@@ -20,19 +20,12 @@ from augury.verify.rules import RULES
 from augury.verify.tree import Draft
 from augury.verify.verdict import Verdict
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=150)
 BOTH = pytest.mark.parametrize("name", ["standard", "block"])
 ALL = pytest.mark.parametrize("name", ["standard", "block", "coupled"])
 KINDS: tuple[Drafts, ...] = ("one-hot", "sampled", "distinct")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_certificate_holds() -> None:

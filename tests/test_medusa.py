@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from augury.model.load import load_target
 from augury.model.target import NORMED
 from augury.propose.medusa import LiteralTree, MarginalTree, contenders
 from augury.propose.stateless import written_paths
+
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
@@ -68,15 +70,6 @@ def native_names(tensors: Tensors, layers: int) -> Tensors:
         last = int(layer) == layers
         renamed[f"lm_heads.{head}.weight" if last else f"blocks.{head}.layers.{layer}.{rest[-1]}"] = tensor
     return renamed
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The toy is too small for two, and waking the second takes long on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ from augury.model.heads.mlp import Speculator, load_speculator
 from augury.model.load import load_target
 from augury.model.target import NORMED
 
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
 STEPS, SIZE, INNER, VOCABULARY = 3, 64, 48, 260
@@ -34,15 +35,6 @@ LITERAL = "[(0,), (1,), (2,), (0, 0), (0, 1), (1, 1), (0, 0, 0), (1, 1, 0), (0, 
 ORDERED = [(0,), (0, 0), (0, 0, 0), (1,), (0, 1), (2,), (1, 1), (1, 1, 0), (0, 1, 2)]
 
 Tensors = dict[str, Tensor]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The toy is too small for two, and waking the second takes long on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def scattered(module: Any, seed: int = 3) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.tree import Draft, Firsts, shape_of
 from augury.verify.verdict import Verdict, draft_purpose, finish, last_noise, uniforms
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Judge = Callable[[Tensor, Draft, Tensor, Tensor], Verdict]
 Noise = Callable[[Tensor, Tensor, int], Tensor]
 DRAFTED: tuple[tuple[Shape, Drafts], ...] = (
@@ -34,15 +36,6 @@ DRAFTED: tuple[tuple[Shape, Drafts], ...] = (
     (TRIPLE, "one-hot"), (TRIPLE, "distinct"), (TREE_5, "distinct"),
 )  # fmt: skip
 SETTLE, CARRIED = rejection.settle, rejection.carried  # as they are before anyone patches them
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @cache

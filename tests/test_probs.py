@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -17,19 +17,12 @@ from torch import Tensor
 from augury.kernels import verify, verify_numba, verify_probs, verify_probs_numba
 from augury.verify.sampling import Draws, SlotSampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
 PROBABILITIES = [verify_probs.probabilities, verify_probs_numba.probabilities]
 FACES = pytest.mark.parametrize("face", PROBABILITIES, ids=["torch", "numba"])
 Face = Callable[[Tensor, Draws, SlotSampling], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def wrong_law(law: np.ndarray, oracle: Oracle, token: int) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,19 +25,12 @@ from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.tree import Draft, chain_parents, shape_of
 from augury.verify.verdict import Verdict, finish, last_noise, uniforms
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=60)
 Judge = Callable[[Tensor, Draft, Tensor, Tensor], Verdict]
 BOTH = pytest.mark.parametrize("rule", [rejection.standard, rejection.block])
 NAN = math.nan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def random_case(seed: int, chain: bool = False, depth: int = 0) -> tuple[Tensor, Draft, Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """Structured output from within: masks node by node, drafts pruned, what is refused."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,14 +96,6 @@ def test_forbidden_drafts_cost_no_row_and_are_not_counted(toy_model: Path) -> No
     free = make(toy_model, NGRAM)
     answers(free, ["1a1a1a1a1a"], params.clone(structured_outputs=None, logit_bias={18: 50.0}, ignore_eos=True))
     assert free.engine.stats.spec.num_draft_tokens > 0
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def masked_scenario(seed: int) -> tuple[Tensor, Any, Any, Tensor]:

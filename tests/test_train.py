@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,12 @@ from augury.train.places import Places
 from augury.train.study import Study, block_layers, stream_layers
 from augury.train.words import IGNORED, Competition, places
 
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+
 PROMPTS = [[64, 65, 66, 67], [70, 71, 72]]
 LENGTH = 40
 METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True})}
 TREE = {"tree": {"max_nodes": 12, "top_k": 3}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The toy is too small for two, and waking the second takes long on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

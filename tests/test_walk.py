@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,18 +18,11 @@ from augury.verify.rules import coupled
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft, chain_parents, shape_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REPEATABLE = settings(deadline=None, derandomize=True)  # the first call compiles
 TORCH, NUMBA = verify.VerifyOps(verify.draw, verify.walk), verify.choose("cpu")
 FACES = pytest.mark.parametrize("ops", [TORCH, NUMBA], ids=["torch", "numba"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out; set for every test, since a parallel numba call sets it too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Walked(NamedTuple):
