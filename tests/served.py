@@ -57,11 +57,17 @@ class Served:
             time.sleep(0.05)
         raise AssertionError(f"the server is not healthy after {seconds} seconds:\n{self.log}")
 
+    def children(self) -> list[int]:
+        """Processes the server has started."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
     def engine_pid(self) -> int:
         """The engine process, which is the server's only child."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        children = self.children()
         assert len(children) == 1, children
-        return int(children[0])
+        return children[0]
 
     def metrics(self) -> dict[str, float]:
         """Every sample of /metrics, by name with labels other than model and engine."""

@@ -48,7 +48,8 @@ WIDE = (40, 2000)  # lines and columns: nothing wraps
 
 def talk(*words: str, term: str = "xterm-256color", **extra: str) -> pexpect.spawn:
     env = {**os.environ, "TERM": term, **extra}
-    env.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "COLUMNS"):  # pytest-xdist gives its workers 80 columns
+        env.pop(name, None)
     child = pexpect.spawn(
         sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=WIDE
     )

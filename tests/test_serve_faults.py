@@ -109,7 +109,7 @@ def test_damaged_files_are_one_line(toy_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_engine_shows_and_recovers_and_three_deaths_end_it(toy_model: Path) -> None:
+def test_a_stopped_engine_shows_and_recovers(toy_model: Path) -> None:
     with served(toy_model) as server:
         engine = server.engine_pid()
         os.kill(engine, signal.SIGSTOP)
@@ -127,18 +127,22 @@ def test_a_stopped_engine_shows_and_recovers_and_three_deaths_end_it(toy_model: 
         server.wait(10)
         assert server.engine_pid() == engine
         assert server.http.post("/v1/completions", json=asked).status_code == 200
-        begun = time.monotonic()
-        for death in range(3):
-            os.kill(server.engine_pid(), signal.SIGKILL)
-            if death < 2:
-                time.sleep(0.2)
-                server.wait(60)
-        if time.monotonic() - begun > 55:
-            pytest.skip("the machine is too busy for three restarts within a minute")
+
+
+@pytest.mark.slow
+def test_three_deaths_end_the_server(toy_model: Path) -> None:
+    """Each engine is killed as soon as it is there, loaded or not."""
+    with served(toy_model) as server:
+        dead = 0
+        for _ in range(3):
+            waited = time.monotonic() + 60
+            while not (fresh := [pid for pid in server.children() if pid != dead]) and time.monotonic() < waited:
+                time.sleep(0.02)
+            dead = fresh[0]
+            os.kill(dead, signal.SIGKILL)
         assert server.process.wait(20) == 1
-        assert (
-            server.log.splitlines()[-1].startswith("error: the engine died 3 times") and "Traceback" not in server.log
-        )
+        said = server.log.splitlines()[-1]
+        assert said.startswith("error: the engine died 3 times") and "Traceback" not in server.log
 
 
 class Engine:

@@ -20,7 +20,7 @@ from augury.model.target import KVCache, Rows, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
 from augury.propose.chain import ChainWriter
 from augury.propose.features import track_lengths, track_rows
-from augury.propose.rows import fresh_rows, physical
+from augury.propose.rows import fresh_rows, most_steps, physical
 from augury.verify.sampling import Outcome
 
 
@@ -58,9 +58,12 @@ class BlockDrafter:
         rows = track_rows(turn, fresh.group, torch.where(fresh.live, fresh.number, -1))
         self.head.read(torch.cat([stream[rows] for stream in turn.features], dim=1), fresh.rows)
 
-    def affordable(self, turn: Turn) -> Tensor:
-        """Nodes each group may draft, int64 [G]."""
-        return torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+    def begin(self, turn: Turn) -> tuple[Tensor, Tensor, int]:
+        """Take in what is new; the nodes a group may draft, the tokens its block guesses, [G] both, and their most."""
+        self.read(turn)
+        budget = torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        guesses = budget.clamp(max=self.depth)
+        return budget, guesses, most_steps(guesses, self.depth)
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""

@@ -39,6 +39,7 @@ class ModelDrafter:
         mixed = config.use_heterogeneous_vocab
         self.shared = SharedVocabulary(setting.directory, directory, sizes, self.device) if mixed else None
         self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are nobody's tokens
+        self.lacks_rows = sizes[1] < sizes[0]  # somebody may send the numbers of padded rows all the same
         self._chain = ChainWriter(config, self.vocab, self.device)
         self._tree = Shape.of(config, self.vocab)
         self.branching = self._tree is not None
@@ -82,8 +83,8 @@ class ModelDrafter:
     def _score(self, rows: Rows) -> Tensor:
         """Logits of the wanted rows over the target's vocabulary."""
         if self.shared is None:
-            # A target may have padded rows that the drafter lacks; somebody may send their numbers all the same.
-            rows.tokens = torch.where(rows.tokens < self.model.vocab_size, rows.tokens, 0)
+            if self.lacks_rows:
+                rows.tokens = torch.where(rows.tokens < self.model.vocab_size, rows.tokens, 0)
             return self.model.forward(rows).logits[:, : self.vocab].contiguous()
         rows.tokens = self.shared.read(rows.tokens)
         return self.shared.write(self.model.forward(rows).logits)

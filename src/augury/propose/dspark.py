@@ -15,7 +15,6 @@ from augury.model.store import resolve
 from augury.propose.base import Setting, Turn
 from augury.propose.block import BlockDrafter, block_rows
 from augury.propose.grow import Shape
-from augury.propose.rows import most_steps
 from augury.verify.tree import Draft
 
 
@@ -36,10 +35,7 @@ class DSparkDrafter(BlockDrafter):
 
     def propose(self, turn: Turn) -> Draft:
         """Read the new context of every group, fill a block for those that may draft, and correct it as it is read."""
-        self.read(turn)
-        budget = self.affordable(turn)
-        masks = budget.clamp(max=self.depth)
-        steps = most_steps(masks, self.depth)
+        budget, masks, steps = self.begin(turn)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)
         hidden = self.head.states(*block_rows(turn, masks, steps, self.head.mask_token or 0, self.head.anchored))
