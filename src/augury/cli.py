@@ -27,6 +27,8 @@ models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", 
 app.add_typer(models_app, name="models")
 knowledge_app = typer.Typer(help="What the doctor knows: list it, look one thing up.", no_args_is_help=True)
 app.add_typer(knowledge_app, name="knowledge")
+monitor_app = typer.Typer(cls=Commands, help="Rules, alerts and a dashboard for Prometheus.", no_args_is_help=True)
+app.add_typer(monitor_app, name="monitor")
 suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
 app.add_typer(suffix_app, name="suffix")
 
@@ -104,7 +106,7 @@ def demo(
 
 @app.command()
 def bench() -> None:
-    """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    """Measure tokens a second beside transformers and llama.cpp, or (bench serve URL) those of a running server."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 
@@ -263,6 +265,12 @@ def show_knowledge(
     show_entry(name, as_json)
 
 
+@monitor_app.command("init")
+def init_monitor() -> None:
+    """Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
 @suffix_app.command("build")
 def build_suffix() -> None:
     """Fill a suffix cache from a corpus and save it, for an engine to start with."""
@@ -284,7 +292,8 @@ def main() -> None:
     try:
         words = surfaces.fold_dotted(words)
         if words[:1] and words[0] in FROM_FILES:
-            words = surfaces.unfold_yaml(words)
+            before = 1 if words[:2] == ["bench", "serve"] else 0
+            words = [*words[:before], *surfaces.unfold_yaml(words[before:])]
         if words[:1] == ["serve"]:
             from augury.commands.serve_words import from_vllm
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -18,9 +18,10 @@ from augury.model.errors import ModelError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
 ELSEWHERE = {  # loaded when called, so that help need not read them
-    "bench": "augury.bench.command:bench",
+    "bench": "augury.bench.group:bench_app",
     "certify": "augury.commands.certify:certify",
     "doctor": "augury.commands.doctor:doctor",
+    "init": "augury.commands.monitor:init",  # of monitor_app
     "chat": "augury.commands.chat:chat",
     "replay": "augury.commands.replay:replay",
     "serve": "augury.commands.serve:serve",
@@ -40,6 +41,8 @@ EXTRAS = {
 class Commands(TyperGroup):
     """Turns what the user can mend into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
 
+    elsewhere: ClassVar[dict[str, str]] = ELSEWHERE
+
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Read the options before the command's name."""
         with _one_line():
@@ -48,19 +51,25 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and load it if its options live in another module."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name in ELSEWHERE:
-            module, _, function = ELSEWHERE[name].partition(":")
-            # In a narrow terminal panels cut long names off; plain help does not.
-            panels: Any = "rich" if get_terminal_size().columns >= WIDE else None
-            alone = typer.Typer(add_completion=False, rich_markup_mode=panels)
-            alone.command(name)(getattr(import_module(module), function))
-            command = typer.main.get_command(alone)
+        if name in self.elsewhere:
+            module, _, function = self.elsewhere[name].partition(":")
+            loaded = getattr(import_module(module), function)
+            if not isinstance(loaded, typer.Typer):  # a function, not a group
+                alone = typer.Typer(add_completion=False, rich_markup_mode=panels())
+                alone.command(name)(loaded)
+                loaded = alone
+            command = typer.main.get_command(loaded)
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with _one_line():
             return super().invoke(ctx)
+
+
+def panels() -> Literal["rich"] | None:
+    """How help looks: in a narrow terminal panels cut long names off; plain help does not."""
+    return "rich" if get_terminal_size().columns >= WIDE else None
 
 
 @contextmanager

@@ -1,0 +1,37 @@
+"""`augury bench` by itself, and the commands below it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import typer
+
+from augury.bench.command import bench
+from augury.commands.group import Commands, panels
+from augury.config.errors import ConfigError
+
+
+class BenchCommands(Commands):
+    """Runs the bench of engines unless one of its commands is named, whose options are its own."""
+
+    elsewhere: ClassVar[dict[str, str]] = {"serve": "augury.bench.serving.command:bench_serve"}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; the bench of engines must then not run beside it."""
+        found = super().resolve_command(ctx, args)
+        given = [name for name in ctx.params if "COMMANDLINE" in str(ctx.get_parameter_source(name))]
+        if given:
+            option = "--json" if given[0] == "as_json" else "--" + given[0].replace("_", "-")
+            raise ConfigError(f"{option} stands before {found[0]!r}, whose options come behind it.")
+        self.callback = None
+        return found
+
+
+bench_app = typer.Typer(cls=BenchCommands, add_completion=False, rich_markup_mode=panels())
+bench_app.callback(invoke_without_command=True)(bench)
+
+
+@bench_app.command()
+def serve() -> None:
+    """Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
