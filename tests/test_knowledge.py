@@ -20,20 +20,45 @@ from augury.operate.knowledge_base import KINDS, Entry, knowledge, look_up, read
 # Facts that make an entry hold, and facts next to them that do not, for what no command line shows.
 MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rate-under-half": ({"method": "eagle3", "acceptance_rate": 0.4}, {"method": "ngram", "acceptance_rate": 0.4}),
-    "first-position-low": ({"first_position_rate": 0.49}, {"first_position_rate": 0.5}),
-    "position-cliff": ({"cliff": 2}, {"cliff": 0}),
+    "first-position-low": (
+        {"method": "eagle3", "first_position_rate": 0.49}, {"method": "ngram", "first_position_rate": 0.49},
+    ),
+    "position-cliff": ({"cliff": 2, "first_position_rate": 0.8}, {"cliff": 2, "first_position_rate": 0.3}),
     "length-one": ({"drafts": 1000, "acceptance_length": 1.0}, {"drafts": 1000, "acceptance_length": 1.2}),
     "position-rate-low": (
-        {"first_position_rate": 0.7, "acceptance_rate": 0.3}, {"first_position_rate": 0.7, "acceptance_rate": 0.5},
+        {"first_position_rate": 0.7, "acceptance_rate": 0.3, "k": 5, "useful_k": 2},
+        {"first_position_rate": 0.7, "acceptance_rate": 0.3, "k": 5, "useful_k": 5},
     ),
     "class-apart": ({"class_spread": 0.4}, {"class_spread": 0.1}),
     "below-plain": ({"speed_up": 0.9}, {"speed_up": 1.4}),
     "regime-short-drafts": (
-        {"acceptance_length": 1.5, "running": 4, "drafts": 9}, {"acceptance_length": 1.5, "running": 64, "drafts": 9},
+        {"acceptance_length": 1.5, "length_floor": 2.0, "running": 4, "drafts": 9},
+        {"acceptance_length": 1.5, "length_floor": 1.1, "running": 4, "drafts": 9},
     ),
     "regime-no-speed-up": ({"acceptance_length": 3.0, "speed_up": 1.0}, {"acceptance_length": 3.0, "speed_up": 2.0}),
     "regime-tail": ({"tail_worse": True}, {"tail_worse": False}),
-    "regime-no-drafts": ({"speculates": True, "drafts": 0}, {"speculates": True, "drafts": 5}),
+    "regime-no-drafts": (
+        {"counters_present": True, "drafts": 0, "generated": 50}, {"counters_present": True, "drafts": 0, "generated": 0},
+    ),
+    "rate-below-band": (
+        {"rate_at_most": 0.7, "band_rate_low": 0.75}, {"rate_at_most": 0.76, "band_rate_low": 0.75},
+    ),
+    "length-below-band": (
+        {"length_at_most": 2.9, "band_length_low": 3.0}, {"length_at_most": 3.1, "band_length_low": 3.0},
+    ),
+    "no-counters": ({"counters_present": False}, {"counters_present": True}),
+    "no-drafts": (
+        {"counters_present": True, "drafts": 0, "generated": 50}, {"counters_present": True, "drafts": 9, "generated": 50},
+    ),
+    "kv-nearly-full": ({"kv_usage": 0.96}, {"kv_usage": 0.5}),
+    "queue-long": ({"waiting": 9, "running": 8}, {"waiting": 8, "running": 8}),
+    "preempting": ({"preemptions": 1}, {"preemptions": 0}),
+    "batch-large": ({"running": 32, "drafts": 9}, {"running": 31, "drafts": 9}),
+    "prefix-never-hit": (
+        {"prefix_queries": 20000, "prefix_hit_rate": 0.0}, {"prefix_queries": 20000, "prefix_hit_rate": 0.1},
+    ),
+    "lossy-rule": ({"lossy": True}, {"lossy": False}),
+    "divisor-trap": ({"cliff_over_all": 2}, {"cliff_over_all": 0}),
     "signal-acceptance-falls-kv-climbs": (
         {"acceptance_falling": True, "kv_usage_rising": True}, {"acceptance_falling": True, "kv_usage_rising": False},
     ),

@@ -54,12 +54,16 @@ def show_entry(name: str, as_json: bool) -> None:
     head = Text.assemble((entry.severity, STYLES[entry.severity]), " ", (entry.id, "bold"), f"  {entry.headline}")
     console.print(head, soft_wrap=not console.is_terminal)
     facts = [("why", readable(entry.why)), ("fix", readable(entry.fix)), ("vLLM", str(entry.versions))]
-    facts += [("causes", "; ".join(entry.causes))] if entry.causes else []
-    facts += [("confirm", "; ".join(entry.confirm))] if entry.confirm else []
+    facts += [("causes", "; ".join(_causes(entry)))] if entry.causes else []
     facts += [("when", words(entry.condition)), ("source", entry.source), ("kind", entry.kind)]
     for label, text in facts:
         _show_fact(console, label, text)
     return None
+
+
+def _causes(entry: Entry) -> list[str]:
+    """Each with what would confirm it."""
+    return [readable(f"{cause.cause} (confirm by: {cause.confirm})") for cause in entry.causes]
 
 
 def _show_fact(console: Console, label: str, text: str) -> None:
@@ -122,6 +126,6 @@ def _row(entry: Entry) -> str:
     severity = entry.severity if entry.linted else f"{entry.severity}, *reference*"
     why = readable(entry.why)
     if entry.causes:
-        why += " Causes: " + "; ".join(entry.causes) + ". Confirm by: " + "; ".join(entry.confirm) + "."
+        why += " Causes: " + "; ".join(_causes(entry)) + "."
     cells = [f"`{entry.id}`", severity, str(entry.versions), entry.headline, why, readable(entry.fix), entry.source]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

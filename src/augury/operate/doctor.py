@@ -45,6 +45,7 @@ class Examined:
     release: str | None  # it was held against; None: Augury's own command
     named_by: str  # who named that release: you, file, or nobody
     findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
         facts["speculates"] = None  # that file may well configure it
     if args.speculates or (speculating and facts["benchmarks_serving"]):
         problems += _sampling(args, target)
-    world.facts = facts
+    world.facts = result.facts = facts
     result.findings = list(findings(args, world, problems, number))
     return result
 

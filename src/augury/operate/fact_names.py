@@ -80,7 +80,25 @@ MEASURED = {
     "acceptance_length": "tokens a step, the target's own included",
     "first_position_rate": "share of drafts whose first token was accepted",
     "cliff": "the position at which the per-position rate falls by half or more; 0: none",
+    "cliff_over_all": "the same, divided by all drafts as vLLM does, where drafts differ in length; 0: none",
+    "useful_k": "positions, from the first, that are accepted at least 0.40 of the time",
+    "varying_lengths": "whether drafts differ in length",
+    "rate_at_most": "upper end of the acceptance rate's interval",
+    "length_at_most": "upper end of the acceptance length's interval",
+    "band_rate_low": "lower end of the method's band of rates",
+    "band_length_low": "lower end of the method's band of lengths",
+    "length_floor": "the length under which drafts are short: 2, or less where the method or K reaches less",
+    "counters_present": "whether the server exports the speculation counters",
     "drafts": "drafts counted",
+    "generated": "tokens generated meanwhile",
+    "drafted_share": "share of generated tokens that came from steps with a draft",
+    "lossy": "whether the rule may change what the model says",
+    "waiting": "requests waiting for a slot",
+    "kv_usage": "share of the KV cache in use, of the fullest engine",
+    "preemptions": "requests that lost their slot in the interval",
+    "prefix_queries": "prompt tokens looked up in the prefix cache",
+    "prefix_hit_rate": "share of them that were found",
+    "acceptance_rising": "whether acceptance rises",
     "speed_up": "tokens per second over those of plain decoding",
     "running": "requests running at once",
     "queue_growing": "whether the queue grows",
@@ -92,7 +110,14 @@ MEASURED = {
     "itl_unchanged": "whether the inter-token latency histogram stayed while throughput rose",
     "class_spread": "how far one class of requests is from the mean acceptance, as a share of it",
 }
-FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED}
+LOGGED = {
+    "logged_async": "asynchronous scheduling as the start-up log has it: on or off",
+    "logged_eager": "whether the log says that graphs are switched off",
+    "logged_runner": "the model runner in the log: old or new",
+    "logged_refused": "an error of the start-up log that concerns speculation",
+    "findings": "ids of what the doctor found in the configuration",
+}
+FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED, **LOGGED}
 
 # What reading a command can find amiss; conditions name these as `problem:`, and each may happen several times.
 PROBLEMS = {

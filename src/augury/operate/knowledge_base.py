@@ -53,6 +53,39 @@ class Change(BaseModel):
     drop_flag: str | None = None
 
 
+class Evidence(BaseModel):
+    """A fact that speaks for a cause, or against it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: dict[str, Any]
+    says: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evidence:
+        wrong = check_condition(self.when) or _not_facts(self.says)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+
+class Cause(BaseModel):
+    """What may stand behind something that is seen, and the one measurement that would show it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cause: str
+    supported: tuple[Evidence, ...] = ()
+    contradicted: tuple[Evidence, ...] = ()
+    confirm: str  # URL, COMMAND and the like stand for what the user gave
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cause:
+        if wrong := _not_facts(self.cause):
+            raise ValueError(wrong)
+        return self
+
+
 class Entry(BaseModel):
     """One thing worth knowing."""
 
@@ -72,8 +105,7 @@ class Entry(BaseModel):
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
     change: Change | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault
-    causes: tuple[str, ...] = ()  # of a diagnosis, likeliest first
-    confirm: tuple[str, ...] = ()  # measurements that would tell the causes apart
+    causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
 
     @model_validator(mode="after")
     def _consistent(self) -> Entry:
@@ -82,10 +114,8 @@ class Entry(BaseModel):
             raise ValueError(wrong)
         if self.message == "{text}" and not self.title:
             raise ValueError("a message that is put together elsewhere needs a title")
-        for text in (self.message, self.why, self.fix):
-            for _, name, _, _ in Formatter().parse(text):
-                if name is not None and name not in FACTS and name not in SAYS:
-                    raise ValueError(f"{{{name}}} in a sentence is no fact")
+        if wrong := next(filter(None, map(_not_facts, (self.message, self.why, self.fix))), None):
+            raise ValueError(wrong)
         return self
 
     @property
@@ -101,6 +131,14 @@ class Entry(BaseModel):
     def covers(self, release: tuple[int, int, int]) -> bool:
         """Whether it speaks of a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
+
+
+def _not_facts(text: str) -> str | None:
+    """A placeholder of a sentence that nothing would fill, if there is one."""
+    names = (name for _, name, _, _ in Formatter().parse(text) if name is not None)
+    return next(
+        (f"{{{name}}} in a sentence is no fact" for name in names if name not in FACTS and name not in SAYS), None
+    )
 
 
 def readable(text: str) -> str:

@@ -1,0 +1,138 @@
+"""How drafts fared over a stretch: rate, length, positions, how sure that is, and the shape of the curve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+Z = 1.96  # intervals hold the truth 95 times in 100
+WORTH_DRAFTING = 0.4  # a position accepted less often costs more than it brings
+FALL = 0.5  # a position that keeps less than this of the one before it is a cliff
+ENOUGH_AT = 30  # acceptances before a cliff that tell it from chance
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Counts of one stretch; a rate is over drafted tokens, a length includes the target's own token."""
+
+    drafts: float = 0.0
+    drafted: float = 0.0
+    accepted: float = 0.0
+    accepted_at: tuple[float, ...] = ()
+    drafted_at: tuple[float, ...] = ()
+
+    @property
+    def rate(self) -> float | None:
+        """Accepted over drafted tokens."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def length(self) -> float | None:
+        """Tokens a drafted step."""
+        return 1 + self.accepted / self.drafts if self.drafts else None
+
+    @property
+    def per_draft(self) -> float | None:
+        """Tokens drafted at a time."""
+        return self.drafted / self.drafts if self.drafts else None
+
+    @property
+    def marginal(self) -> list[float]:
+        """By position, over all drafts, as vLLM divides."""
+        return [count / self.drafts for count in self.accepted_at] if self.drafts else []
+
+    @property
+    def fair(self) -> list[float] | None:
+        """By position, over the drafts that reached it; None where the server does not count those."""
+        if not self.drafted_at or len(self.drafted_at) != len(self.accepted_at):
+            return None
+        pairs = zip(self.accepted_at, self.drafted_at, strict=True)
+        return [accepted / drafted if drafted else 0.0 for accepted, drafted in pairs]
+
+    @property
+    def varies(self) -> bool | None:
+        """Whether drafts have different lengths, so that vLLM's late positions look worse than they are."""
+        if self.per_draft is None or not self.accepted_at:
+            return None
+        return self.per_draft < len(self.accepted_at) - 0.05
+
+    @property
+    def curve(self) -> list[float] | None:
+        """The rates by position that can be judged; None where short drafts and rejected ones cannot be told apart."""
+        if self.fair is not None:
+            return self.fair
+        return None if self.varies else self.marginal or None
+
+    @property
+    def first(self) -> float | None:
+        """The share of drafts whose first token was accepted."""
+        return self.marginal[0] if self.marginal else None
+
+    def cliff(self, rates: list[float] | None) -> int | None:
+        """The position at which rates fall by half or more; 0 where none does."""
+        if not rates:
+            return None
+        for position in range(1, len(rates)):
+            if self.accepted_at[position - 1] < ENOUGH_AT:
+                return 0
+            if rates[position] <= FALL * rates[position - 1]:
+                return position
+        return 0
+
+    @property
+    def useful(self) -> int | None:
+        """How many positions, from the first, are accepted often enough to be worth drafting."""
+        if self.curve is None:
+            return None
+        return next((n for n, rate in enumerate(self.curve) if rate < WORTH_DRAFTING), len(self.curve))
+
+    @property
+    def rate_interval(self) -> tuple[float, float] | None:
+        """Wilson's interval, with as many independent tokens as the drafts are worth: within one they hang together."""
+        if self.rate is None:
+            return None
+        return wilson(self.rate, self.drafted / max(1.0, self._clustering()))
+
+    @property
+    def length_interval(self) -> tuple[float, float] | None:
+        """By the spread of accepted tokens a draft, which the counts by position tell exactly."""
+        if self.length is None:
+            return None
+        half = Z * math.sqrt(self._spread() / self.drafts)
+        return max(1.0, self.length - half), self.length + half
+
+    def _spread(self) -> float:
+        """The variance of accepted tokens a draft; without positions, that of all or nothing."""
+        mean = self.accepted / self.drafts
+        if self.accepted_at:
+            square = sum((2 * n + 1) * share for n, share in enumerate(self.marginal))
+            return max(0.0, square - mean * mean)
+        return mean * max(0.0, (self.per_draft or 0.0) - mean)
+
+    def _clustering(self) -> float:
+        """How much wider than for independent tokens the interval is."""
+        assert self.rate is not None and self.per_draft is not None
+        alone = self.per_draft * self.rate * (1 - self.rate)
+        return self._spread() / alone if alone > 0 else 1.0
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "drafts": self.drafts, "drafted_tokens": self.drafted, "accepted_tokens": self.accepted,
+            "acceptance_rate": self.rate, "acceptance_rate_interval": self.rate_interval,
+            "acceptance_length": self.length, "acceptance_length_interval": self.length_interval,
+            "tokens_per_draft": self.per_draft, "per_position_over_all_drafts": self.marginal,
+            "per_position_over_drafts_that_reached_it": self.fair,
+        }  # fmt: skip
+
+
+def wilson(rate: float, trials: float) -> tuple[float, float]:
+    """Wilson's score interval of a share."""
+    if trials <= 0:
+        return 0.0, 1.0
+    rate = min(1.0, max(0.0, rate))
+    shrink = 1 + Z * Z / trials
+    middle = (rate + Z * Z / (2 * trials)) / shrink
+    half = Z * math.sqrt(rate * (1 - rate) / trials + Z * Z / (4 * trials * trials)) / shrink
+    return max(0.0, middle - half), min(1.0, middle + half)
