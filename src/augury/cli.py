@@ -117,6 +117,12 @@ def certify() -> None:
 
 
 @app.command()
+def tune() -> None:
+    """Find the best method, K and tree for a model and its prompts by a race, here or on a running server."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
 def chat() -> None:
     """Chat with a server or a local model, every token coloured by where it came from."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
@@ -131,6 +137,24 @@ def serve() -> None:
 @app.command()
 def doctor() -> None:
     """Lint vllm and augury commands in scripts, Dockerfiles, YAML, unit files and JSON, against a vLLM release."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def check() -> None:
+    """Check a live vLLM or Augury server: drafts, acceptance against the method's band, queue, cache."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def watch() -> None:
+    """Watch live servers side by side in the terminal: acceptance, speed, queue, which one is down."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
+def diagnose() -> None:
+    """Say why speculation on a live server is slow or off: causes with their evidence, and how to confirm them."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 

@@ -82,6 +82,44 @@ def bars(figures: Sequence[Bar], across: str, up: str, most: float | None = None
     return _whole(parts, across, up)
 
 
+class Whisker(NamedTuple):
+    """A figure with its name and the interval it may lie in."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    loud: bool = False
+
+
+def whiskers(figures: Sequence[Whisker], across: str, mark: float) -> str:
+    """Intervals below each other with a dot at the figure; a dashed line at `mark`, to be to the right of."""
+    gutter, row = 210, 22
+    tall = TOP + row * len(figures) + BOTTOM
+    top = max([mark, *(figure.value for figure in figures)])
+    tick, most = _scale(min(max([top, *(figure.high for figure in figures)]), 2 * top) * 1.02)
+
+    def x(value: float) -> float:
+        return gutter + min(max(value, 0.0), most) / most * (WIDTH - gutter - RIGHT)
+
+    parts = []
+    for i in range(round(most / tick) + 1):
+        parts.append(_line(x(i * tick), TOP, x(i * tick), tall - BOTTOM, "grid"))
+        parts.append(_text(x(i * tick), tall - BOTTOM + 16, f"{i * tick:.3g}", "middle"))
+    parts.append(_line(x(mark), TOP, x(mark), tall - BOTTOM, "same"))
+    for i, figure in enumerate(figures):
+        y, title = TOP + (i + 0.5) * row, f"{figure.label}: {figure.value:.3g} ({figure.low:.3g}-{figure.high:.3g})"
+        parts.append(_text(gutter - 8, y + 4, figure.label, "end"))
+        parts.append(_line(x(figure.low), y, x(figure.high), y, "reach"))
+        parts.append(
+            f'<circle class="{"lead" if figure.loud else "dot"}" cx="{x(figure.value):.1f}" cy="{y:.1f}" r="4">'
+            f"<title>{escape(title)}</title></circle>"
+        )
+    parts.append(_text((gutter + WIDTH - RIGHT) / 2, tall - 8, across, "middle"))
+    inner = "".join(parts)
+    return f'<svg viewBox="0 0 {WIDTH} {tall}" role="img" aria-label="{escape(across)}">{inner}</svg>'
+
+
 def _scale(most: float) -> tuple[float, float]:
     """The distance between ticks, a round number, and the top of an axis that holds `most` under four or so of them."""
     unit = 10.0 ** math.floor(math.log10(most / 4))

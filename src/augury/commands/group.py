@@ -20,11 +20,15 @@ UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click
 ELSEWHERE = {  # loaded when called, so that help need not read them
     "bench": "augury.bench.group:bench_app",
     "certify": "augury.commands.certify:certify",
+    "check": "augury.commands.check:check",
+    "watch": "augury.commands.watch:watch",
+    "diagnose": "augury.commands.diagnose:diagnose",
     "doctor": "augury.commands.doctor:doctor",
     "init": "augury.commands.monitor:init",  # of monitor_app
     "chat": "augury.commands.chat:chat",
     "replay": "augury.commands.replay:replay",
     "serve": "augury.commands.serve:serve",
+    "tune": "augury.bench.tuning.command:tune",
     "build": "augury.commands.suffix:build",  # of suffix_app
     "show": "augury.commands.suffix:show",  # of suffix_app
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,21 @@ IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words f
 DTYPES = {"half": "float16", "float": "float32"}
 
 
-def build_engine(config: EngineConfig, directory: Path) -> Engine:
-    """Load the target and lay out everything around it; choices left open in `config` are written back to it."""
+def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = None) -> Engine:
+    """Load the target and lay out everything around it; choices left open in `config` are written back to it.
+
+    A target that is `loaded` already lends its weights; the cache is this engine's own.
+    """
     device = _device(config.device)
     config.device = str(device)
-    target = load_target(
+    target = copy(loaded) if loaded is not None else load_target(
         directory,
         dtype=DTYPES.get(config.dtype, config.dtype),
         device=device,
         max_model_len=config.max_model_len,
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
         packed=config.load_format != "safetensors",
-    )
+    )  # fmt: skip
     _choose_sizes(config, target)
     assert config.max_num_seqs and config.max_num_batched_tokens
     drafter = _drafter(config, target, directory)

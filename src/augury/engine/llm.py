@@ -20,6 +20,7 @@ from augury.engine.intake import Intake
 from augury.engine.outputs import RequestOutput, completion, refused
 from augury.engine.request import Request
 from augury.model.store import resolve
+from augury.model.target import Target
 from augury.model.tokenizer import Tokenizer
 from augury.observe.stats import Metric, as_metrics
 
@@ -30,16 +31,30 @@ Messages = list[dict[str, Any]]
 class LLM:
     """A model, ready to generate: `LLM("default").generate("Hello")`."""
 
-    def __init__(self, model: str | os.PathLike[str] = "default", **arguments: Any) -> None:
+    def __init__(
+        self, model: str | os.PathLike[str] = "default", *, weights_of: LLM | None = None, **arguments: Any
+    ) -> None:
+        """vLLM's arguments; ours besides: `weights_of` another one of the same model, which are then not read again."""
         self.config = EngineConfig.parse(model=os.fspath(model), **arguments)
         self.model_path: Path = resolve(self.config.model)
         self.config.check_speculation(read_facts(str(self.model_path)))
         self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
-        self.engine = build_engine(self.config, self.model_path)
+        self.engine = build_engine(self.config, self.model_path, self._lent(weights_of))
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self.intake = Intake(self.config, self.engine, self.tokenizer)
         self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
+
+    def _lent(self, other: LLM | None) -> Target | None:
+        """Another one's target, if it is what this one would load."""
+        if other is None:
+            return None
+        for name in ("dtype", "model_impl", "load_format", "max_model_len"):
+            if getattr(other.config, name) != getattr(self.config, name):
+                raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
+        if other.model_path != self.model_path:
+            raise ConfigError(f"weights_of: the other one runs {other.model_path}; give both the same model.")
+        return other.engine.target
 
     def generate(
         self,

@@ -1,0 +1,142 @@
+"""What a tuning found: as JSON, and as a screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from augury.operate.tune.choose import Choice
+from augury.operate.tune.families import PLAIN_ARM, Arm, Family
+from augury.operate.tune.intervals import Interval
+from augury.operate.tune.race import Race
+
+SHOWN = 8  # arms of a load on the screen
+
+
+def report_of(
+    races: Mapping[int, Race], families: Sequence[Family], choice: Choice, confirmed: Mapping[int, Interval],
+    left_out: Mapping[str, str], conditions: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Everything, in plain values."""
+    specs = {family.name: family for family in families}
+    return {
+        "choice": {
+            "family": choice.family, "speculative_config": choice.speculative, "k_by_concurrency": choice.ks,
+            "reason": choice.reason,
+        },
+        "confirmed": [{"concurrency": load, **_interval(speed)} for load, speed in confirmed.items()],
+        "loads": [_load(load, race, specs) for load, race in races.items()],
+        "left_out": dict(left_out),
+        "notes": notes_of(races, choice, confirmed, conditions),
+        "conditions": dict(conditions),
+    }  # fmt: skip
+
+
+def _load(load: int, race: Race, families: Mapping[str, Family]) -> dict[str, Any]:
+    arms = sorted(race.lanes, key=lambda arm: (-race.lanes[arm].rung, -race.speed_up(arm).value))
+    return {
+        "concurrency": load,
+        "decided": race.sure,
+        "leader": race.leader.name,
+        "arms": [_arm(race, arm, families) for arm in arms if race.lanes[arm].runs],
+    }
+
+
+def _arm(race: Race, arm: Arm, families: Mapping[str, Family]) -> dict[str, Any]:
+    lane = race.lanes[arm]
+    runs = [run for every in lane.runs.values() for run in every]
+    rate, length = lane.acceptance()
+    return {
+        "name": arm.name, "family": arm.family, "k": arm.k, **_interval(race.speed_up(arm)),
+        "speculative_config": families[arm.family].at(arm.k) if arm.k else None,
+        "tokens_per_second": round(sum(run.tokens for run in runs) / sum(run.seconds for run in runs), 3),
+        "draft_acceptance_rate": round(rate, 4), "mean_acceptance_length": round(length, 4),
+        "runs": len(runs), "rungs": lane.rung + 1, "out": lane.out or None,
+    }  # fmt: skip
+
+
+def _interval(speed: Interval) -> dict[str, float | None]:
+    high = None if speed.high == float("inf") else round(speed.high, 4)
+    return {"speed_up": round(speed.value, 4), "low": round(speed.low, 4), "high": high}
+
+
+def notes_of(
+    races: Mapping[int, Race], choice: Choice, confirmed: Mapping[int, Interval], conditions: Mapping[str, Any]
+) -> list[str]:
+    """What a reader must know to trust the figures."""
+    notes = []
+    if undecided := [str(load) for load, race in races.items() if not race.sure]:
+        notes.append(f"The race at {', '.join(undecided)} at once ended undecided: its leader is likely, not sure.")
+    if conditions["racing"] == conditions["held_out"] and confirmed:
+        notes.append("Too few prompts to keep any back: the last word was had on the same ones. Give 12 or more.")
+    for load, speed in confirmed.items():
+        if choice.ks[load] and speed.low <= 1:
+            notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")
+    if any(arm.family.startswith("suffix") for race in races.values() for arm in race.lanes):
+        notes.append("Suffix remembered no earlier answers here; what those add, augury replay tells.")
+    return notes
+
+
+def show(found: dict[str, Any]) -> None:
+    """The screen: a table for each load, the choice, and what to mind."""
+    from rich.table import Table
+
+    from augury.commands.terminal import output_console
+
+    console = output_console()
+    for load in found["loads"]:
+        state = "decided" if load["decided"] else "not decided"
+        table = Table(
+            title=f"{load['concurrency']} at once: {load['leader']} leads, {state}", title_justify="left", box=None,
+            title_style="bold", header_style="dim", pad_edge=False,
+        )  # fmt: skip
+        for name in ("speed-up", "sure to lie in", "accepted", "length", "rungs"):
+            if name == "speed-up":
+                table.add_column("")
+            table.add_column(name, justify="right")
+        for arm in load["arms"][:SHOWN]:
+            table.add_row(*_row(arm, arm["name"] == load["leader"]))
+        console.print(table)
+        if len(load["arms"]) > SHOWN:
+            console.print(f"[dim]and {len(load['arms']) - SHOWN} slower ones (--json, --report)[/]")
+        console.print()
+    for name, why in found["left_out"].items():
+        console.print(f"[yellow]left out[/] {name}: {why}", soft_wrap=True)
+    _show_choice(console, found)
+
+
+def _row(arm: dict[str, Any], leads: bool) -> list[str]:
+    if arm["name"] == PLAIN_ARM.name:
+        return ["[dim]plain[/]", "1.00", "", "", "", ""]
+    high = "inf" if arm["high"] is None else f"{arm['high']:.2f}"
+    colour = "green" if arm["low"] > 1 else "red" if arm["high"] is not None and arm["high"] < 1 else "yellow"
+    name = f"[bold]{arm['name']}[/]" if leads else arm["name"]
+    return [
+        name, f"[{colour}]{arm['speed_up']:.2f}[/]", f"{arm['low']:.2f}-{high}",
+        f"{arm['draft_acceptance_rate']:.0%}", f"{arm['mean_acceptance_length']:.2f}", str(arm["rungs"]),
+    ]  # fmt: skip
+
+
+def _show_choice(console: Any, found: dict[str, Any]) -> None:
+    choice = found["choice"]
+    if choice["speculative_config"] is None:
+        console.print(f"[bold red]do not speculate[/]: {choice['reason']}", soft_wrap=True)
+    else:
+        console.print(f"[bold green]{choice['family']}[/]: {choice['reason']}", soft_wrap=True)
+        console.print(f"\n  -sc '{json.dumps(choice['speculative_config'])}'\n", soft_wrap=True, markup=False)
+        for entry in found["confirmed"]:
+            high = "inf" if entry["high"] is None else f"{entry['high']:.2f}"
+            console.print(
+                f"on prompts kept back, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain "
+                f"({entry['low']:.2f}-{high})", soft_wrap=True,
+            )  # fmt: skip
+    for note in found["notes"]:
+        console.print(f"[dim]{note}[/]", soft_wrap=True)
+    told = found["conditions"]
+    console.print(
+        f"[dim]{told['model']}, against {told['baseline']}; prompts {told['prompts']}, {told['max_tokens']} tokens, "
+        f"temperature {told['temperature']:g}; {told['confidence']:.0%} sure over all comparisons; "
+        f"{told['seconds']:.0f} s[/]",
+        soft_wrap=True,
+    )

@@ -1,0 +1,63 @@
+"""Who answers: engines on this machine, or a server; and which families they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from augury.bench.prompts import BenchPrompt
+from augury.bench.tuning.run import Plan, Runner
+from augury.config.errors import ConfigError
+from augury.operate.tune.families import Family
+
+
+def local_runner(
+    model: str, families: list[Family], plan: Plan, asked: Sequence[BenchPrompt]
+) -> tuple[Runner, list[Family], dict[str, str], dict[str, Any]]:
+    """The engines, those families that could be built, and why the others could not."""
+    from augury.bench.command import find_weights
+    from augury.bench.tuning.local import LocalRunner
+    from augury.commands.terminal import waiting
+    from augury.model.errors import ModelError
+    from augury.model.tokenizer import Tokenizer
+
+    directory = find_weights(model, True)[0]
+    tokenizer = Tokenizer(Path(directory))
+    prompts = [tokenizer.chat(prompt.messages(), **prompt.template_options()) for prompt in asked]
+    room = max(map(len, prompts)) + plan.params["max_tokens"] + 64
+    engine = {"max_model_len": _within(room, directory), "max_num_seqs": max(plan.loads)}
+    with waiting("loading the model"):
+        runner = LocalRunner(directory, engine, families, prompts, plan.params)
+    kept, left_out = [], {}
+    for family in families:
+        try:
+            with waiting(f"loading {family.name}"):
+                for k in family.ks if family.tree else family.ks[-1:]:
+                    runner.build(family, k)
+            kept.append(family)
+        except (ConfigError, ModelError) as error:
+            left_out[family.name] = str(error)
+    if not kept:
+        raise ConfigError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
+    return runner, kept, left_out, {"model": model, "baseline": "plain decoding", **runner.conditions()}
+
+
+def live_runner(
+    url: str, canary_url: str, key: str | None, asked: Sequence[BenchPrompt], params: dict[str, Any], ks: list[int]
+) -> tuple[Runner, list[Family], dict[str, Any]]:
+    from augury.bench.tuning.live import LiveRunner
+    from augury.certify.endpoint import Endpoint
+
+    server = Endpoint("URL", url, key)
+    canary = Endpoint("--canary-url", canary_url, key) if canary_url else None
+    runner = LiveRunner(server, canary, asked, params)
+    baseline = f"{server.base} as it runs" if canary else "the same server, speculation switched off for the request"
+    conditions = {"model": server.model, "url": server.base, "baseline": baseline}
+    return runner, runner.families(ks), conditions | ({"canary_url": canary.base} if canary else {})
+
+
+def _within(room: int, directory: str) -> int:
+    from augury.model.checkpoint import read_config
+
+    return int(min(room, read_config(Path(directory)).max_position_embeddings))

@@ -1,0 +1,141 @@
+"""What a tuner tries: families of configurations that one loaded engine can run, and their arms, one for each K."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.speculative import SpeculativeConfig
+from augury.methods.registry import ALIASES, METHODS
+
+PLAIN = "plain"
+TOKENS = (1, 2, 3, 4, 6, 8)
+NODES = (4, 8, 16, 32)  # of a tree
+LOOK_UPS: dict[str, list[dict[str, Any]]] = {
+    "ngram": [
+        {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
+        {"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 5},
+    ],
+    "ngram_gpu": [{"method": "ngram_gpu", "prompt_lookup_min": 2, "prompt_lookup_max": 4}],
+    "suffix": [{"method": "suffix"}],
+}
+FIRST = ("ngram", "suffix")  # tried when nobody names a method: they need nothing but the prompts
+
+
+class Arm(NamedTuple):
+    """One way to run: a family and the most tokens it drafts for a request; plain decoding is K = 0."""
+
+    family: str
+    k: int
+
+    @property
+    def name(self) -> str:
+        """As a table shows it."""
+        return f"{self.family} K={self.k}" if self.k else self.family
+
+
+PLAIN_ARM = Arm(PLAIN, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A configuration as far as K."""
+
+    name: str
+    speculative: Mapping[str, Any]  # without K
+    ks: tuple[int, ...]  # tokens of a chain, nodes of a tree
+
+    @property
+    def arms(self) -> list[Arm]:
+        """Its ways to run."""
+        return [Arm(self.name, k) for k in self.ks]
+
+    @property
+    def tree(self) -> bool:
+        """Whether K counts nodes; a request's wish counts tokens, so a tree of another size is another engine."""
+        return "tree" in self.speculative
+
+    def at(self, k: int) -> dict[str, Any]:
+        """The configuration that drafts `k`, ready to be written down."""
+        spec = dict(self.speculative)
+        return spec | ({"tree": {**spec["tree"], "max_nodes": k}} if self.tree else {"num_speculative_tokens": k})
+
+
+def families_of(
+    methods: Sequence[str], written: Sequence[Mapping[str, Any]], ks: Sequence[int] = (), tree: bool = False
+) -> list[Family]:
+    """The families of methods by name and of configurations as written; `ks` replaces the K to try.
+
+    A K in a configuration is the largest to try: a head drafts no more than it was made for. With `tree`, every
+    family that can grow one is tried both ways.
+    """
+    specs: list[dict[str, Any]] = []
+    for name in methods or (() if written else FIRST):
+        specs += [dict(spec) for spec in _look_up(name)]
+    specs += [dict(spec) for spec in written]
+    families: dict[str, Family] = {}
+    for spec in specs:
+        for family in _family(spec, ks, tree):
+            families.setdefault(family.name, family)
+    return list(families.values())
+
+
+def _look_up(name: str) -> list[dict[str, Any]]:
+    name = ALIASES.get(name, name)
+    if name in LOOK_UPS:
+        return LOOK_UPS[name]
+    if name in METHODS:
+        raise ConfigError(f'--methods {name}: it needs a drafter; give -sc \'{{"method": "{name}", "model": "DIR"}}\'.')
+    raise ConfigError(f"--methods {name}: unknown; choose from {', '.join(LOOK_UPS)}, or give a drafter with -sc.")
+
+
+def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[Family]:
+    """A configuration's family, and the one of its tree."""
+    parsed = SpeculativeConfig.parse(spec if "num_speculative_tokens" in spec else spec | {"num_speculative_tokens": 1})
+    if parsed is None:
+        raise ConfigError("-sc is empty; write a configuration, plain decoding is always tried.")
+    for key in ("speculative_token_tree", "num_speculative_tokens_per_batch_size"):
+        if spec.get(key) is not None:
+            raise ConfigError(f"-sc {key}: tuning finds it; leave it out.")
+    if parsed.method == "extract_hidden_states":
+        raise ConfigError("-sc method 'extract_hidden_states' drafts nothing; there is nothing to tune.")
+    if "tree" in spec:
+        yield Family(_name(spec), spec, _chosen(ks, NODES, _most_nodes(spec)))
+        return
+    most = spec.pop("num_speculative_tokens", None)
+    yield Family(_name(spec), spec, _chosen(ks, TOKENS, most))
+    if tree and "tree" in parsed.card.keys:
+        grown = spec | {"num_speculative_tokens": most or max(TOKENS), "tree": {"top_k": 3}}
+        yield Family(_name(grown), grown, _chosen((), NODES, None))
+
+
+def _most_nodes(spec: Mapping[str, Any]) -> int | None:
+    nodes = spec["tree"].get("max_nodes") if isinstance(spec["tree"], Mapping) else None
+    return nodes if isinstance(nodes, int) else None
+
+
+def _chosen(asked: Sequence[int], usual: Sequence[int], most: int | None) -> tuple[int, ...]:
+    if asked:
+        if over := [k for k in asked if most is not None and k > most]:
+            raise ConfigError(f"--tokens {over[0]}: the configuration says {most} at most.")
+        return tuple(sorted(set(asked)))
+    if most is None:
+        return tuple(usual)
+    return tuple(sorted({k for k in usual if k < most} | {most}))
+
+
+def _name(spec: Mapping[str, Any]) -> str:
+    """Short, and different for different settings."""
+    method = str(spec.get("method") or "drafter")
+    words = []
+    if "prompt_lookup_min" in spec or "prompt_lookup_max" in spec:
+        words.append(f"{spec.get('prompt_lookup_min', '')}-{spec.get('prompt_lookup_max', '')}")
+    if model := spec.get("model"):
+        words.append(str(model).rstrip("/").rpartition("/")[2])
+    if "tree" in spec:
+        words.append("tree")
+    known = {"method", "model", "tree", "prompt_lookup_min", "prompt_lookup_max", "num_speculative_tokens"}
+    words += [f"{key.removeprefix('suffix_decoding_')}={spec[key]}" for key in sorted(spec) if key not in known]
+    return " ".join([method, *words])
