@@ -1,0 +1,199 @@
+"""Unit tests for promtool: for each alert a course of events in which it fires, and one in which it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from augury.operate.monitor.alerts import Alert, alerts
+from augury.operate.monitor.matchers import example_labels
+from augury.operate.monitor.settings import Settings
+from augury.operate.monitor.worlds import HOUR, World
+
+Test = dict[str, Any]
+DAY = 24 * HOUR
+
+
+def rule_tests(settings: Settings) -> dict[str, Any]:
+    """The test file, ready to be written as YAML; it needs the two rule files beside it."""
+    return {
+        "rule_files": ["augury-recording.yml", "augury-alerts.yml"],
+        "evaluation_interval": "5m",  # a day is walked through twice
+        "tests": Tests(settings).every(),
+    }
+
+
+class Tests:
+    """Writes the tests for one choice of settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.alerts = {alert.name: alert for alert in alerts(settings)}
+        matchers = [*settings.matchers, *([settings.model] if settings.model else [])]
+        self.fixed = {matcher.label for matcher in matchers}
+        plain = {"job": "vllm", "instance": "10.0.0.1:8000", "model_name": "toy", "engine": "0"}
+        free = {name: value for name, value in plain.items() if name not in self.fixed}
+        self.labels = example_labels(matchers) | free
+        floors = (settings.min_acceptance or 0.0, settings.min_position, 0.5)
+        self.good = round((3 + max(floors)) / 4, 4)  # a rate no alert can mind
+
+    def every(self) -> list[Test]:
+        """All tests of all alerts there are."""
+        made = [self._quiet(), self._restart(), *self._no_drafts(), *self._never(), *self._position(), self._queue()]
+        made += [self._kv(), *self._prefix(), self._down(), *self._apart()]
+        if self.settings.min_acceptance is not None:
+            made += self._acceptance(self.settings.min_acceptance)
+        if "AuguryBelowPlain" in self.alerts:
+            made += self._below_plain()
+        return made
+
+    def _world(self, rates: list[float] | None = None, minutes: int = HOUR) -> World:
+        world = World(self.labels, self.settings.ours)
+        return world.traffic(rates if rates is not None else self._all(self.good), minutes)
+
+    def _about(self, labels: tuple[str, ...]) -> dict[str, str]:
+        return {label: self.labels.get(label, "") for label in labels}
+
+    def _all(self, rate: float) -> list[float]:
+        return [rate] * self.settings.k
+
+    def _test(self, name: str, world: World, *checks: dict[str, Any]) -> Test:
+        return {"name": name, "interval": "1m", "input_series": world.series, "alert_rule_test": list(checks)}
+
+    def _silent(self, name: str, minute: int) -> dict[str, Any]:
+        return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+
+    def _fires(
+        self, name: str, minute: int, labels: dict[str, str] | None = None, **words: str
+    ) -> dict[str, Any]:  # fmt: skip
+        alert: Alert = self.alerts[name]
+        about = labels if labels is not None else self._about(self.settings.model_labels)
+        marks = {"model": self.labels.get("model_name", ""), "where": self.labels.get("instance", "")} | words
+        expected = {
+            "exp_labels": {"severity": alert.severity} | {key: value for key, value in about.items() if value},
+            "exp_annotations": alert.annotations(**marks),
+        }
+        return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [expected]}
+
+    def _quiet(self) -> Test:
+        """A healthy server, then an idle one: nothing fires, whatever there is."""
+        world = World(self.labels, self.settings.ours).traffic(self._all(self.good), 40).idle(80)
+        world.gauge("up", "1", 121, target=True)
+        moments = [self._silent(name, minute) for name in self.alerts for minute in (35, 110)]
+        return self._test("a healthy server, then no traffic", world, *moments)
+
+    def _restart(self) -> Test:
+        """Counters that start anew do not count backwards."""
+        world = (
+            World(self.labels, self.settings.ours).traffic(self._all(self.good), 20).traffic(self._all(self.good), 40)
+        )
+        quiet = [name for name in self.alerts if name not in ("AuguryTargetDown",)]
+        return self._test("a restart in between", world, *(self._silent(name, m) for name in quiet for m in (22, 55)))
+
+    def _acceptance(self, floor: float) -> list[Test]:
+        name, low = "AuguryAcceptanceLow", floor / 2
+        world = self._world(self._all(low))
+        few = World(self.labels, self.settings.ours).traffic(self._all(low), HOUR, drafts=0.01)
+        fires = self._fires(name, 30, value=share(low))
+        return [
+            self._test(f"acceptance at {low:g}", world, self._silent(name, 8), fires),
+            self._test("the same with next to no traffic", few, self._silent(name, 50)),
+        ]
+
+    def _no_drafts(self) -> list[Test]:
+        name = "AuguryNoDrafts"
+        plain = World(self.labels, self.settings.ours).tokens(600, HOUR)
+        silent = World(self.labels, self.settings.ours).tokens(600, HOUR).traffic(self._all(self.good), HOUR, drafts=0)
+        fires = self._fires(name, 50, value="10")
+        return [
+            self._test("tokens are generated, and no series of drafts is there", plain, self._silent(name, 8), fires),
+            self._test("the series are there and stand still", silent, self._silent(name, 8), fires),
+        ]
+
+    def _never(self) -> list[Test]:
+        name = "AuguryDraftsNeverAccepted"
+        fires = self._fires(name, 30, value="1.00")
+        return [self._test("drafts flow, none is accepted", self._world(self._all(0)), self._silent(name, 8), fires)]
+
+    def _position(self) -> list[Test]:
+        name, low, k = "AuguryPositionWasteful", self.settings.min_position / 2, self.settings.k
+        useful = k // 2
+        nothing = "not even the first position reaches it, so serve without speculation until the drafter is mended"
+        tests = [
+            self._test(
+                "no position is worth its verification", self._world(self._all(low)), self._silent(name, 28),
+                self._fires(name, 55, value=share(low), k=nothing),
+            )
+        ]  # fmt: skip
+        if useful:
+            world = self._world([self.good] * useful + [low] * (k - useful))
+            fires = self._fires(name, 55, value=share(low), k=f"set num_speculative_tokens to {useful}")
+            tests.append(self._test(f"a cliff after position {useful - 1}", world, self._silent(name, 28), fires))
+        return tests
+
+    def _apart(self) -> list[Test]:
+        """Three engines alike and one far below; needs a label that the selector leaves free."""
+        name, free = "AuguryOneApart", [label for label in ("engine", "instance") if label not in self.fixed]
+        if not free:
+            return []
+        world = World(self.labels, self.settings.ours)
+        for number in range(4):
+            rate = self.good if number else self.good / 5
+            world.traffic(self._all(rate), HOUR, labels=self.labels | {free[0]: str(number)})
+        about = self._about(self.settings.engine_labels) | {free[0]: "0"}
+        fires = self._fires(name, 55, about, where=about["instance"], engine=about["engine"], value="75%")
+        return [self._test("one of four engines is far below", world, self._silent(name, 28), fires)]
+
+    def _below_plain(self) -> list[Test]:
+        name, settings = "AuguryBelowPlain", self.settings
+        tests = []
+        for factor in (0.5, 2.0):
+            if settings.ours:
+                figure = factor * settings.break_even
+                world = self._world().gauge("augury:speedup_estimate", f"{figure:g}", HOUR)
+            else:
+                figure = factor * (settings.baseline_tok_s or 0.0)
+                world = World(self.labels, False).traffic(self._all(self.good), HOUR, tokens=figure * 60)
+                world.gauge("vllm:num_requests_running", "1", HOUR)
+            check = self._fires(name, 40, value=f"{figure:.2f}") if factor < 1 else self._silent(name, 40)
+            tests.append(self._test(f"{factor:g} times plain decoding", world, self._silent(name, 12), check))
+        return tests
+
+    def _queue(self) -> Test:
+        world, name = self._world(), "AuguryQueueGrows"
+        world.gauge("vllm:num_requests_waiting", "0+2", HOUR)
+        return self._test("the queue grows, drafts are good", world, self._silent(name, 8), self._fires(name, 40))
+
+    def _kv(self) -> Test:
+        name = "AuguryAcceptanceFallsKvClimbs"
+        world = World(self.labels, self.settings.ours).course(
+            [(30, self._all(self.good)), (30, self._all(self.good / 2))]
+        )
+        world.add("vllm:kv_cache_usage_perc", "0.3x30 0.35+0.05x10 0.85x30")
+        return self._test("acceptance falls, the cache fills", world, self._silent(name, 30), self._fires(name, 52))
+
+    def _prefix(self) -> list[Test]:
+        """A day without drafts and 90 per cent of hits, then drafts and 60; and the same with drafts all the time."""
+        name, hour = "AuguryPrefixHitsFell", DAY + HOUR + 40
+        enabled, always = World(self.labels, self.settings.ours), World(self.labels, self.settings.ours)
+        for world in (enabled, always):
+            world.add("vllm:prefix_cache_queries_total", f"0+1000x{DAY + 2 * HOUR}")
+            world.add("vllm:prefix_cache_hits_total", f"0+900x{DAY} {900 * DAY + 600}+600x{2 * HOUR}")
+        enabled.late(self._all(self.good), DAY, 2 * HOUR)
+        always.traffic(self._all(self.good), DAY + 2 * HOUR)
+        return [
+            self._test("speculation was switched on a day later", enabled, self._silent(name, DAY - 5),
+                       self._fires(name, hour, value="30%")),
+            self._test("it was on all the time", always, self._silent(name, hour)),
+        ]  # fmt: skip
+
+    def _down(self) -> Test:
+        name = "AuguryTargetDown"
+        world = World(self.labels, self.settings.ours)
+        world.add("up", "1x10 0x20", target=True)
+        labels = {key: value for key, value in self.labels.items() if key not in ("model_name", "engine")}
+        return self._test("the server goes away", world, self._silent(name, 11), self._fires(name, 20, labels))
+
+
+def share(value: float) -> str:
+    """As Prometheus writes a percentage."""
+    return f"{value * 100:.4g}%"
