@@ -159,6 +159,12 @@ def diagnose() -> None:
 
 
 @app.command()
+def advise() -> None:
+    """Say which method will pay for a target, its traffic and its hardware, how much and how surely."""
+    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+
+@app.command()
 def replay() -> None:
     """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")

@@ -60,6 +60,10 @@ def bench(
         str, typer.Option(help="Compare speculation methods instead: 'all', or names with commas; heads are trained.")
     ] = "",
     retrain: Annotated[bool, typer.Option("--retrain", help="With --methods: train the gate heads anew.")] = False,
+    cost_curve: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Measure instead what steps cost, for `augury advise`; '-' stores nothing."),
+    ] = "",
 ) -> None:
     """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
     plan = Plan(
@@ -71,7 +75,12 @@ def bench(
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
     _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config != SPECULATIVE})
-    if methods:
+    if cost_curve:
+        _check_curve(cost_curve, {"--methods": methods, "--profile": profile, "--peers": peers})
+        from augury.bench.cost_curve import run_cost_curve
+
+        run_cost_curve(plan, None if cost_curve == "-" else Path(cost_curve), as_json, plot)
+    elif methods:
         from augury.bench.methods import run_methods
 
         run_methods(plan, _words(methods), retrain, as_json, plot)
@@ -192,6 +201,14 @@ def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:
         raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
     for name in [name for name, given in others.items() if methods and given]:
         raise ConfigError(f"{name} and --methods cannot go together; leave one out.")
+
+
+def _check_curve(file: str, others: dict[str, Any]) -> None:
+    """`--cost-curve` is a bench of its own, too."""
+    for name in [name for name, given in others.items() if given]:
+        raise ConfigError(f"{name} and --cost-curve cannot go together; leave one out.")
+    if file != "-" and not Path(file).parent.is_dir():
+        raise ConfigError(f"--cost-curve {file}: there is no directory {Path(file).parent}.")
 
 
 def _words(text: str) -> list[str]:

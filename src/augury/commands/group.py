@@ -18,6 +18,7 @@ from augury.model.errors import ModelError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
 ELSEWHERE = {  # loaded when called, so that help need not read them
+    "advise": "augury.commands.advise:advise",
     "bench": "augury.bench.group:bench_app",
     "certify": "augury.commands.certify:certify",
     "check": "augury.commands.check:check",

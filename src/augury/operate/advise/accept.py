@@ -1,0 +1,133 @@
+"""What a method gets out of a step at each K, with how far that may be off: from counts of a replay, or from rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+SAMPLES = 400
+SEED = 20
+CLUSTERING = 4.0  # drafts of one answer are alike: so many count as one
+
+
+class Draws(NamedTuple):
+    """A method's step at one K: line 0 is the best estimate, the others are what it might have been."""
+
+    tokens: np.ndarray  # [1 + SAMPLES]: tokens a step emits, its own one included
+    nodes: np.ndarray  # [1 + SAMPLES, K + 1]: share of the steps that verify so many drafted tokens
+
+
+class Acceptance(Protocol):
+    """Where such figures come from."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Every K that something is known of."""
+        ...
+
+    def at(self, tokens: int) -> Draws:
+        """A step with this K."""
+        ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one configuration did, a line a conversation."""
+
+    emitted: np.ndarray  # [N] tokens that took a step in plain decoding
+    steps: np.ndarray  # [N]
+    nodes: np.ndarray  # [N, K + 1] steps by tokens drafted
+    accepted: np.ndarray  # [N]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Counts by K; conversations are drawn again and again to see how much hangs on which of them were recorded."""
+
+    counts: Mapping[int, Counts]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Every K that was replayed."""
+        return tuple(self.counts)
+
+    def at(self, tokens: int) -> Draws:
+        """The same conversations are drawn for every K and method, so that comparisons are fair."""
+        counts = self.counts[tokens]
+        number = len(counts.steps)
+        drawn = np.random.default_rng(SEED).multinomial(number, np.full(number, 1 / number), SAMPLES)
+        weights = np.concatenate([np.ones((1, number)), drawn])
+        # A draw of nothing but answers without steps says nothing: it counts as the whole.
+        weights[weights @ counts.steps == 0] = 1.0
+        steps = np.maximum(weights @ counts.steps, 1)
+        return Draws(np.maximum(weights @ counts.emitted / steps, 1.0), weights @ counts.nodes / steps[:, None])
+
+
+@dataclass(frozen=True)
+class Rated:
+    """Marginal rates by place, each with its doubt; a draft is always K long, where there is one."""
+
+    marginal: np.ndarray  # [1 + SAMPLES, most]: share of drafts accepted up to each place, falling
+    share: float = 1.0  # of steps that have a draft
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Every K up to what was measured."""
+        return tuple(range(1, self.marginal.shape[1] + 1))
+
+    def at(self, tokens: int) -> Draws:
+        """The first K places."""
+        emitted = 1 + self.share * self.marginal[:, :tokens].sum(1)
+        nodes = np.zeros((len(emitted), tokens + 1))
+        nodes[:, tokens], nodes[:, 0] = self.share, 1 - self.share
+        return Draws(emitted, nodes)
+
+
+def from_profile(profile: Mapping[str, Any]) -> Rated:
+    """The rates of a checked speculation_profile.json; the doubt is that of a mean over as many drafts."""
+    rates = np.array(profile["marginal_accept_rates"], np.float64)
+    counts = [c for c in profile["acceptance_length_histogram"].values() if isinstance(c, int) and c > 0]
+    drafts = max(1.0, sum(counts) / CLUSTERING)
+    replay = profile.get("replay")
+    share = replay.get("share_drafted", 1.0) if isinstance(replay, Mapping) else 1.0
+    noise = np.random.default_rng(SEED).standard_normal((SAMPLES, 1))
+    wrong = np.sqrt(rates * (1 - rates) / drafts)
+    lines = np.clip(rates + noise * wrong, 0, 1)
+    share = float(share) if isinstance(share, int | float) and 0 <= share <= 1 else 1.0
+    return Rated(np.concatenate([rates[None], np.minimum.accumulate(lines, axis=1)]), share)
+
+
+def from_lengths(low: float, middle: float, high: float, tokens: int, discount: float = 1.0) -> Rated:
+    """Rates from mean lengths at one K: every place as likely as the one before it.
+
+    `discount` multiplies the rate at the low end and half-way at the middle, for traffic the drafter was not made for.
+    """
+    random = np.random.default_rng(SEED)
+    drawn = random.uniform(low, high, SAMPLES)  # nothing is known of where in between
+    rates = np.array([rate_for(length, tokens) for length in (middle, *drawn)])
+    rates *= np.concatenate([[(1 + discount) / 2], random.uniform(discount, 1.0, SAMPLES)])
+    return Rated(rates[:, None] ** np.arange(1, tokens + 1))
+
+
+def rate_for(length: float, tokens: int) -> float:
+    """The rate p with 1 + p + p^2 + ... + p^K equal to a mean length."""
+    if length <= 1:
+        return 0.0
+    if length >= tokens + 1:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if 1 + sum(middle**i for i in range(1, tokens + 1)) < length:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def pooled(counts: Sequence[Counts]) -> Counts:
+    """Several workloads as one."""
+    return Counts(*(np.concatenate([getattr(c, name) for c in counts]) for name in Counts.__dataclass_fields__))

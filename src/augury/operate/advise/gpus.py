@@ -1,0 +1,48 @@
+"""Accelerators by name, from gpus.yaml."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from augury.config.errors import ConfigError
+
+
+class Gpu(BaseModel):
+    """What a maker publishes of a device."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    memory_gb: float = Field(gt=0)
+    bandwidth_gbs: float = Field(gt=0)
+    bf16_tflops: float = Field(gt=0)
+    fp8_tflops: float | None = Field(default=None, gt=0)
+    link_gbs: float = Field(gt=0)
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """Every device by its name, as it is written in the file."""
+    written = yaml.safe_load((Path(__file__).parent / "gpus.yaml").read_text(encoding="utf-8"))
+    return {one["name"]: Gpu(**one) for one in written}
+
+
+def find_gpu(name: str) -> Gpu:
+    """A device by name or alias, whatever the spaces, dashes and capitals."""
+    known = {_plain(word): gpu for gpu in gpus().values() for word in (gpu.name, *gpu.aliases)}
+    found = known.get(_plain(name)) or known.get(_plain(name).removeprefix("nvidia"))
+    if found is None:
+        close = [known[word].name for word in get_close_matches(_plain(name), known, n=3, cutoff=0.5)]
+        hint = f"did you mean {' or '.join(dict.fromkeys(close))}?" if close else f"known are {', '.join(gpus())}."
+        raise ConfigError(f"--gpu {name}: not in the table; {hint}")
+    return found
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -1,0 +1,130 @@
+"""Tokens a step gives, over what the step costs: speed-up against plain decoding, with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from augury.operate.advise.accept import SAMPLES, SEED, Acceptance, Draws
+from augury.operate.advise.cost import Cost
+from augury.operate.advise.drafters import Drafting
+from augury.operate.advise.traffic import Traffic
+
+# Gauss-Hermite: what a step costs on average when the rows of its requests vary.
+PLACES = np.array([-2.856970, -1.355626, 0.0, 1.355626, 2.856970])
+SHARES = np.array([0.011257, 0.222076, 0.533333, 0.222076, 0.011257])
+SAME = 0.01  # a K that gains less than this over the one before it is not worth a change
+BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class Speedup(NamedTuple):
+    """Times as fast as plain decoding: best estimate and the interval that holds it nine times in ten."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """One method with one K at one number of requests."""
+
+    requests: int
+    tokens: int  # K
+    decode: Speedup
+    whole: Speedup  # reading prompts included
+    step_ms: float  # drafting included
+    plain_ms: float
+    tokens_per_step: float
+
+    def as_record(self) -> dict[str, Any]:
+        """By name."""
+        return {
+            "requests": self.requests, "num_speculative_tokens": self.tokens,
+            "speedup": round(self.decode.value, 4),
+            "low": round(self.decode.low, 4), "high": round(self.decode.high, 4),
+            "end_to_end": {name: round(value, 4) for name, value in self.whole._asdict().items()},
+            "step_ms": round(self.step_ms, 4), "plain_step_ms": round(self.plain_ms, 4),
+            "tokens_per_step": round(self.tokens_per_step, 4),
+        }  # fmt: skip
+
+
+@dataclass
+class Predictor:
+    """Speed-ups under one cost model and one kind of traffic."""
+
+    cost: Cost
+    traffic: Traffic
+    _steps: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    def step_ms(self, requests: int, rows_per_request: float) -> float:
+        """A step at the traffic's context; asked for often, so remembered."""
+        key = requests, round(rows_per_request, 6)
+        if key not in self._steps:
+            self._steps[key] = self.cost.step_ms(requests, rows_per_request, self.traffic.context)
+        return self._steps[key]
+
+    def decoding_share(self, requests: int) -> float:
+        """How much of a request's time plain decoding takes; the rest is reading its prompt."""
+        read = self.cost.read_ms(self.traffic.prompt_tokens)
+        decode = max(0.0, self.traffic.answer_tokens - 1) * self.step_ms(requests, 1) / requests
+        return decode / (read + decode) if decode else 0.0
+
+    def at(self, acceptance: Acceptance, drafting: Drafting, requests: int, tokens: int) -> At:
+        """One method, one K, one load."""
+        plain = self.step_ms(requests, 1)
+        if tokens == 0:
+            one = Speedup(1.0, 1.0, 1.0)
+            return At(requests, 0, one, one, plain, plain, 1.0)
+        draws = acceptance.at(tokens)
+        steps = self._mean_step(draws, requests, tokens)
+        steps = steps + self.cost.draft_ms(drafting, requests, tokens, self.traffic.context)
+        times = draws.tokens * plain / steps
+        doubt = self.cost.spread(requests, 1 + tokens, self.traffic.context)
+        times[1:] *= np.exp(doubt * np.random.default_rng(SEED + 1).standard_normal(SAMPLES))
+        share = self.decoding_share(requests)
+        return At(
+            requests, tokens, summed(times), summed(1 / (1 - share + share / times)), float(steps[0]), plain,
+            float(draws.tokens[0]),
+        )  # fmt: skip
+
+    def best(self, acceptance: Acceptance, drafting: Drafting, requests: int) -> At:
+        """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""
+        tried = [self.at(acceptance, drafting, requests, tokens) for tokens in (0, *acceptance.lengths)]
+        return max(tried, key=lambda at: (at.decode.value, -at.tokens))
+
+    def schedule(self, acceptance: Acceptance, drafting: Drafting, most: int) -> list[tuple[int, int, int]]:
+        """Ranges of requests with the K each wants; a neighbour's K stays where another would gain almost nothing."""
+        sizes = [size for size in BATCHES if size <= most]
+        chosen: list[tuple[int, int]] = []
+        for size in sizes:
+            best = self.best(acceptance, drafting, size)
+            if chosen and chosen[-1][1] != best.tokens:
+                kept = self.at(acceptance, drafting, size, chosen[-1][1])
+                if kept.decode.value >= best.decode.value * (1 - SAME):
+                    best = kept
+            if not chosen or chosen[-1][1] != best.tokens:
+                chosen.append((size, best.tokens))
+        ends = [start - 1 for start, _ in chosen[1:]] + [max(most, chosen[-1][0])]
+        return [(start, end, tokens) for (start, tokens), end in zip(chosen, ends, strict=True)]
+
+    def _mean_step(self, draws: Draws, requests: int, tokens: int) -> np.ndarray:
+        """Milliseconds of the mean step, a figure a line of the draws."""
+        nodes = np.arange(tokens + 1)
+        if requests == 1:
+            return np.asarray(draws.nodes @ np.array([self.step_ms(1, 1 + n) for n in nodes.tolist()]))
+        mean = draws.nodes @ nodes
+        variance = np.maximum(draws.nodes @ nodes**2 - mean**2, 0)
+        rows = 1 + mean[:, None] + PLACES * np.sqrt(variance / requests)[:, None]
+        stops = np.unique(np.linspace(requests, requests * (1 + tokens), min(96, requests * tokens + 1)).astype(int))
+        known = np.array([self.step_ms(requests, total / requests) for total in stops.tolist()])
+        return np.asarray(np.interp(np.clip(rows, 1, 1 + tokens), stops / requests, known) @ SHARES)
+
+
+def summed(samples: np.ndarray) -> Speedup:
+    """The first is the estimate, the others make the interval; it always holds the estimate."""
+    low, high = np.percentile(samples[1:], [5, 95]).tolist()
+    value = float(samples[0])
+    return Speedup(value, min(low, value), max(high, value))

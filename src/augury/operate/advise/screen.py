@@ -1,0 +1,85 @@
+"""Advice as people read it: a ranked table in eighty columns, the configuration to paste, and what lies behind it."""
+
+from __future__ import annotations
+
+import json
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from augury.operate.advise.advice import NOT, TRY, USE, Advice, Line
+from augury.operate.advise.predict import At
+from augury.operate.replay_report import shown
+
+STYLES = {USE: "green", TRY: "yellow", NOT: "red"}
+WIDE = 5  # loads that fit eighty columns side by side
+
+
+def show(console: Console, advice: Advice) -> None:
+    """Print everything."""
+    traffic = advice.question.traffic
+    console.print(
+        f"[bold]{shown(advice.question.facts.name)}[/bold]: times as fast as plain decoding, by requests at once"
+    )
+    if any(line.by_load for line in advice.lines):
+        console.print(table_of(advice))
+    for line in advice.lines:
+        console.print(_explained(line), soft_wrap=True)
+    best = advice.recommended
+    if best is not None and best.config is not None:
+        console.print(f"\n[bold]{'Use' if best.verdict == USE else 'Try'}[/bold]:")
+        console.print(f"  -sc '{json.dumps(best.config)}'", soft_wrap=True, markup=False)
+        console.print(_whole(best, traffic.prompt_tokens), soft_wrap=True)
+    else:
+        console.print("\n[bold red]Do not speculate[/bold red]:")
+        for why in advice.against or tuple(f"{line.candidate.method}: {line.reason}" for line in advice.lines):
+            console.print(f"  - {shown(why)}", soft_wrap=True)
+    for title, listed in (("Assumed", advice.assumed), ("To be surer", advice.surer)):
+        console.print(f"\n[bold]{title}[/bold]")
+        for one in listed:
+            console.print(f"  - {shown(one)}", soft_wrap=True, style="dim")
+
+
+def table_of(advice: Advice) -> Table:
+    """A line a method, a column a load; the interval stands below the figure."""
+    loads = advice.question.loads[:WIDE]
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=7)
+    for load in loads:
+        table.add_column(f"{load}", justify="right", no_wrap=True)
+    table.add_column("GB", justify="right", no_wrap=True)
+    for line in advice.lines:
+        if line.by_load:
+            cells = [_cell(at) for at in line.by_load[:WIDE]]
+            memory = f"{line.memory_bytes / 1e9:.1f}" if line.memory_bytes else "0"
+            mark = "" if line.candidate.yours else "*"
+            verdict = Text(line.verdict, STYLES.get(line.verdict, ""))
+            table.add_row(line.candidate.method + mark, verdict, *cells, memory)
+    return table
+
+
+def _cell(at: At) -> Text:
+    """Green where even the low end pays, red where even the high end does not."""
+    style = "green" if at.decode.low >= 1.0 < at.decode.value else "red" if at.decode.high <= 1.0 and at.tokens else ""
+    if not at.tokens:
+        return Text("1.00\nplain", "dim")
+    return Text(f"{at.decode.value:.2f} K{at.tokens}\n{at.decode.low:.1f}-{at.decode.high:.1f}", style)
+
+
+def _explained(line: Line) -> Text:
+    text = Text()
+    text.append(f"{line.candidate.method}: ", "bold")
+    text.append(line.reason, STYLES.get(line.verdict, ""))
+    if line.candidate.source:
+        text.append(f". Acceptance: {line.candidate.source}", "dim")
+    for note in line.candidate.notes:
+        text.append(f". {note}", "dim")
+    return text
+
+
+def _whole(line: Line, prompt: float) -> str:
+    parts = [f"{at.whole.value:.2f} ({at.whole.low:.2f}-{at.whole.high:.2f}) at {at.requests}" for at in line.by_load]
+    return f"  with prompts of {prompt:.0f} tokens read as well: " + ", ".join(parts)

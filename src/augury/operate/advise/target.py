@@ -1,0 +1,83 @@
+"""The target of an advice: a directory, a config.json, a hub id in the local cache, or a well-known name."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, architectures, read_facts
+from augury.operate.advise.shape import Shape
+
+NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new", "clip", "siglip", "t5encoder")
+
+
+@cache
+def known_targets() -> dict[str, dict[str, Any]]:
+    """Shapes by name."""
+    written: dict[str, dict[str, Any]] = yaml.safe_load(
+        (Path(__file__).parent / "models.yaml").read_text(encoding="utf-8")
+    )
+    return written
+
+
+def find_target(name: str) -> ModelFacts:
+    """Facts of a target, wherever they come from."""
+    path = Path(name).expanduser()
+    if _is_file(path):
+        return _read_config(path)
+    facts = read_facts(name)
+    if facts is not None:
+        return facts
+    plain = name.rpartition("/")[2].lower()
+    known = known_targets()
+    found = next(
+        (key for key in sorted(known, key=len, reverse=True) if plain.replace("meta-", "").startswith(key)), None
+    )
+    if found is None:
+        close = get_close_matches(plain, known, n=3, cutoff=0.4) or list(known)
+        raise ConfigError(
+            f"--target {name}: no directory with a config.json, no config.json and no name of the table; "
+            f"names are {', '.join(close)}."
+        )
+    return ModelFacts(found, known[found])
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _read_config(path: Path) -> ModelFacts:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--target {path}: cannot be read as JSON ({' '.join(str(error).split())}).") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"--target {path}: holds no object; a model's config.json is needed.")
+    return ModelFacts(str(path), raw, path.parent)
+
+
+def why_not_decoding(facts: ModelFacts) -> str | None:
+    """Why a model never writes text, if it does not."""
+    names = architectures(facts.raw)
+    for name in names:
+        if any(part in name for part in NOT_DECODING):
+            return f"{name} scores or classifies; it decodes nothing, so there is nothing to speed up"
+    writes = any("CausalLM" in name or "ConditionalGeneration" in name for name in names)
+    if facts.kind in ENCODERS and not writes:
+        return f"{facts.kind} models give embeddings; they decode nothing, so there is nothing to speed up"
+    return None
+
+
+def no_shape(facts: ModelFacts) -> Shape:
+    """A shape that costs nothing, for a model that will be refused before its cost is asked."""
+    return Shape(facts.name, 1, 1, 1, 1, 0, 0, 0, True, 1, 1, 1, 0, 0, 2.0, False)
