@@ -15,7 +15,7 @@ from augury.bench.prompts import load_prompts
 from augury.bench.tuning.run import Plan, confirm, race_at, split
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
-from augury.operate.tune.choose import choose
+from augury.operate.tune.choose import UNSURE, choose
 from augury.operate.tune.families import families_of
 
 
@@ -76,6 +76,7 @@ def tune(
         print_json(found)
     else:
         show(found)
+    raise typer.Exit(int(choice.verdict == UNSURE))
 
 
 def _conditions(plan: Plan, prompts: str, seconds: float) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _write(found: dict[str, Any], out: Path | None, report: Path | None) -> None
         (out, lambda: json.dumps(found["choice"]["speculative_config"]) + "\n"), (report, lambda: tuning_page(found)),
     ]  # fmt: skip
     for path, text in jobs:
-        if path is not None:
+        if path is not None and not (path == out and found["choice"]["verdict"] == UNSURE):
             try:
                 path.write_text(text(), encoding="utf-8")
             except OSError as error:

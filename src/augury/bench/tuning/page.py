@@ -8,13 +8,14 @@ from typing import Any
 
 from augury.certify.html import h2, page, table
 from augury.certify.svg import Whisker, whiskers
+from augury.operate.tune.choose import UNSURE, USE
 
 
 def tuning_page(found: dict[str, Any]) -> str:
     """The whole report."""
     choice, conditions = found["choice"], dict(found["conditions"])
-    name = choice["family"] or "do not speculate"
-    style = "v0" if choice["family"] else "v1"
+    name = choice["family"] or choice["verdict"]
+    style = {USE: "v0", UNSURE: "v2"}.get(choice["verdict"], "v1")
     parts = [f'<h1>Tuned: <span class="verdict {style}">{escape(name)}</span></h1><p>{escape(choice["reason"])}.</p>']
     if choice["speculative_config"] is not None:
         parts.append(f"<pre>-sc '{escape(json.dumps(choice['speculative_config']))}'</pre>")

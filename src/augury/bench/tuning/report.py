@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from augury.operate.tune.choose import Choice
+from augury.operate.tune.choose import UNSURE, Choice
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family
 from augury.operate.tune.intervals import Interval
 from augury.operate.tune.race import Race
@@ -22,8 +22,8 @@ def report_of(
     specs = {family.name: family for family in families}
     return {
         "choice": {
-            "family": choice.family, "speculative_config": choice.speculative, "k_by_concurrency": choice.ks,
-            "reason": choice.reason,
+            "verdict": choice.verdict, "reason": choice.reason, "family": choice.family,
+            "speculative_config": choice.speculative, "k_by_concurrency": choice.ks,
         },
         "confirmed": [{"concurrency": load, **_interval(speed)} for load, speed in confirmed.items()],
         "loads": [_load(load, race, specs) for load, race in races.items()],
@@ -66,6 +66,8 @@ def notes_of(
 ) -> list[str]:
     """What a reader must know to trust the figures."""
     notes = []
+    if choice.verdict == UNSURE:
+        notes.append("Give it more --minutes, more prompts, or a machine with less else to do.")
     if undecided := [str(load) for load, race in races.items() if not race.sure]:
         notes.append(f"The race at {', '.join(undecided)} at once ended undecided: its leader is likely, not sure.")
     if conditions["racing"] == conditions["held_out"] and confirmed:
@@ -121,7 +123,8 @@ def _row(arm: dict[str, Any], leads: bool) -> list[str]:
 def _show_choice(console: Any, found: dict[str, Any]) -> None:
     choice = found["choice"]
     if choice["speculative_config"] is None:
-        console.print(f"[bold red]do not speculate[/]: {choice['reason']}", soft_wrap=True)
+        colour = "yellow" if choice["verdict"] == UNSURE else "red"
+        console.print(f"[bold {colour}]{choice['verdict']}[/]: {choice['reason']}", soft_wrap=True)
     else:
         console.print(f"[bold green]{choice['family']}[/]: {choice['reason']}", soft_wrap=True)
         console.print(f"\n  -sc '{json.dumps(choice['speculative_config'])}'\n", soft_wrap=True, markup=False)

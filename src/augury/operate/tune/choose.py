@@ -10,12 +10,15 @@ from typing import Any
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family
 from augury.operate.tune.race import Race
 
+USE, UNSURE, DO_NOT = "use", "not sure", "do not speculate"
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What to run."""
 
-    family: str | None  # None: plain decoding, nothing pays
+    verdict: str  # USE; UNSURE: the time was too short to tell; DO_NOT: nothing pays by more than it matters
+    family: str | None
     speculative: dict[str, Any] | None
     ks: dict[int, int]  # by requests at once; 0 where drafting does not pay
     reason: str
@@ -30,10 +33,11 @@ def choose(races: Mapping[int, Race], families: Sequence[Family]) -> Choice:
 
     names = sorted(best, key=worth, reverse=True)
     if not names or all(arm == PLAIN_ARM for arm in best[names[0]].values()):
-        return Choice(None, None, dict.fromkeys(races, 0), _why_not(races))
+        unsure = any(race.speed_up(race.leader).high > 1 + race.same for race in races.values())
+        return Choice(UNSURE if unsure else DO_NOT, None, None, dict.fromkeys(races, 0), _why_not(races))
     family = next(family for family in families if family.name == names[0])
     ks = {load: arm.k for load, arm in sorted(best[family.name].items())}
-    return Choice(family.name, written(family, ks), ks, _why(races, best[family.name]))
+    return Choice(USE, family.name, written(family, ks), ks, _why(races, best[family.name]))
 
 
 def written(family: Family, ks: Mapping[int, int]) -> dict[str, Any]:
