@@ -38,7 +38,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "regime-no-speed-up": ({"acceptance_length": 3.0, "speed_up": 1.0}, {"acceptance_length": 3.0, "speed_up": 2.0}),
     "regime-tail": ({"tail_worse": True}, {"tail_worse": False}),
     "regime-no-drafts": (
-        {"counters_present": True, "drafts": 0, "generated": 50}, {"counters_present": True, "drafts": 0, "generated": 0},
+        {"counters_present": True, "drafts": 0, "generated": 50},
+        {"counters_present": True, "drafts": 0, "generated": 0},
     ),
     "rate-below-band": (
         {"rate_at_most": 0.7, "band_rate_low": 0.75}, {"rate_at_most": 0.76, "band_rate_low": 0.75},
@@ -48,7 +49,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "no-counters": ({"counters_present": False}, {"counters_present": True}),
     "no-drafts": (
-        {"counters_present": True, "drafts": 0, "generated": 50}, {"counters_present": True, "drafts": 9, "generated": 50},
+        {"counters_present": True, "drafts": 0, "generated": 50},
+        {"counters_present": True, "drafts": 9, "generated": 50},
     ),
     "kv-nearly-full": ({"kv_usage": 0.96}, {"kv_usage": 0.5}),
     "queue-long": ({"waiting": 9, "running": 8}, {"waiting": 8, "running": 8}),
@@ -57,13 +59,15 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "prefix-never-hit": (
         {"prefix_queries": 20000, "prefix_hit_rate": 0.0}, {"prefix_queries": 20000, "prefix_hit_rate": 0.1},
     ),
+    "start-refused": ({"refused_in_log": True}, {"refused_in_log": False}),
     "lossy-rule": ({"lossy": True}, {"lossy": False}),
     "divisor-trap": ({"cliff_over_all": 2}, {"cliff_over_all": 0}),
     "signal-acceptance-falls-kv-climbs": (
         {"acceptance_falling": True, "kv_usage_rising": True}, {"acceptance_falling": True, "kv_usage_rising": False},
     ),
     "signal-no-overlap": (
-        {"acceptance_falling": False, "speed_up": 1.0}, {"acceptance_falling": False, "speed_up": 1.5},
+        {"acceptance_falling": False, "acceptance_length": 3.0, "length_floor": 2.0, "speed_up": 1.0},
+        {"acceptance_falling": False, "acceptance_length": 3.0, "length_floor": 2.0, "speed_up": 1.5},
     ),
     "signal-queue": (
         {"acceptance_length": 3.0, "queue_growing": True}, {"acceptance_length": 3.0, "queue_growing": False},

@@ -22,16 +22,16 @@ UNSAFE = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output, and nothing else; what JSON cannot say is written as text."""
-    text = json.dumps(_sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
     print(text.encode("utf-8", "backslashreplace").decode())
 
 
-def _sayable(value: Any) -> Any:
+def sayable(value: Any) -> Any:
     """A value without NaN and infinities."""
     if isinstance(value, dict):
-        return {key: _sayable(inner) for key, inner in value.items()}
+        return {key: sayable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_sayable(inner) for inner in value]
+        return [sayable(inner) for inner in value]
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

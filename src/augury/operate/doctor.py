@@ -46,6 +46,7 @@ class Examined:
     named_by: str  # who named that release: you, file, or nobody
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
+    keys: Mapping[str, Any] = field(default_factory=dict)  # of speculative_config, as written
 
 
 @dataclass(slots=True)
@@ -113,6 +114,7 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     if args.speculates or (speculating and facts["benchmarks_serving"]):
         problems += _sampling(args, target)
     world.facts = result.facts = facts
+    result.keys = world.keys
     result.findings = list(findings(args, world, problems, number))
     return result
 

@@ -114,7 +114,10 @@ LOGGED = {
     "logged_async": "asynchronous scheduling as the start-up log has it: on or off",
     "logged_eager": "whether the log says that graphs are switched off",
     "logged_runner": "the model runner in the log: old or new",
-    "logged_refused": "an error of the start-up log that concerns speculation",
+    "graph_limit": "the largest size that graphs were captured for",
+    "rows_now": "rows of a step at the moment: running * (k + 1)",
+    "refused_in_log": "whether the log has an error that concerns speculation",
+    "logged_refused": "that error",
     "findings": "ids of what the doctor found in the configuration",
 }
 FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED, **LOGGED}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from augury.operate.live.scrape import Series
 
 
-class Buckets(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Buckets:
     """Cumulative counts up to each bound; the last bound is infinite."""
 
     counts: dict[float, float]

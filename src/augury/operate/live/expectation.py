@@ -10,6 +10,7 @@ from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.live.window import Window
 
+YOURS = "as you asked"
 SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
 
 
@@ -68,5 +69,5 @@ def expect(
     length = card.length if card else None
     if length and tokens and length[0] > tokens + 1:
         length = None  # with so small a K nothing can reach it
-    where = "as you asked" if rate else card.where if card else ""
+    where = YOURS if rate else card.where if card else ""
     return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where)

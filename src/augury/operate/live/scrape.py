@@ -20,8 +20,10 @@ ENGINES = (
     ("container_", "cAdvisor"), ("prometheus_", "Prometheus itself"),
 )  # fmt: skip
 # Names that only vLLM's first engine had: its figures were counted in another way.
-FIRST_ENGINE = ("vllm:spec_decode_draft_acceptance_rate", "vllm:spec_decode_efficiency",
-                "vllm:spec_decode_num_emitted_tokens", "vllm:num_requests_swapped", "vllm:cpu_cache_usage_perc")  # fmt: skip
+FIRST_ENGINE = (
+    "vllm:spec_decode_draft_acceptance_rate", "vllm:spec_decode_efficiency", "vllm:spec_decode_num_emitted_tokens",
+    "vllm:num_requests_swapped", "vllm:cpu_cache_usage_perc",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def parse(reply: Reply, base: str) -> tuple[dict[str, Series], set[str]]:
 
     def lines() -> Iterator[str]:
         nonlocal reached
-        for reached, line in enumerate(text.split("\n"), 1):
+        for line in text.split("\n"):
+            reached += 1
             if len(line) > LONGEST:
                 raise ValueError("a line without end")
             yield line

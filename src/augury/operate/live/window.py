@@ -24,7 +24,7 @@ class Window:
     restarted: bool = False  # a counter fell in between
     histograms: dict[str, Buckets] = field(default_factory=dict)
     latencies_since_start: bool = False
-    in_interval: Drafting = Drafting()
+    in_interval: Drafting = field(default_factory=Drafting)
 
     def per_second(self, counter: str) -> float | None:
         """A counter's rate; None without an interval."""

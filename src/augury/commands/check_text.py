@@ -1,0 +1,93 @@
+"""How a check looks in a terminal: a line for each figure, its verdict in colour, what to do under it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from augury.commands.live_marks import STYLES, by_position, safe
+from augury.operate.live.checks import Check, Judged, remarks
+from augury.operate.live.session import Session
+
+INDENT = 26  # columns before a check's figure
+HEADS = {"pass": "healthy", "warn": "works, with something to look at", "fail": "not healthy"}
+
+
+def show(console: Console, session: Session, judged: list[Judged]) -> None:
+    """The whole screen."""
+    for one in judged:
+        _headline(console, session, one)
+        _checks(console, one)
+        for remark in remarks(one):
+            spread(console, Text(f"note: {remark}", "dim"))
+        _summary(console, session, one)
+
+
+def joined(parts: list[Text]) -> Text:
+    """Parts of a line with a dot between them."""
+    text = Text()
+    for number, part in enumerate(parts):
+        text.append(" · " if number else "", "dim").append_text(part)
+    return text
+
+
+def _headline(console: Console, session: Session, judged: Judged) -> None:
+    window, expected = judged.window, judged.expected
+    parts = [Text(session.server.base, "bold"), Text(str(session.who)), Text(safe(window.after.model))]
+    if window.after.engines > 1:
+        parts.append(Text(f"{window.after.engines} engines"))
+    if expected.method or expected.k:
+        parts.append(Text(", ".join(filter(None, [expected.method, f"K={expected.k}" if expected.k else ""]))))
+    spread(console, joined(parts))
+
+
+def _checks(console: Console, judged: Judged) -> None:
+    for check in judged.checks:
+        row = Text.assemble((f"{check.state:>7} ", STYLES[check.state]), f"{check.name:<18}", f"{check.figure:<30} ")
+        row.append(check.against, "dim")
+        console.print(row, soft_wrap=True)
+        if check.name == "first position":
+            _positions(console, judged)
+
+
+def _positions(console: Console, judged: Judged) -> None:
+    drafting = judged.window.drafting
+    if len(drafting.marginal) < 2:
+        return
+    room = (console.width if console.is_terminal else 100) - INDENT
+    fair = drafting.fair if drafting.varies else None
+    rows = [("by position", drafting.marginal, "of all drafts" if fair else "")]
+    rows += [("", fair, "of those that reached it")] if fair else []
+    for name, rates, label in rows:
+        row = Text(f"{name:>{INDENT - 7}}".ljust(INDENT))
+        shown = by_position(rates, room - len(label) - 1)
+        console.print(row.append_text(shown).append(f" {label}", "dim"), soft_wrap=True)
+
+
+def _summary(console: Console, session: Session, judged: Judged) -> None:
+    for check in judged.checks:
+        if check.state in ("fail", "warn") or (check.state == "note" and check.fix):
+            _labelled(console, check)
+    states = [check.state for check in judged.checks]
+    words = {"fail": "failed", "warn": "to look at", "unknown": "not judged", "pass": "passed"}
+    said = [Text(HEADS.get(judged.verdict, "cannot be judged"), STYLES[judged.verdict])]
+    said += [Text(f"{states.count(state)} {word}") for state, word in words.items() if state in states]
+    spread(console, joined(said))
+    if judged.verdict in ("fail", "warn"):
+        spread(console, Text.assemble("why: ", (f"augury diagnose {session.server.base}", "bold")))
+
+
+def _labelled(console: Console, check: Check) -> None:
+    text = Text.assemble((f"{check.name}: ", STYLES[check.state]), safe(check.fix))
+    if check.entry:
+        text.append(f" [{check.entry}]", "dim")
+    spread(console, text, 2)
+
+
+def spread(console: Console, text: Text, indent: int = 0) -> None:
+    """Wrapped in a terminal, one line in a pipe."""
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, indent), expand=False))
+    else:
+        console.print(Text(" " * indent) + text, soft_wrap=True)

@@ -1,0 +1,42 @@
+"""Marks that the screens of live servers share: states in colour, bars, sparklines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from augury.commands.terminal import UNSAFE
+
+STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "unknown": "cyan", "note": "dim"}
+WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "unclear", "note": "idle"}
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def safe(text: str) -> str:
+    """A server's words, without what would steer the terminal."""
+    return text.translate(UNSAFE).replace("\n", " ")
+
+
+def spark(values: Sequence[float | None], top: float) -> str:
+    """Values as blocks of up to an eighth each, against a top; what is not known is a dot."""
+    return "".join("·" if value is None else _block(value, top) for value in values)
+
+
+def _block(value: float, top: float) -> str:
+    if top <= 0:
+        return BLOCKS[1]
+    return BLOCKS[max(1, min(8, round(8 * value / top)))]
+
+
+def by_position(rates: Sequence[float], width: int) -> Text:
+    """Rates by position: a curve, and as many of the figures as there is room for."""
+    curve = spark(rates, 1.0) if len(rates) <= width // 2 else spark(rates[: width // 2 - 1], 1.0) + "…"
+    text = Text.assemble((curve, "cyan"), " ")
+    for number, rate in enumerate(rates):
+        said = f" {rate:.2f}"
+        if text.cell_len + len(said) > width:
+            text.append(" …" if number else "")
+            break
+        text.append(said, "bold" if number == 0 else "")
+    return text
