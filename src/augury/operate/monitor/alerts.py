@@ -109,7 +109,7 @@ class _Writer:
             "10m", "warning",
             f"@model: @value of the drafted tokens are accepted, under {floor:.2f} for ten minutes",
             f"Under {floor:.2f} a drafter such as {self.settings.method.name} has a fault until shown otherwise: "
-            "another tokenizer, a wrong or damaged checkpoint, traffic or a temperature far from what it was trained on.",
+            "another tokenizer, a wrong checkpoint, traffic or a temperature far from what it was trained on.",
             "augury diagnose http://@where says which; look at the first position before all others.",
         )  # fmt: skip
 
@@ -136,7 +136,8 @@ class _Writer:
             "@model drafts and nothing is accepted (length @value, the target's own token included)",
             "Drafter and method do not match; an EAGLE-3 checkpoint run as EAGLE does this without a word. Every step "
             "pays for its drafts and gains nothing.",
-            "augury diagnose http://@where, and hold the method against the drafter's config.json; serve plain till then.",
+            "augury diagnose http://@where, and compare the method with the drafter's config.json; meanwhile serve "
+            "plain.",
             value=NUMBER,
         )  # fmt: skip
 
