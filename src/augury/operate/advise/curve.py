@@ -150,13 +150,24 @@ class CostCurve:
                 continue
             lines = [self._at(c, r, rows / requests * size) for r, size in enumerate(sizes)]
             by_context.append(float(np.interp(requests, sizes, lines)))
-        return along(context, contexts, by_context)
+        if len(contexts) == 1 or context <= contexts[-1]:
+            return float(np.interp(context, contexts, by_context))
+        # Further back than was measured: as a plain step grows, so that more rows are never the cheaper.
+        size = min(range(len(sizes)), key=lambda r: abs(sizes[r] - requests))
+        grown = self._grid[-1, size, 0] - self._grid[-2, size, 0]
+        return float(by_context[-1] + grown / (contexts[-1] - contexts[-2]) * (context - contexts[-1]))
 
     def _at(self, context: int, size: int, rows: float) -> float:
         """One line of the grid at so many rows in all."""
         requests = self.axes[1][size]
         places = [self.padded(requests * n) for n in self.axes[2]]
-        return along(rows, places, self._grid[context, size].tolist())
+        values = self._grid[: context + 1, size]
+        if len(places) == 1 or rows <= places[-1]:
+            return float(np.interp(rows, places, values[-1]))
+        # More rows than were measured: the steepest last piece of this context and those before it.
+        run = max(places[-1] - places[-2], 1.0)
+        slope = float((values[:, -1] - values[:, -2]).max()) / run
+        return float(values[-1, -1] + slope * (rows - places[-1]))
 
     def draft_ms(self, drafting: Drafting, requests: int, tokens: int, context: float) -> float:
         """Drafting as it was measured; a chain's time grows with its length, what needs one pass stays as it is."""

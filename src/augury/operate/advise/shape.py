@@ -124,9 +124,10 @@ class _Fields:
 
     def count(self, *names: str) -> int:
         """A number that may be 0 or left out."""
-        value = next((self.place(name) for name in names if self.place(name) is not None), 0)
+        name = next((name for name in names if self.place(name) is not None), None)
+        value = 0 if name is None else self.place(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
-            raise ConfigError(f"{self.facts.name}: {names[0]} is {shown(value)}; a whole number is needed.")
+            raise ConfigError(f"{self.facts.name}: {name} is {shown(value)}; a whole number is needed.")
         return value
 
 

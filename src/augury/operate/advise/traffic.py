@@ -104,9 +104,11 @@ def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: b
     parsed = SpeculativeConfig.parse(config)
     assert parsed is not None
     walker = WALKERS[parsed.method](parsed)
+    # The last token needs no draft; the suffix index keeps a place free for it by itself.
+    kept_free = 0 if parsed.method == "suffix" else 1
     rows: list[tuple[int, int, np.ndarray, int]] = []
     for script in texts:
-        walker.limit = len(script.text) - 1 if ends_by_length else NO_LIMIT
+        walker.limit = len(script.text) - kept_free if ends_by_length else NO_LIMIT
         curve = np.zeros((4, walker.most + 1), np.int64)
         lines = walker.walk(script, curve)
         reached = curve[DRAFTED_AT]  # drafts that went at least so far; a chain's nodes are its depth
