@@ -27,7 +27,7 @@ def check(
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND|JSON", help="Says the method and K."),
+        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Says the method and K."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy completions meanwhile.")] = False,

@@ -35,7 +35,7 @@ def diagnose(
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND|JSON", help="How it was started."),
+        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How it was started."),
     ] = None,
     baseline_url: Annotated[str | None, typer.Option(metavar="URL", help="The same model without speculation.")] = None,
     baseline_json: Annotated[

@@ -113,6 +113,6 @@ def _labelled(console: Console, word: str, text: str) -> None:
         return
     table = Table.grid()
     table.add_column(no_wrap=True, width=12)
-    table.add_column()
+    table.add_column(overflow="fold")  # a command must come out whole
     table.add_row(Text(f"   {word}:", "cyan"), Text(safe(text)))
     console.print(table)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from augury.commands.terminal import UNSAFE
+from augury.operate.live.fetch import shown
 
 STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "unknown": "cyan", "note": "dim"}
 WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "unclear", "note": "idle"}
@@ -15,7 +15,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def safe(text: str) -> str:
     """A server's words, without what would steer the terminal."""
-    return text.translate(UNSAFE).replace("\n", " ")
+    return shown(text.replace("\n", " "))
 
 
 def spark(values: Sequence[float | None], top: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ class Configured:
     @property
     def command(self) -> str:
         """What to hand to the doctor."""
-        return self.written if " " not in self.written else f"'{self.written.replace(chr(39), chr(39) * 3)}'"
+        return shlex.quote(self.written)
 
 
 def configured(written: str, release: str | None, option: str = "--config") -> Configured:

@@ -19,7 +19,11 @@ from augury.config.errors import ConfigError
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 PIECE = 65_536
-UNSAFE = dict.fromkeys([*range(32), *range(127, 160)])  # a server's words must not steer a terminal
+
+
+def shown(text: str) -> str:
+    """A server's words, which must not steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class Unreadable(ConfigError):
@@ -104,6 +108,8 @@ class Server:
                 packed = (reply.headers.get("Content-Encoding") or "").lower() == "gzip"
                 kind = (reply.headers.get("Content-Type") or "").lower()
             return Reply(self._unpacked(raw) if packed else raw, kind, time.monotonic() - begun)
+        except Unreadable:
+            raise
         except urllib.error.HTTPError as error:
             raise self._refused(path, error.code) from None
         except (OSError, HTTPException, ValueError) as error:
@@ -179,5 +185,5 @@ class Server:
             return Unreadable("tls", f"{self.base}: no TLS connection; {why}")
         if isinstance(reason, IncompleteRead):
             return self._cut()
-        said = " ".join(str(reason).split())[:120].translate(UNSAFE) or type(reason).__name__
+        said = shown(" ".join(str(reason).split())[:120]) or type(reason).__name__
         return Unreadable("unreachable", f"{self.base} cannot be read ({said}).")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from augury.operate.live.fetch import UNSAFE, Reply, Server, Unreadable
+from augury.operate.live.fetch import Reply, Server, Unreadable, shown
 
 LONGEST = 20_000  # characters of one line; a longer one is no metric, and the parser's time grows with its square
 Series = list[tuple[dict[str, str], float]]
@@ -107,8 +107,7 @@ def _malformed(base: str, number: int, line: str) -> Unreadable:
 
 
 def _shown(line: str) -> str:
-    line = line.translate(UNSAFE)
-    return line if len(line) <= 60 else f"{line[:57]}..."
+    return shown(line if len(line) <= 60 else f"{line[:57]}...")
 
 
 def _check_engine(samples: dict[str, Series], names: set[str], base: str) -> None:

@@ -12,7 +12,7 @@ from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.live.drafting import wilson
 from augury.operate.live.facts import CHANGE, KV_CLIMBS, rise
-from augury.operate.live.fetch import UNSAFE
+from augury.operate.live.fetch import shown
 from augury.operate.live.release import release_numbers
 
 LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
@@ -141,4 +141,4 @@ def _take_start(log: ServerLog, line: str) -> None:
     elif NEW_RUNNER.search(line):
         log.runner = "new"
     if log.refused is None and (found := REFUSED.search(line)) and ABOUT_DRAFTS.search(found[1]):
-        log.refused = " ".join(found[1].translate(UNSAFE).split())[:200]
+        log.refused = shown(" ".join(found[1].split())[:200])
