@@ -3,9 +3,9 @@
     python bench/advise_check.py --curve curve.json edit code=humaneval.jsonl maths=gsm8k.jsonl
 
 For each workload: the model's own plain answers are recorded, replayed without a model for every K, and priced with
-the cost curve, which comes from other prompts. Then everything is measured: plain and speculative decoding in turn, the
-same answers, several rounds. A step of a given number does the same work in every round, so its time is the median over
-the rounds, and a contender's time is the sum over its steps: a moment's disturbance disturbs nothing here.
+the cost curve, which comes from other prompts. Then everything is measured: plain and speculative decoding of the same
+answer race each other step by step, so that both see the same machine. A step of a given number does the same work in
+every round, so its time is the median over the rounds, and a contender's time is the sum over its steps.
 What replay says of steps, drafted and accepted tokens must be exactly what the engine then does.
 """
 
@@ -51,21 +51,45 @@ def read_prompts(given: str, count: int) -> tuple[str, list[list[dict[str, Any]]
     return name, [[{"role": "user", "content": t}] for t in texts], [{"add_generation_prompt": True}] * len(texts)
 
 
-def run(llm: Any, tokens: list[int], most: int, k: int | None) -> tuple[list[float], list[int], tuple[int, int, int]]:
-    """One answer: seconds of its decode steps, its tokens, and steps, drafted, accepted."""
-    extra = None if k is None else {"speculative": {"num_speculative_tokens": k}}
-    params = SamplingParams(temperature=0.0, max_tokens=most, ignore_eos=True, detokenize=False, extra_args=extra)
-    [request] = llm.intake.requests("check", tokens, params)
-    llm.engine.add(request)
-    seconds: list[float] = []
-    while request.finish_reason is None:
-        llm.engine.step()
-        if llm.engine.last.prompt_rows == 0:
-            seconds.append(llm.engine.last.seconds)
-    drafted, accepted = (
-        (sum(column) for column in zip(*request.spec_steps, strict=True)) if request.spec_steps else (0, 0)
-    )
-    return seconds, request.tokens[request.prompt_len :], (len(seconds), drafted, accepted)
+class Answer:
+    """One answer under way, step by step."""
+
+    def __init__(self, llm: Any, tokens: list[int], most: int, k: int | None) -> None:
+        extra = None if k is None else {"speculative": {"num_speculative_tokens": k}}
+        params = SamplingParams(temperature=0.0, max_tokens=most, ignore_eos=True, detokenize=False, extra_args=extra)
+        self.engine = llm.engine
+        [self.request] = llm.intake.requests("check", tokens, params)
+        self.seconds: list[float] = []  # of decode steps
+        self.engine.add(self.request)
+        while not self.tokens:  # reading the prompt is nobody's race
+            self.engine.step()
+
+    @property
+    def tokens(self) -> list[int]:
+        """What it has said."""
+        return self.request.tokens[self.request.prompt_len :]
+
+    @property
+    def done(self) -> bool:
+        """Whether it is whole."""
+        return self.request.finish_reason is not None
+
+    def step(self) -> None:
+        """One decode step, timed by the engine."""
+        self.engine.step()
+        self.seconds.append(self.engine.last.seconds)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Steps, drafted, accepted."""
+        spec = self.request.spec_steps
+        return len(self.seconds), sum(drafted for drafted, _ in spec), sum(accepted for _, accepted in spec)
+
+
+def race(answers: list[Answer]) -> None:
+    """Whoever has said least takes the next step: all see the same machine, moment by moment, at the same context."""
+    while waiting := [answer for answer in answers if not answer.done]:
+        min(waiting, key=lambda answer: len(answer.tokens)).step()
 
 
 class Workload:
@@ -74,14 +98,17 @@ class Workload:
     def __init__(self, name: str, prompts: list[list[int]], most: int) -> None:
         self.name, self.prompts, self.most = name, prompts, most
         self.scripts: list[Script] = []
-        self.times: dict[tuple[str, int, int], list[list[float]]] = {}  # by method, K, prompt: rounds of steps
+        self.times: dict[
+            tuple[str, int, int], list[list[float]]
+        ] = {}  # by method, K it raced at, prompt: rounds of steps
         self.counts: dict[tuple[str, int, int], tuple[int, int, int]] = {}
 
     def record(self, plain: Any) -> None:
         """The model's own answers, as a trace of token ids."""
         for i, prompt in enumerate(self.prompts):
-            _, answer, _ = run(plain, prompt, self.most, None)
-            text = np.array(prompt + answer, np.int64)
+            answer = Answer(plain, prompt, self.most, None)
+            race([answer])
+            text = np.array(prompt + answer.tokens, np.int64)
             self.scripts.append(Script(text, [(len(prompt), len(text))], self.name, ""))
             print(f"{self.name}: recorded {i + 1} of {len(self.prompts)}", flush=True)
 
@@ -98,15 +125,18 @@ class Workload:
         return {k: (counts[k], predictor.at(replayed, drafting, 1, k)) for k in SWEEP}
 
     def measure(self, engines: dict[str, Any], turn: int) -> None:
-        """One round: every prompt by every contender, in another order each time."""
-        contenders = [("plain", 0), *((method, k) for method in METHODS for k in SWEEP)]
+        """One round: for every prompt and K a race of plain decoding and all methods."""
         for i, prompt in enumerate(self.prompts):
-            at = (turn * 5 + i * 3) % len(contenders)
-            for method, k in contenders[at:] + contenders[:at]:
-                seconds, answer, counts = run(engines[method], prompt, self.most, k or None)
-                assert answer == self.scripts[i].text[len(prompt) :].tolist(), "the text changed"
-                self.times.setdefault((method, k, i), []).append(seconds)
-                self.counts[method, k, i] = counts
+            for k in SWEEP[(turn + i) % len(SWEEP) :] + SWEEP[: (turn + i) % len(SWEEP)]:
+                answers = {
+                    name: Answer(llm, prompt, self.most, k if name in METHODS else None)
+                    for name, llm in engines.items()
+                }
+                race(list(answers.values()))
+                for name, answer in answers.items():
+                    assert answer.tokens == self.scripts[i].text[len(prompt) :].tolist(), "the text changed"
+                    self.times.setdefault((name, k, i), []).append(answer.seconds)
+                    self.counts[name, k, i] = answer.counts
 
     def seconds(self, method: str, k: int, rounds: slice = slice(None)) -> float:
         """Each step's median over the rounds, summed over steps and prompts."""
@@ -126,10 +156,10 @@ def report(workload: Workload, curve: CostCurve, rounds: int) -> list[str]:
             drafted = (counts.nodes * np.arange(counts.nodes.shape[1])).sum(1)
             replayed = np.stack([counts.steps, drafted, counts.accepted], 1)
             assert (done == replayed).all(), f"{workload.name} {method} K={k}: {done.tolist()} {replayed.tolist()}"
-        plain, each = workload.seconds("plain", 0), [slice(r, r + 1) for r in range(rounds)]
-        measured = {k: plain / workload.seconds(method, k) for k in SWEEP}
+        each = [slice(r, r + 1) for r in range(rounds)]
+        measured = {k: workload.seconds("plain", k) / workload.seconds(method, k) for k in SWEEP}
         by_round = {
-            k: [workload.seconds("plain", 0, one) / workload.seconds(method, k, one) for one in each] for k in SWEEP
+            k: [workload.seconds("plain", k, one) / workload.seconds(method, k, one) for one in each] for k in SWEEP
         }
         chosen = max(SWEEP, key=lambda k: predicted[k][1].decode.value)
         best = max(SWEEP, key=lambda k: measured[k])
@@ -175,11 +205,11 @@ def main() -> None:
         ids = [engines["plain"].tokenizer.chat(m, **o) for m, o in zip(chats, options, strict=True)]
         workloads.append(Workload(name, ids, asked.tokens))
         workloads[-1].record(engines["plain"])
-    for turn in range(-1, asked.rounds):  # the first one warms everything up and is forgotten
+    workloads[0].measure(engines, 0)  # warms everything up and is forgotten
+    workloads[0].times.clear()
+    for turn in range(asked.rounds):
         for workload in workloads:
-            workload.measure(engines, max(0, turn))
-            if turn < 0:
-                workload.times.clear()
+            workload.measure(engines, turn)
             print(f"round {turn + 1} of {asked.rounds}, {workload.name}: load {os.getloadavg()[0]:.1f}", flush=True)
     print("| workload | method | K | tokens a step | predicted | measured (rounds) | off | |")
     print("|---|---|---|---|---|---|---|---|")

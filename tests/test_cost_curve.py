@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from curves import curve_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -15,35 +16,13 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.operate.advise.accept import Replayed
-from augury.operate.advise.curve import FORMAT, CostCurve, along, check_curve, ironed, read_curve
+from augury.operate.advise.curve import CostCurve, along, check_curve, ironed, read_curve
 from augury.operate.advise.drafters import drafting_for
 from augury.operate.advise.predict import Predictor
 from augury.operate.advise.traffic import Traffic, walked
 from augury.operate.replay_tokens import Script
 
 BUCKETS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
-
-
-def curve_file(
-    contexts: tuple[int, ...] = (64, 512),
-    requests: tuple[int, ...] = (1, 4),
-    rows: tuple[int, ...] = (1, 2, 4, 8),
-    **extra: Any,
-) -> dict[str, Any]:
-    """A curve in which a step costs 10 ms, 2 a row, and 1 for every 100 tokens behind each request."""
-
-    def point(c: int, r: int, n: int) -> dict[str, Any]:
-        ms = 10 + 2 * r * n + r * c / 100
-        return {"context": c, "requests": r, "rows": n, "ms": ms, "low": 0.9 * ms, "high": 1.1 * ms, "count": 9}
-
-    timed = {"ms": 0.5, "low": 0.4, "high": 0.6, "count": 9}
-    drafting = [{"method": m, "tokens": 4, "requests": 1, **timed} for m in ("ngram", "suffix", "eagle3", "dflash")]
-    whole = {
-        "format": FORMAT, "model": {"name": "toy"}, "conditions": {}, "buckets": [],
-        "steps": [point(c, r, n) for c in contexts for r in requests for n in rows], "reading": timed,
-        "drafting": drafting,
-    }  # fmt: skip
-    return {**whole, **extra}
 
 
 def test_a_curve_gives_its_points_back_and_straight_lines_between() -> None:

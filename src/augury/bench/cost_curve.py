@@ -7,12 +7,13 @@ the machine does hits all of them alike. Drafting itself is timed apart, on meth
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from augury.bench.worker import machine_seconds
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # rows a request: the sizes that passes are padded to
 CONTEXTS = (64, 512)
-CYCLES = 8  # times every row count is run, for each of --rounds
-WARM_UP = 2  # cycles that are thrown away: kernels are made for the shapes they meet
+CYCLES = 8  # times every row count is run in a round
+WARM_UP = 1  # cycles of a round that are thrown away: kernels are made for the shapes they meet
 MODEL_FREE = (
     {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
     {"method": "suffix", "num_speculative_tokens": 16, "suffix_decoding_max_cached_requests": 0},
 )
-Times = dict[tuple[int, int, int], list[float]]  # milliseconds by context, requests, rows a request
+Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests: cycles, each milliseconds by rows
 
 
 def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
@@ -47,7 +48,7 @@ def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: P
     texts = [ids for every in tokenize(plan.prompts, directory).values() for ids in every]
     methods = list({str(c["method"]): c for c in (*MODEL_FREE, plan.speculative)}.values())
     before = machine_seconds(), time.process_time(), time.perf_counter()
-    with progress("loading", 1 + len(CONTEXTS) * len(plan.batches) + len(methods)) as tick:
+    with progress("loading", 1 + plan.rounds * len(CONTEXTS) * len(plan.batches) + len(methods)) as tick:
         times, reading = measure_steps(plan, directory, texts, tick)
         drafting = [point for config in methods for point in measure_drafting(plan, directory, config, texts, tick)]
     curve = check_curve(
@@ -55,7 +56,8 @@ def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: P
             "format": FORMAT, "model": _model(plan.model, directory), "conditions": conditions_of(plan, before),
             "buckets": buckets(max(plan.batches) * max(ROWS)),
             "steps": [
-                {"context": c, "requests": r, "rows": n, **summary(every)} for (c, r, n), every in sorted(times.items())
+                {"context": c, "requests": r, "rows": n, **summary(every)}
+                for (c, r), cycles in sorted(times.items()) for n, every in steadied(cycles).items()
             ],
             "reading": summary(reading), "drafting": drafting,
         },
@@ -81,7 +83,7 @@ def measure_steps(
 
     tick("loading")
     most, largest = max(ROWS) - 1, max(plan.batches) * max(ROWS)
-    cycles = WARM_UP + CYCLES * plan.rounds
+    cycles = WARM_UP + CYCLES
     need = max(CONTEXTS) + (cycles + 4) * len(ROWS) + most + 8
     llm = LLM(
         directory, dtype=plan.dtype, max_num_seqs=max(plan.batches), max_num_batched_tokens=max(256, largest),
@@ -89,22 +91,22 @@ def measure_steps(
         speculative_config={**MODEL_FREE[0], "num_speculative_tokens": most},
     )  # fmt: skip
     if (llm.config.max_model_len or 0) < need:
-        raise ConfigError(f"--rounds {plan.rounds}: {need} tokens of context are needed; the model has fewer.")
+        raise ConfigError(f"--model {plan.model}: a curve needs {need} tokens of context; the model has fewer.")
     drafter = RowsDrafter(most, llm.engine.target.vocab_size - 1)
     llm.engine.drafter = drafter
     times: Times = defaultdict(list)
     reading: list[float] = []
-    for context in CONTEXTS:
-        for requests in plan.batches:
-            tick(f"steps of {requests} requests behind {context} tokens")
-            _run(llm, drafter, context, requests, cycles, texts, times, reading)
+    for number in range(plan.rounds):
+        for context in CONTEXTS:
+            for requests in plan.batches:
+                tick(f"round {number + 1}: steps of {requests} requests behind {context} tokens")
+                times[context, requests] += _run(llm, drafter, context, requests, cycles, texts, reading)
     return times, reading
 
 
 def _run(
-    llm: LLM, drafter: Any, context: int, requests: int, cycles: int, texts: list[list[int]], times: Times,
-    reading: list[float],
-) -> None:  # fmt: skip
+    llm: LLM, drafter: Any, context: int, requests: int, cycles: int, texts: list[list[int]], reading: list[float]
+) -> list[dict[int, float]]:
     """One number of requests at one context, every row count in turn, in another order each time."""
     engine = llm.engine
     running = list(_requests(llm, context, requests, cycles * len(ROWS) * 2, texts))
@@ -115,15 +117,40 @@ def _run(
         engine.step()
         if engine.last.prompt_rows >= min(context, 32):
             reading.append(1e3 * engine.last.seconds / engine.last.rows)
+    found: list[dict[int, float]] = []
     for cycle in range(cycles):
         turn = cycle % len(ROWS)
-        for rows in (*ROWS[turn:], *ROWS[:turn]):
+        order = (*ROWS[turn:], *ROWS[:turn])
+        drafter.tokens = order[0] - 1
+        engine.step()  # its rows are of the cycle before; its drafts are this one's first
+        taken = {}
+        for rows in (*order[1:], 1):
             drafter.tokens = rows - 1
-            ran = _step(engine)  # with the draft that was made before
-            if cycle >= WARM_UP and ran[1] % requests == 0 and ran[1] // requests in ROWS:
-                times[context, requests, ran[1] // requests].append(ran[0])
+            ms, ran = _step(engine)
+            taken[ran // requests] = ms
+        if cycle >= WARM_UP and set(taken) == set(ROWS):  # a draft that was cut short, or accepted, spoils its cycle
+            found.append(taken)
     for request in running:
         engine.abort(request)
+    return found
+
+
+def steadied(cycles: list[dict[int, float]]) -> dict[int, list[float]]:
+    """Milliseconds by rows with the machine's moods taken out.
+
+    All rows of a cycle ran within moments of each other; a cycle that took twice as long throughout says that the
+    machine was slow, not that steps are. So each cycle is scaled to the middle one, by the median over its rows of how
+    far it was from them (a median polish of the logarithms).
+    """
+    rows = sorted(cycles[0])
+    logs = [[math.log(cycle[n]) for n in rows] for cycle in cycles]
+    middle = [median(column) for column in zip(*logs, strict=True)]
+    moods = [median(here - there for here, there in zip(line, middle, strict=True)) for line in logs]
+    usual = median(moods)
+    return {
+        n: [math.exp(line[i] - mood + usual) for line, mood in zip(logs, moods, strict=True)]
+        for i, n in enumerate(rows)
+    }
 
 
 def _step(engine: Any) -> tuple[float, int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -61,12 +62,14 @@ def advise(
     cost = _cost(gpu, tp, cost_curve, shape, facts)
     recorded = _recorded(trace or [], tokenizer, facts, limit, as_json)
     traffic = recorded.traffic() if recorded else Traffic()
+    profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
     if url is not None:
-        from augury.operate.advise.served import served_traffic
+        from augury.operate.advise.served import served
 
-        traffic = served_traffic(url, traffic)
+        traffic, seen = served(url, traffic)
+        profiles += [seen] if seen else []
     asked = Question(
-        facts, shape, cost, traffic, recorded, [read_profile(path) for path in profile or ()],
+        facts, shape, cost, traffic, recorded, profiles,
         [_drafter(name) for name in drafter or ()], version(vllm_version or NEWEST, "--vllm-version"), loads,
         None if max_memory is None else max_memory * 1e9,
     )  # fmt: skip

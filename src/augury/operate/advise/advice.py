@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from augury.config.errors import ConfigError
+from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import version
 from augury.operate.advise.candidates import Candidate, Question, candidates
 from augury.operate.advise.predict import At, Predictor
@@ -69,7 +71,8 @@ class Advice:
             "target": asked.facts.name, "cost_from": asked.cost.name, "vllm_version": ".".join(map(str, asked.release)),
             "traffic": {
                 "source": traffic.source, "answers": traffic.requests, "prompt_tokens": round(traffic.prompt_tokens, 1),
-                "answer_tokens": round(traffic.answer_tokens, 1), "kind": traffic.kind, "running": traffic.running,
+                "answer_tokens": round(traffic.answer_tokens, 1), "kind": traffic.kind,
+                "running": traffic.running, "prefix_cached": round(traffic.cached, 4),
             },
             "decoding_share": {str(load): round(share, 4) for load, share in self.decoding_share},
             "recommended": best.config if best else None, "method": best.candidate.method if best else None,
@@ -118,7 +121,10 @@ def _line(asked: Question, predictor: Predictor, candidate: Candidate, against: 
         return Line(candidate, UNKNOWN, candidate.missing)
     acceptance, drafting = candidate.acceptance, candidate.drafting
     ranges = predictor.schedule(acceptance, drafting, max(asked.loads))
-    if len(ranges) > 1 and not (asked.measured or asked.release >= version(SCHEDULE_SINCE)):
+    if len(ranges) > 1 and not _takes_table(asked, candidate, ranges):
+        alone = ", ".join(f"{tokens} from {start} at once on" for start, _, tokens in ranges)
+        note = f"one K for all loads, since this release takes no table by batch size with it; alone: {alone}"
+        candidate = replace(candidate, notes=(*candidate.notes, note))
         ranges = [(1, max(asked.loads), _one_for_all(asked, predictor, candidate))]
     by_load = tuple(predictor.at(acceptance, drafting, load, _at(ranges, load)) for load in asked.loads)
     memory = drafting.memory_bytes(max(asked.loads), asked.traffic.context)
@@ -127,6 +133,20 @@ def _line(asked: Question, predictor: Predictor, candidate: Candidate, against: 
     if against:
         verdict, reason = NOT, against[0]
     return Line(candidate, verdict, reason, by_load, config if verdict in (USE, TRY) else None, memory)
+
+
+def _takes_table(asked: Question, candidate: Candidate, ranges: list[tuple[int, int, int]]) -> bool:
+    """Whether K may differ by batch size: always in our engine, in vLLM from a release on and not with every method."""
+    if asked.measured:
+        return True
+    if asked.release < version(SCHEDULE_SINCE):
+        return False
+    try:
+        parsed = SpeculativeConfig.parse(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
+    except ConfigError:  # of another key: a drafter that is not here to be read
+        return True
+    refused = [note.key for note in parsed.notes if note.refused] if parsed else []
+    return "num_speculative_tokens_per_batch_size" not in refused
 
 
 def _at(ranges: list[tuple[int, int, int]], load: int) -> int:
@@ -192,8 +212,11 @@ def _assumed(asked: Question) -> tuple[str, ...]:
     else:
         found.append(
             f"traffic: {traffic.source}, {traffic.requests} answers, {traffic.kind}; prompts of "
-            f"{traffic.prompt_tokens:.0f} tokens read in full (no prefix cache), answers of {traffic.answer_tokens:.0f}"
+            f"{traffic.prompt_tokens:.0f} tokens, {traffic.cached:.0%} of them from the prefix cache, answers of "
+            f"{traffic.answer_tokens:.0f}"
         )
+    if traffic.running is not None:
+        found.append(f"the server runs {traffic.running:.0f} at once now; read the column nearest to your busy hours")
     if not asked.measured:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"

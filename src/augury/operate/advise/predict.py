@@ -68,7 +68,7 @@ class Predictor:
 
     def decoding_share(self, requests: int) -> float:
         """How much of a request's time plain decoding takes; the rest is reading its prompt."""
-        read = self.cost.read_ms(self.traffic.prompt_tokens)
+        read = self.cost.read_ms(self.traffic.prompt_tokens * (1 - self.traffic.cached))
         decode = max(0.0, self.traffic.answer_tokens - 1) * self.step_ms(requests, 1) / requests
         return decode / (read + decode) if decode else 0.0
 

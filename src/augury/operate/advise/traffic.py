@@ -37,6 +37,7 @@ class Traffic:
     requests: int = 0  # answers that were seen
     source: str = "assumed"
     running: float | None = None  # requests at once, where a server told
+    cached: float = 0.0  # share of prompts found in the prefix cache
     answers: list[int] = field(default_factory=list)  # tokens of each
 
     @property
