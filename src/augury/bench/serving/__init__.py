@@ -1,0 +1,1 @@
+"""`augury bench serve`: a running OpenAI server under load."""
