@@ -50,6 +50,12 @@ def save_toy(directory: Path, layers: int = 2) -> Path:
     return directory
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: begun last, one of them would keep a single worker busy while the others wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @contextmanager
 def _single() -> Iterator[None]:
     import torch

@@ -78,16 +78,16 @@ def sampled_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
     return tokens(load(default_model), prompts, temperature=0.8)
 
 
-# (settings, prompts to run): few slots are slow, so they run fewer prompts unless AUGURY_TEST_FULL is set.
+# (settings, prompts to run): all prompts for two of them, and for all with AUGURY_TEST_FULL.
 SERVED = {
     "plain, 8 at a time": ({"max_num_seqs": 8}, 24),
     "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, 24),
-    "plain, one by one": ({"max_num_seqs": 1}, 6),
-    "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 6),
-    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 12),
-    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 24),
-    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 24),
-    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 24),
+    "plain, one by one": ({"max_num_seqs": 1}, 3),
+    "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 3),
+    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 6),
+    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 8),
+    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 8),
+    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 8),
     "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 12),
 }
 

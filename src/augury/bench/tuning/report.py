@@ -12,6 +12,8 @@ from augury.operate.tune.intervals import Interval
 from augury.operate.tune.race import Race
 
 SHOWN = 8  # arms of a load on the screen
+APART = 0.15  # acceptance rates that differ by as much come from different traffic
+ENOUGH_DRAFTS = 200
 
 
 def report_of(
@@ -77,7 +79,23 @@ def notes_of(
             notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")
     if any(arm.family.startswith("suffix") for race in races.values() for arm in race.lanes):
         notes.append("Suffix remembered no earlier answers here; what those add, augury replay tells.")
-    return notes
+    return [*notes, *_unlike(races, conditions.get("traffic"))]
+
+
+def _unlike(races: Mapping[int, Race], traffic: Mapping[str, float] | None) -> list[str]:
+    """A word where a server's own requests fare otherwise than the ones it was tuned by."""
+    if not traffic or traffic["drafts"] < ENOUGH_DRAFTS:
+        return []
+    lanes = [
+        lane for race in races.values() for arm, lane in race.lanes.items() if arm.k == max(a.k for a in race.lanes)
+    ]
+    rates = [lane.acceptance()[0] for lane in lanes if any(run.drafted for runs in lane.runs.values() for run in runs)]
+    if not rates or abs(sum(rates) / len(rates) - traffic["draft_acceptance_rate"]) < APART:
+        return []
+    return [
+        f"The server's own requests had {traffic['draft_acceptance_rate']:.0%} of their drafts accepted, these "
+        f"{sum(rates) / len(rates):.0%}: give prompts that are more like its traffic."
+    ]
 
 
 def show(found: dict[str, Any]) -> None:

@@ -53,8 +53,27 @@ def live_runner(
     canary = Endpoint("--canary-url", canary_url, key) if canary_url else None
     runner = LiveRunner(server, canary, asked, params)
     baseline = f"{server.base} as it runs" if canary else "the same server, speculation switched off for the request"
-    conditions = {"model": server.model, "url": server.base, "baseline": baseline}
+    conditions = {"model": server.model, "url": server.base, "baseline": baseline, "traffic": traffic(server.base, key)}
     return runner, runner.families(ks), conditions | ({"canary_url": canary.base} if canary else {})
+
+
+def traffic(url: str, key: str | None) -> dict[str, float] | None:
+    """How the server's own requests have fared so far, by its metrics: is the slice we send like them?"""
+    from augury.operate.live.fetch import Server, Unreadable
+    from augury.operate.live.reading import readings
+    from augury.operate.live.scrape import scrape
+    from augury.operate.live.window import window
+
+    try:
+        drafting = [window(None, reading).drafting for reading in readings(scrape(Server(url, key))).values()]
+    except Unreadable:
+        return None
+    drafts, drafted = sum(one.drafts for one in drafting), sum(one.drafted for one in drafting)
+    accepted = sum(one.accepted for one in drafting)
+    if not drafted:
+        return None
+    return {"drafts": drafts, "draft_acceptance_rate": round(accepted / drafted, 4),
+            "mean_acceptance_length": round(1 + accepted / drafts, 4)}  # fmt: skip
 
 
 def _within(room: int, directory: str) -> int:
