@@ -19,7 +19,10 @@ from augury.operate.knowledge_base import KINDS, Entry, knowledge, look_up, read
 
 # Facts that make an entry hold, and facts next to them that do not, for what no command line shows.
 MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "rate-under-half": ({"method": "eagle3", "acceptance_rate": 0.4}, {"method": "ngram", "acceptance_rate": 0.4}),
+    "rate-under-half": (
+        {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.5},
+        {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.9},
+    ),
     "first-position-low": (
         {"method": "eagle3", "first_position_rate": 0.49}, {"method": "ngram", "first_position_rate": 0.49},
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,6 @@ from augury.commands.check_text import show
 from augury.commands.terminal import output_console, print_json, waiting
 from augury.config.errors import ConfigError
 from augury.operate.live.checks import Judged, remarks
-from augury.operate.live.configured import configured
 from augury.operate.live.expectation import band as read_band
 from augury.operate.live.expectation import known_method
 from augury.operate.live.fetch import Server
@@ -40,7 +40,7 @@ def check(
     try:
         asked = Asked(
             known_method(method) if method else None, k, read_band(band) if band else None, model,
-            configured(config, None).facts if config else {},
+            _facts(config) if config else {},
         )  # fmt: skip
         session = Session(Server(url, api_key, timeout), asked)
         judged = _judged(session, interval, probe, as_json)
@@ -55,6 +55,12 @@ def check(
     else:
         show(output_console(), session, judged)
     raise typer.Exit(code)
+
+
+def _facts(config: str) -> Mapping[str, Any]:
+    from augury.operate.live.configured import configured  # the doctor, which most checks do not need
+
+    return configured(config, None).facts
 
 
 def _judged(session: Session, interval: float, probe: bool, quiet: bool) -> list[Judged]:

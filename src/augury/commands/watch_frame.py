@@ -28,7 +28,7 @@ def frame(tracks: Sequence[Track], interval: float, width: int, height: int | No
     fits = height is None or TALL * -(-len(shown) // columns) + 1 <= height
     keys = f"every {interval:g} s" + ("" if height is None else " · q leaves")
     head = Text.assemble(("augury watch", "bold"), (f" · {time.strftime('%H:%M:%S')} · {keys}", "dim"))
-    return Group(head, _panels(shown, columns, width) if fits else _rows(shown, width, height))
+    return Group(_cut(head, width), _panels(shown, columns, width) if fits else _rows(shown, width, height))
 
 
 def _panels(shown: list[tuple[Track, Seen | None]], columns: int, width: int) -> Table:

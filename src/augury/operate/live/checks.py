@@ -83,11 +83,11 @@ def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> 
     count = window.drafting.drafts
     if not count and not window.generated:
         return Check("drafts", "unknown", "no traffic since the start", "try --probe")
-    said = f"{count:,.0f} in {window.seconds:.0f} s"
-    if window.since_start:
-        said = f"{count:,.0f} since start" + (f", {window.in_interval.drafts:,.0f} now" if window.seconds else "")
+    said = f"{count:,.0f} in {window.seconds:.3g} s"
     if share := facts.get("drafted_share"):
         said += f", {share:.0%} of tokens"
+    if window.since_start:
+        said = f"{count:,.0f} since start" + (f", {window.in_interval.drafts:,.0f} now" if window.seconds else "")
     return Check("drafts", state, said, "more than none", fix, entry)
 
 
@@ -200,7 +200,7 @@ def _speed(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
         return None
     said = f"{rate:,.0f} tok/s"
     if window.tokens_per_step:
-        said += f", {window.tokens_per_step:.2f} tokens a step"
+        said += f", {window.tokens_per_step:.2f} a step"
     waits = [(name.upper(), window.latency(name, 0.5)) for name in ("tpot", "ttft")]
     shown = [f"{name} {1000 * value:,.0f} ms" for name, value in waits if value is not None]
     return Check("speed", "note", said, "" if window.latencies_since_start else ", ".join(shown))
@@ -218,7 +218,7 @@ def remarks(judged: Judged) -> list[str]:
     if window.restarted:
         said.append("the server was started anew during the interval; figures are since that start")
     elif window.idle:
-        said.append(f"no traffic in the interval ({window.seconds:.0f} s); figures are since the start")
+        said.append(f"no traffic in the interval ({window.seconds:.3g} s); figures are since the start")
     elif window.since_start and window.seconds and window.drafting.drafts:
         said.append(f"fewer than {ENOUGH_DRAFTS} drafts in the interval; acceptance is since the start")
     if window.drafting.drafts and "acceptance_rate" not in judged.facts:

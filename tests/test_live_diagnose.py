@@ -1,0 +1,287 @@
+"""`augury diagnose`: regimes, crossed signals and curves on recorded texts; logs, baselines, configurations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import free_port
+from staged import body, staged
+from typer.testing import CliRunner
+from vllm_text import EAGLE3, Engine, Moment, later, plain, recorded, started, text
+
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.operate.live.baseline import Speeds, compared, of_file
+from augury.operate.live.diagnosis import TOLD_BY, diagnose
+from augury.operate.live.release import release_in
+from augury.operate.live.server_log import read_log
+
+REFUSED = "the configuration was refused, or dropped without a word (0.9.1 to 0.15)"
+EAGLE_CONFIG = '{"method": "eagle3", "model": "x/eagle3-head", "num_speculative_tokens": 3}'
+START = """(APIServer pid=1) INFO 05-21 21:03:10 [api_server.py:1272] vLLM API server version 0.21.1rc0.dev8+g1234
+(EngineCore pid=9) INFO 05-21 21:03:20 [core.py:109] Initializing a V1 LLM engine (v0.21.1) with config: model='m', \
+speculative_config=SpeculativeConfig(method='eagle3', model='h', num_spec_tokens=3), enforce_eager=False, \
+compilation_config={'cudagraph_capture_sizes': [1, 2, 4, 8, 16], 'mode': 3}
+(APIServer pid=1) INFO 05-21 21:03:21 [vllm.py:754] Asynchronous scheduling is disabled.
+(EngineCore pid=9) WARNING Model Runner V2 does not yet support suffix; using the V1 model runner instead
+(EngineCore pid=9) INFO 05-21 21:04:00 Graph capturing finished in 12 secs, took 0.61 GiB
+"""
+
+
+def spec_line(accepted: int, drafted: int) -> str:
+    return (
+        f"INFO 05-21 21:05:00 SpecDecoding metrics: Mean acceptance length: {1 + 3 * accepted / drafted:.2f}, "
+        f"Accepted throughput: 1.00 tokens/s, Drafted throughput: 1.00 tokens/s, Accepted: {accepted} tokens, "
+        f"Drafted: {drafted} tokens, Per-position acceptance rate: 0.900, 0.800, 0.700, "
+        f"Avg Draft acceptance rate: {100 * accepted / drafted:.1f}%\n"
+    )
+
+
+def load_line(waiting: int, usage: float) -> str:
+    return (
+        "INFO Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 1.0 tokens/s, "
+        f"Running: 4 reqs, Waiting: {waiting} reqs, GPU KV cache usage: {usage:.1f}%, Prefix cache hit rate: 1.0%\n"
+    )
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["diagnose", *words], prog_name="augury")
+
+
+def asked(texts: tuple[bytes | str, ...], *words: str) -> tuple[Any, dict[str, Any]]:
+    """The result and the first model's record."""
+    version = body('{"version": "0.29.0"}', "application/json")
+    with staged(*texts, version=version) as stage:
+        result = run(stage.url, "--interval", "0.2", "--json", *words)
+    return result, json.loads(result.stdout)["models"][0]
+
+
+def ids(found: dict[str, Any]) -> list[str]:
+    return [one["id"] for one in found["seen"]]
+
+
+def test_nothing_wrong_is_said() -> None:
+    result, found = asked(recorded("healthy-eagle3"), "--config", EAGLE_CONFIG)
+    assert result.exit_code == 0 and not found["wrong"] and found["causes"] == []
+    with staged(*recorded("healthy-eagle3")) as stage:
+        shown = run(stage.url, "--interval", "0.2", "--config", EAGLE_CONFIG).stdout
+    assert "nothing wrong found" in shown and "--baseline-url" in shown
+
+
+@pytest.mark.parametrize(
+    ("scene", "seen", "first"),
+    [
+        ("first-position-low", "regime-short-drafts", "drafter and target have different tokenizers"),
+        ("length-one", "length-one", "the drafter was made for another method"),
+        ("cliff-at-3", "position-cliff", "K is too large: 3 positions are worth drafting"),
+        ("speculation-off", "regime-no-drafts", REFUSED),
+    ],
+)  # fmt: skip
+def test_each_regime_has_its_first_cause(scene: str, seen: str, first: str) -> None:
+    result, found = asked(recorded(scene), "--config", EAGLE_CONFIG)
+    assert result.exit_code == 1 and seen in ids(found)
+    assert found["causes"][0]["cause"] == first and found["causes"][0]["confirm"]
+
+
+def test_memory_and_queues_are_seen() -> None:
+    _, found = asked(recorded("memory-short"), "--config", EAGLE_CONFIG)
+    assert {"kv-nearly-full", "queue-long", "preempting"} <= set(ids(found))
+
+
+def test_without_a_configuration_speculation_was_perhaps_never_asked_for() -> None:
+    result, found = asked(recorded("speculation-off"))
+    assert result.exit_code == 1 and found["causes"][0]["cause"] == "speculation is not configured"
+    assert any("--config" in one["told_by"] for one in found["not_known"])
+
+
+def test_look_ups_without_a_guess_are_no_fault_of_the_configuration() -> None:
+    _, found = asked(recorded("no-drafts"), "--config", '{"method": "ngram", "num_speculative_tokens": 3}')
+    assert found["causes"][0]["cause"].startswith("nothing in the text comes again")
+
+
+def test_the_divisor_trap_is_named_and_no_k_is_advised() -> None:
+    _, found = asked(recorded("suffix-short-drafts"), "--config", '{"method": "suffix", "num_speculative_tokens": 8}')
+    assert "divisor-trap" in ids(found) and "position-cliff" not in ids(found)
+    assert not any("K is too large" in one["cause"] for one in found["causes"])
+
+
+# --- baselines -------------------------------------------------------------------------------------------------------
+
+
+def with_baseline(scene: str, base: Engine, *words: str) -> dict[str, Any]:
+    with staged(text(Moment([base])), text(Moment([later(base, 0, generated=99_000)]))) as other:
+        return asked(recorded(scene), "--baseline-url", other.url, *words)[1]
+
+
+def test_good_drafts_that_bring_nothing() -> None:
+    found = with_baseline("busy-batch", plain(running=60), "--config", EAGLE_CONFIG)
+    assert found["facts"]["speed_up"] == pytest.approx(30 / 31)
+    assert {"regime-no-speed-up", "below-plain"} <= set(ids(found))
+    best = found["causes"][0]
+    assert "requests" in best["cause"] or "batch" in best["cause"]
+    assert "64 requests run at once" in best["for"]
+
+
+def test_a_worse_tail_is_seen_although_the_mean_is_better() -> None:
+    found = with_baseline("tail-worse", plain(), "--config", EAGLE_CONFIG)
+    assert found["facts"]["speed_up"] > 1 and "regime-tail" in ids(found)
+    assert "regime-tail" not in ids(with_baseline("healthy-eagle3", plain(), "--config", EAGLE_CONFIG))
+
+
+def test_prefix_hits_that_fell_and_latency_that_did_not_move() -> None:
+    found = with_baseline("healthy-eagle3", plain(hits=54_000), "--config", EAGLE_CONFIG)
+    # The baseline's interval has 1500 hits of 3000 tokens as well; since its start it has more.
+    assert found["facts"]["prefix_hits_fell"] is False and found["facts"]["itl_unchanged"] is True
+    assert "signal-itl" in ids(found)
+    assert compared(Speeds(hits=0.4), Speeds(hits=0.9)) == {"prefix_hits_fell": True}
+
+
+def test_different_loads_make_a_comparison_doubtful() -> None:
+    found = with_baseline("busy-batch", plain(running=2), "--config", EAGLE_CONFIG)
+    assert any("different loads" in remark for remark in found["remarks"])
+
+
+def test_a_baseline_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "plain.json"
+    with staged(text(Moment([plain()])), text(Moment([later(plain(), 0, generated=99_000)]))) as stage:
+        checked = CliRunner().invoke(app, ["check", stage.url, "--interval", "0.1", "--json"])
+    file.write_text(checked.stdout)
+    assert of_file(file).tpot == pytest.approx(0.03)
+    file.write_text(json.dumps({"mean_tpot_ms": 30.0, "p99_tpot_ms": 40.0, "mean_itl_ms": 30.0}))
+    assert compared(Speeds(0.012, tails=(("tpot", 0.02),)), of_file(file))["speed_up"] == 2.5
+    for wrong in ("[]", "{", '{"models": []}', '{"models": 3}'):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match="--baseline-json"):
+            of_file(file)
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+def log_of(tmp_path: Path, *parts: str) -> Path:
+    file = tmp_path / "server.log"
+    file.write_text("".join(parts))
+    return file
+
+
+def test_start_up_lines_tell_how_it_runs(tmp_path: Path) -> None:
+    found = read_log(log_of(tmp_path, START)).facts()
+    assert found == {
+        "method": "eagle3", "k": 3, "speculates": True, "logged_async": "off", "logged_eager": False,
+        "logged_runner": "old", "graph_limit": 16, "version": (0, 21, 1), "refused_in_log": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "fact", "value"),
+    [
+        ("INFO Cudagraph is disabled under eager mode\n", "logged_eager", True),
+        ("INFO Asynchronous scheduling is enabled.\n", "logged_async", "on"),
+        ("WARNING Async scheduling not supported with ngram-based speculative decoding and will be disabled.\n",
+         "logged_async", "off"),
+        ("INFO with config: model='m', speculative_config=None, tokenizer='m'\n", "speculates", False),
+        ("ERROR ValueError: speculative_config: unknown method 'eagle9'\n", "logged_refused",
+         "ValueError: speculative_config: unknown method 'eagle9'"),
+        ("INFO serving m on cpu, context 1024 tokens; ngram drafts up to 4 tokens, rule coupled (x)\n", "k", 4),
+    ],
+)  # fmt: skip
+def test_single_lines(tmp_path: Path, line: str, fact: str, value: Any) -> None:
+    assert read_log(log_of(tmp_path, line)).facts()[fact] == value
+
+
+def test_trends_come_from_the_lines_of_the_last_run(tmp_path: Path) -> None:
+    falling = [spec_line(2700 - 200 * n, 3000) + load_line(2 * n, 10.0 + 8 * n) for n in range(9)]
+    found = read_log(log_of(tmp_path, START, *falling)).facts()
+    assert found["acceptance_falling"] and found["queue_growing"] and found["kv_usage_rising"]
+    steady = [spec_line(2400 + n % 2, 3000) + load_line(0, 20.0) for n in range(9)]
+    log = read_log(log_of(tmp_path, START, *falling, START, *steady))
+    found = log.facts()
+    assert log.starts == 2 and not found["acceptance_falling"] and not found["queue_growing"]
+
+
+def test_a_falling_log_and_short_memory_cross(tmp_path: Path) -> None:
+    falling = [spec_line(2700 - 200 * n, 3000) + load_line(0, 10.0 + 10 * n) for n in range(9)]
+    _, found = asked(recorded("memory-short"), "--log", str(log_of(tmp_path, START, *falling)))
+    assert {"signal-acceptance-falls-kv-climbs", "signal-preemptions"} <= set(ids(found))
+    assert found["causes"][0]["cause"] == "memory is short" and len(found["causes"][0]["for"]) == 2
+
+
+def test_a_dead_server_is_diagnosed_from_its_log(tmp_path: Path) -> None:
+    line = "ERROR ValueError: num_speculative_tokens:7 must be divisible by n_predict=2 (speculative)\n"
+    address = f"http://127.0.0.1:{free_port()}"
+    result = run(address, "--log", str(log_of(tmp_path, START, line)))
+    assert result.exit_code == 1 and "divisible" in result.stdout and "connection refused" in result.stdout
+    assert run(address).exit_code == 2
+    assert run(address, "--log", str(log_of(tmp_path, START))).exit_code == 2
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.binary(max_size=500))
+def test_any_bytes_are_a_log(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    file = tmp_path_factory.mktemp("logs") / "log"
+    file.write_bytes(b"x" + raw)
+    assert isinstance(read_log(file).facts(), dict)
+
+
+def test_logs_that_are_not_there(tmp_path: Path) -> None:
+    for file in (tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigError, match="--log"):
+            read_log(file)
+
+
+# --- the ranking -----------------------------------------------------------------------------------------------------
+
+
+def test_a_score_is_place_and_facts_and_nothing_else() -> None:
+    facts = {"method": "eagle3", "acceptance_length": 3.0, "speed_up": 1.0, "running": 2, "logged_async": "off",
+             "logged_eager": False, "tp": 1, "counters_present": True}  # fmt: skip
+    found = diagnose(facts, {}, {"URL": "http://u"})
+    best = found.suspects[0]
+    assert best.cause == "asynchronous scheduling is off" and best.supported == ("the start-up log says so",)
+    assert best.score == best.place + 2
+    eager = next(one for one in found.ruled_out if one.cause == "eager mode is forced")
+    assert eager.score == eager.place - 2 and eager.contradicted
+    scores = [one.score for one in found.suspects]
+    assert scores == sorted(scores, reverse=True) and all(score > 0 for score in scores)
+
+
+def test_what_the_doctor_finds_is_evidence() -> None:
+    config = (
+        '{"method": "eagle3", "model": "x/eagle3", "num_speculative_tokens": 3, "speculative_token_tree": "[(0,)]"}'
+    )
+    _, found = asked(recorded("speculation-off"), "--config", config)
+    assert "the doctor finds faults in the configuration" in found["causes"][0]["for"]
+
+
+def test_what_is_missing_is_asked_of_whoever_can_tell() -> None:
+    found = diagnose({}, {}, {})
+    assert found.suspects == [] and not found.wrong
+    told = {who for who, _ in TOLD_BY.values()}
+    assert set(found.unknown) <= told and any("--baseline-url" in who for who in found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("written", "release"),
+    [("0.19.2rc1.dev8+g4b", "0.19.2"), ("v0.21", "0.21"), ("dev", None), (None, None), ("0.1.0", None)],
+)
+def test_releases_however_a_build_spells_them(written: str | None, release: str | None) -> None:
+    assert release_in(written) == release
+
+
+def test_two_baselines_are_one_too_many(tmp_path: Path) -> None:
+    result = run("http://x", "--baseline-url", "http://y", "--baseline-json", str(tmp_path / "z"))
+    assert result.exit_code == 2 and "give one" in result.stderr
+
+
+def test_models_are_kept_apart() -> None:
+    one, two = started(EAGLE3), replace(started((0.0, 0.0, 0.0)), model="second")
+    with staged(text(Moment([one, two])), text(Moment([later(one, 900), later(two, 900)]))) as stage:
+        result = run(stage.url, "--interval", "0.2", "--json", "--config", EAGLE_CONFIG)
+    found = {model["model"]: model["wrong"] for model in json.loads(result.stdout)["models"]}
+    assert found == {"meta-llama/Llama-3.1-8B-Instruct": False, "second": True}
