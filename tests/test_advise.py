@@ -277,6 +277,27 @@ def test_schedules_are_for_releases_that_have_them() -> None:
     assert {"suffix", "ngram_gpu"}.isdisjoint(line.candidate.method for line in ancient.lines)
 
 
+def test_a_table_is_not_for_every_method() -> None:
+    """vLLM refuses one with suffix; then one K serves all loads, and what each load would like is said."""
+    advice = advise(ask(release=(0, 32, 0)))
+    lines = {line.candidate.method: line for line in advice.lines}
+    assert "per_batch_size" not in json.dumps(lines["suffix"].config)
+    assert len({at.tokens for at in lines["suffix"].by_load}) == 1
+    assert any("one K for all loads" in note for note in lines["suffix"].candidate.notes)
+    for line in advice.lines:
+        if line.config and METHODS[line.candidate.method].weights == "none":
+            parsed = SpeculativeConfig.parse(line.config, as_of="0.32")
+            assert parsed is not None and not [note for note in parsed.notes if note.refused]
+
+
+def test_a_family_without_heads_is_told_so() -> None:
+    facts = ModelFacts("odd", {**known_targets()["mistral-7b"], "model_type": "mamba9"})
+    shape = shape_of(facts)
+    advice = advise(Question(facts, shape, Roofline(shape, H200), Traffic()))
+    assert any("no published head is known for model type 'mamba9'" in line for line in advice.assumed)
+    assert {line.candidate.method for line in advice.lines} == {"ngram_gpu", "suffix"}
+
+
 def test_a_drafter_that_does_not_fit_is_refused() -> None:
     tight = advise(ask(max_memory=1e8))
     [head] = [line for line in tight.lines if line.candidate.method == "eagle3"]

@@ -266,6 +266,20 @@ def test_the_curve_is_measured_on_the_engine_itself(
     assert all(len(line) <= 80 for line in told.output.splitlines() if "stored in" not in line)
 
 
+def test_a_machine_that_slows_down_does_not_bend_the_curve() -> None:
+    """Cycles that took two and five times as long throughout, and one stall, leave the times as they are."""
+    from augury.bench.cost_curve import steadied
+
+    true = {1: 10.0, 2: 12.0, 4: 20.0, 8: 31.0}
+    cycles = [{rows: ms * mood for rows, ms in true.items()} for mood in (1.0, 2.0, 1.0, 5.0, 1.0)]
+    cycles[2][4] = 400.0
+    found = steadied(cycles)
+    assert {rows: float(np.median(every)) for rows, every in found.items()} == pytest.approx(true)
+    assert (
+        sum(ms > 100 for every in found.values() for ms in every) == 1
+    )  # the stall stays one, and a median's business
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [(["--profile"], "--profile and --cost-curve"), (["--methods", "ngram"], "--methods and --cost-curve")],

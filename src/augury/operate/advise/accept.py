@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -126,8 +126,3 @@ def rate_for(length: float, tokens: int) -> float:
         else:
             high = middle
     return (low + high) / 2
-
-
-def pooled(counts: Sequence[Counts]) -> Counts:
-    """Several workloads as one."""
-    return Counts(*(np.concatenate([getattr(c, name) for c in counts]) for name in Counts.__dataclass_fields__))

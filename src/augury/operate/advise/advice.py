@@ -9,7 +9,8 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import version
-from augury.operate.advise.candidates import Candidate, Question, candidates
+from augury.methods.registry import METHODS
+from augury.operate.advise.candidates import Candidate, Question, candidates, family_methods
 from augury.operate.advise.predict import At, Predictor
 from augury.operate.advise.target import why_not_decoding
 
@@ -178,9 +179,11 @@ def _config(candidate: Candidate, ranges: list[tuple[int, int, int]]) -> dict[st
 def _verdict(asked: Question, candidate: Candidate, by_load: tuple[At, ...], memory: float) -> tuple[str, str]:
     if asked.max_memory is not None and memory > asked.max_memory:
         return NOT, f"needs {memory / 1e9:.1f} GB beside the target, --max-memory leaves {asked.max_memory / 1e9:.1f}"
-    free = getattr(asked.cost, "free_bytes", math.inf)
-    if memory > max(0.0, free):
-        return NOT, f"needs {memory / 1e9:.1f} GB beside the target, the device has {max(0.0, free) / 1e9:.1f} left"
+    if memory > asked.cost.free_bytes:
+        return (
+            NOT,
+            f"needs {memory / 1e9:.1f} GB beside the target, the device has {asked.cost.free_bytes / 1e9:.1f} left",
+        )
     paying = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
     if not paying:
         best = max(by_load, key=lambda at: at.decode.value)
@@ -221,6 +224,10 @@ def _assumed(asked: Question) -> tuple[str, ...]:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
         )
+    if not family_methods(asked.facts) and not why_not_decoding(asked.facts):
+        found.append(
+            f"no published head is known for model type {asked.facts.kind!r}: model-free, or a drafter of your own"
+        )
     found.append("all requests of a load decode at once, none waits; drafts are chains, rejection is lossless")
     return tuple(found)
 
@@ -228,7 +235,13 @@ def _assumed(asked: Question) -> tuple[str, ...]:
 def _surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
     found = []
     if asked.recorded is None:
-        found.append("give --trace with a day's requests and answers: n-gram and suffix are then replayed, not guessed")
+        free = [line for line in lines if line.by_load and METHODS[line.candidate.method].weights == "none"]
+        wide = ", ".join(
+            f"{line.candidate.method} {line.by_load[0].decode.low:.1f} to {line.by_load[0].decode.high:.1f}"
+            for line in free if not line.candidate.yours
+        )  # fmt: skip
+        told = f" (now a guess: {wide})" if wide else ""
+        found.append(f"give --trace with a day's requests and answers: n-gram and suffix are then replayed{told}")
     elif asked.traffic.requests < FEW_ANSWERS:
         found.append(f"{asked.traffic.requests} answers are few: the intervals shrink with the root of their number")
     if not asked.measured:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from augury.config.errors import ConfigError
@@ -67,7 +67,7 @@ class Limited:
     """An acceptance at some of its lengths."""
 
     inner: Acceptance
-    lengths: tuple[int, ...] = field(default=())
+    lengths: tuple[int, ...]
 
     def at(self, tokens: int) -> Draws:
         """As the inner one."""

@@ -30,3 +30,8 @@ class Cost(Protocol):
     def name(self) -> str:
         """What it was told from, in a few words."""
         ...
+
+    @property
+    def free_bytes(self) -> float:
+        """Memory left beside the target's weights, as far as it is known."""
+        ...

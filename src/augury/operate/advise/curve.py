@@ -110,6 +110,11 @@ class CostCurve:
         """What the figures come from."""
         return f"cost curve {Path(self.path).name}, measured on {self.file.conditions.get('cpu', 'this machine')}"
 
+    @property
+    def free_bytes(self) -> float:
+        """Not known: what was measured is a machine's time."""
+        return math.inf
+
     @cached_property
     def axes(self) -> tuple[list[int], list[int], list[int]]:
         """Contexts, numbers of requests, rows a request."""

@@ -25,6 +25,7 @@ HOST_REQUEST_MS = 0.02
 CAPTURED_ROWS = 512  # vLLM's largest captured graph unless told otherwise
 UNCAPTURED_LAYER_MS = 0.60  # a layer of a larger step: 0.5 and 0.8 were seen, at 768 and 640 rows
 REDUCE_MS = 0.012  # starting an all-reduce; there are two a layer
+USABLE = 0.9  # of the memory, as vLLM takes by default
 SPREAD = 0.08  # of the logarithm of a ratio of two steps
 
 
@@ -46,7 +47,7 @@ class Roofline:
     @property
     def free_bytes(self) -> float:
         """Memory left for caches and drafters, all devices together."""
-        return 0.9e9 * self.gpu.memory_gb * self.parallel - self.target.stored_bytes
+        return max(0.0, USABLE * 1e9 * self.gpu.memory_gb * self.parallel - self.target.stored_bytes)
 
     def step_ms(self, requests: int, rows_per_request: float, context: float) -> float:
         """One pass of the target with the verdict."""

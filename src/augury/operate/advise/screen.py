@@ -25,6 +25,8 @@ def show(console: Console, advice: Advice) -> None:
     )
     if any(line.by_load for line in advice.lines):
         console.print(table_of(advice))
+    if len(advice.question.loads) > WIDE:
+        console.print(f"more loads than {WIDE} stand in --json and --plot", style="dim")
     for line in advice.lines:
         console.print(_explained(line), soft_wrap=True)
     best = advice.recommended
