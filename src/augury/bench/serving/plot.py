@@ -25,9 +25,9 @@ def plot(results: dict[str, list[dict[str, Any]]], conditions: str, path: Path) 
                 str(level["max_concurrency"]), (user, total), xytext=(5, 5), textcoords="offset points", fontsize=8.5,
                 color=colour,
             )  # fmt: skip
-    axis.set_xlim(left=0)
-    axis.set_ylim(bottom=0)
-    axis.margins(0.12)
+    every = [level for levels in results.values() for level in levels]
+    axis.set_xlim(0, 1.12 * max(level["output_throughput_per_user"] for level in every) or 1)
+    axis.set_ylim(0, 1.12 * max(level["output_throughput"] for level in every) or 1)
     axis.set_xlabel("output tokens a second, for one user", color=INK)
     axis.set_ylabel("output tokens a second, for all", color=INK)
     axis.grid(color="#eceef0", linewidth=0.8)

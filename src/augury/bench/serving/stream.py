@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
     @property
     def body(self) -> bytes:
         """What an answer that was no stream said."""
-        return b"".join(self._plain)
+        return b"".join([*self._plain, self._lines])
 
     def close(self) -> None:
         """End the connection."""
