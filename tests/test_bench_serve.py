@@ -317,7 +317,7 @@ def made_up(speeds: Any, rounds: list[int], seed: int, name: str = "x") -> dict[
     return {
         "max_concurrency": 8, "output_throughput": float(np.mean(speeds)), "dataset_sha256": name,
         "prompts": list(range(len(rounds))), "rounds": rounds, "output_lens": tokens.tolist(),
-        "ttfts": [0.05] * len(rounds), "latencies": (0.05 + tokens / speeds).tolist(),
+        "ttfts": [0.05] * len(rounds), "latencies": (tokens / speeds).tolist(),
     }  # fmt: skip
 
 
