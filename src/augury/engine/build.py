@@ -36,44 +36,49 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     """
     device = _device(config.device)
     config.device = str(device)
-    target = copy(loaded) if loaded is not None else load_target(
+    target = copy(loaded) if loaded is not None else _load(config, directory, device)
+    _choose_sizes(config, target)
+    assert config.max_num_seqs and config.max_num_batched_tokens
+    drafter = _drafter(config, target, directory)
+    blocks = _num_blocks(config, target, drafter)
+    target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
+    if drafter is not None and hasattr(drafter, "allocate"):
+        drafter.allocate(blocks * config.block_size, config.block_size)
+    state, stats = _state(config, target, device), EngineStats()
+    spec = config.speculative_config
+    scheduler = Scheduler(
+        BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
+        _chunk(config), config.enable_prefix_caching, stats, spec.kv_lookahead if spec else 0,
+    )  # fmt: skip
+    engine = Engine(
+        target, state, scheduler, make_judge(spec, device), drafter, _budget(config), stats,
+        capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
+    )  # fmt: skip
+    engine.warm_up((1, 8))
+    return engine
+
+
+def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target:
+    return load_target(
         directory,
         dtype=DTYPES.get(config.dtype, config.dtype),
         device=device,
         max_model_len=config.max_model_len,
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
         packed=config.load_format != "safetensors",
-    )  # fmt: skip
-    _choose_sizes(config, target)
-    assert config.max_num_seqs and config.max_num_batched_tokens
-    drafter = _drafter(config, target, directory)
-    blocks = _num_blocks(config, target, drafter)
-    target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
-    nodes = config.speculative_config.max_nodes if config.speculative_config else 1
-    assert config.max_model_len
-    if drafter is not None and hasattr(drafter, "allocate"):
-        drafter.allocate(blocks * config.block_size, config.block_size)
-    spec = config.speculative_config
-    lookahead = spec.kv_lookahead if spec else 0
-    state = SlotState.allocate(
-        config.max_num_seqs, config.max_model_len, nodes, config.block_size, target.vocab_size, device, lookahead
     )
-    if (
-        spec is not None and spec.samples_drafts and spec.rule != "coupled"
-    ):  # that rule asks what drafts were drawn from
-        shape = (*state.draft.tokens.shape, target.vocab_size)
-        state.draft.probs = torch.zeros(shape, device=device)
-    stats = EngineStats()
-    scheduler = Scheduler(
-        BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
-        _chunk(config), config.enable_prefix_caching, stats, lookahead,
+
+
+def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotState:
+    spec = config.speculative_config
+    assert config.max_num_seqs and config.max_model_len
+    state = SlotState.allocate(
+        config.max_num_seqs, config.max_model_len, spec.max_nodes if spec else 1, config.block_size, target.vocab_size,
+        device, spec.kv_lookahead if spec else 0,
     )  # fmt: skip
-    engine = Engine(
-        target, state, scheduler, make_judge(config.speculative_config, device), drafter, _budget(config, nodes), stats,
-        capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
-    )  # fmt: skip
-    engine.warm_up((1, 8))
-    return engine
+    if spec is not None and spec.samples_drafts and spec.rule != "coupled":  # they ask what drafts were drawn from
+        state.draft.probs = torch.zeros((*state.draft.tokens.shape, target.vocab_size), device=device)
+    return state
 
 
 def _device(name: str) -> torch.device:
@@ -139,10 +144,12 @@ def _cache_bytes(config: EngineConfig, target: Target) -> int:
     return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-def _budget(config: EngineConfig, nodes: int) -> Budget:
-    schedule = config.speculative_config.schedule if config.speculative_config else None
+def _budget(config: EngineConfig) -> Budget:
+    spec = config.speculative_config
     assert config.max_num_seqs
-    return ScheduledBudget(schedule.table(config.max_num_seqs)) if schedule else FixedBudget(nodes)
+    if spec is not None and spec.schedule:
+        return ScheduledBudget(spec.schedule.table(config.max_num_seqs))
+    return FixedBudget(spec.max_nodes if spec else 1)
 
 
 def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter | None:
