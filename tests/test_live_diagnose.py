@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from vllm_text import EAGLE3, Engine, Moment, later, plain, recorded, started, t
 
 from augury.cli import app
 from augury.config.errors import ConfigError
+from augury.operate.knowledge_base import knowledge
 from augury.operate.live.baseline import Speeds, compared, of_file
 from augury.operate.live.diagnosis import TOLD_BY, diagnose
 from augury.operate.live.release import release_in
@@ -32,6 +34,9 @@ compilation_config={'cudagraph_capture_sizes': [1, 2, 4, 8, 16], 'mode': 3}
 (EngineCore pid=9) WARNING Model Runner V2 does not yet support suffix; using the V1 model runner instead
 (EngineCore pid=9) INFO 05-21 21:04:00 Graph capturing finished in 12 secs, took 0.61 GiB
 """
+
+
+COMMANDS = re.compile(r"augury (bench serve|[a-z]+)((?: (?:--[\w-]+|[A-Z]+|[\d,]+|ngram|suffix))*)")
 
 
 def spec_line(accepted: int, drafted: int) -> str:
@@ -285,3 +290,17 @@ def test_models_are_kept_apart() -> None:
         result = run(stage.url, "--interval", "0.2", "--json", "--config", EAGLE_CONFIG)
     found = {model["model"]: model["wrong"] for model in json.loads(result.stdout)["models"]}
     assert found == {"meta-llama/Llama-3.1-8B-Instruct": False, "second": True}
+
+
+def test_measurements_are_commands_that_exist() -> None:
+    help_of: dict[str, str] = {}
+    for entry in knowledge().values():
+        for cause in entry.causes:
+            for command, rest in COMMANDS.findall(cause.confirm):
+                if command not in help_of:
+                    shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
+                    assert shown.exit_code == 0, command
+                    help_of[command] = shown.stdout
+                for flag in re.findall(r"--[\w-]+", rest):
+                    assert flag in help_of[command], f"{command} has no {flag}"
+    assert {"doctor", "check", "bench serve", "replay", "diagnose", "watch"} <= set(help_of)

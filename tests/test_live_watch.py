@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from vllm_text import EAGLE3, Moment, later, recorded, started, text
 
 from augury.cli import app
+from augury.commands.live_marks import fitted, spark
 from augury.commands.watch_frame import frame, line
 from augury.operate.live.fetch import Server
 from augury.operate.live.session import Session
@@ -86,6 +87,12 @@ def test_frames_fit_the_terminal(number: int, width: int, height: int) -> None:
         assert sum("down" in row for row in rows) >= 1 and any("127.0.0.1" in row for row in rows)
     if number == 40 and height == 24:
         assert "more" in rows[-1] and rows[2].startswith("down"), "what is wrong is not what is cut off"
+
+
+def test_minutes_fit_a_few_columns() -> None:
+    assert fitted([1.0, None, 3.0], 5) == [1.0, None, 3.0]
+    assert fitted([1.0, 3.0, None, 5.0, None, None], 3) == [2.0, 5.0, None]
+    assert spark([0.0, 0.5, 1.0, None], 1.0) == "▁▄█·" and spark([1.0], 0.0) == "▁"
 
 
 def once(*words: str) -> Any:

@@ -32,14 +32,22 @@ def joined(parts: list[Text]) -> Text:
     return text
 
 
+def drafter(judged: Judged) -> str:
+    """The method and K, as far as they are known."""
+    expected, now = judged.expected, judged.window.after.k_now
+    tokens = f"K={expected.k}" if expected.k else ""
+    if tokens and now is not None and now != expected.k:
+        tokens += f" (now {now})"
+    return ", ".join(filter(None, [expected.method, tokens]))
+
+
 def _headline(console: Console, session: Session, judged: Judged) -> None:
-    window, expected = judged.window, judged.expected
+    window = judged.window
     parts = [Text(session.server.base, "bold"), Text(str(session.who)), Text(safe(window.after.model))]
     if window.after.engines > 1:
         parts.append(Text(f"{window.after.engines} engines"))
-    if expected.method or expected.k:
-        parts.append(Text(", ".join(filter(None, [expected.method, f"K={expected.k}" if expected.k else ""]))))
-    spread(console, joined(parts))
+    parts.append(Text(drafter(judged)))
+    spread(console, joined([part for part in parts if part.plain]))
 
 
 def _checks(console: Console, judged: Judged) -> None:

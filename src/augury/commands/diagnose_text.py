@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from augury.commands.check_text import joined, spread
+from augury.commands.check_text import drafter, joined, spread
 from augury.commands.doctor_text import STYLES
 from augury.commands.live_marks import safe
 from augury.operate.live.checks import Judged
@@ -46,9 +46,9 @@ def show(console: Console, session: Session, sources: Sources, found: list[Found
 def _headline(console: Console, session: Session, found: Found) -> None:
     parts = [Text(session.server.base, "bold"), Text(str(session.who) or "not read")]
     if found.judged is not None:
-        window, expected = found.judged.window, found.judged.expected
+        window = found.judged.window
         parts.append(Text(safe(window.after.model)))
-        parts.append(Text(", ".join(filter(None, [expected.method, f"K={expected.k}" if expected.k else ""]))))
+        parts.append(Text(drafter(found.judged)))
         if window.drafting.rate is not None:
             parts.append(Text(f"rate {window.drafting.rate:.3f}, length {window.drafting.length:.2f}"))
     spread(console, joined([part for part in parts if part.plain]))

@@ -10,7 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from augury.commands.live_marks import STYLES, WORDS, by_position, safe, spark
+from augury.commands.check_text import drafter
+from augury.commands.live_marks import STYLES, WORDS, by_position, fitted, safe, spark
 from augury.operate.live.track import Seen, State, Track
 from augury.operate.live.window import Window
 
@@ -109,7 +110,7 @@ def _curve(
 ) -> Text:  # fmt: skip
     """A name, the figure, and how it went over the last readings."""
     text = Text.assemble((f"{name:<10} ", "dim"), (f"{form.format(now) if now is not None else '-':<7}", "bold"))
-    values = [value(step) for step in seen.steps[-(room - text.cell_len - 2) :]]
+    values = fitted([value(step) for step in seen.steps], max(1, room - text.cell_len - 2))
     text.append(spark(values, top or max((v for v in values if v is not None), default=1.0)), "cyan")
     return text.append(" " * max(0, room - text.cell_len))
 
@@ -137,9 +138,7 @@ def _news(track: Track, seen: Seen) -> Text:
         return Text(f"started anew at {time.strftime('%H:%M:%S', time.localtime(state.started_anew))}", "yellow")
     if state.since and time.time() - state.since < 300:
         return Text(f"back since {time.strftime('%H:%M:%S', time.localtime(state.since))}", "yellow")
-    expected = seen.judged.expected
-    method = f"{expected.method}, K={expected.k}" if expected.method else f"K={expected.k}" if expected.k else ""
-    return Text(" · ".join(filter(None, [str(track.session.who), method])), "dim")
+    return Text(" · ".join(filter(None, [str(track.session.who), drafter(seen.judged)])), "dim")
 
 
 def _rows(shown: list[tuple[Track, Seen | None]], width: int, height: int | None) -> Text:
@@ -183,7 +182,7 @@ def _row(track: Track, seen: Seen | None, wide: bool, room: int) -> Text:
     row = Text.assemble((f"{_mark(state, seen):<8}", STYLES[seen.judged.verdict]), name)
     row.append(f"{'-' if drafting.rate is None else f'{drafting.rate:.3f}':<6}")
     if wide:
-        row.append(f" {spark([step.in_interval.rate for step in seen.steps[-20:]], 1.0):<20}", "cyan")
+        row.append(f" {spark(fitted([step.in_interval.rate for step in seen.steps], 20), 1.0):<20}", "cyan")
     row.append(f" {'-' if drafting.length is None else f'{drafting.length:.2f}':<6}")
     row.append(f" {'-' if speed is None else f'{speed:,.0f}':>7}")
     row.append(f" {gauges.get('running', 0):>4.0f} {gauges.get('waiting', 0):>4.0f} {gauges.get('kv_usage', 0):>4.0%}")

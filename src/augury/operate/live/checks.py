@@ -216,13 +216,18 @@ def remarks(judged: Judged) -> list[str]:
     """What a reader must know of the figures."""
     window, said = judged.window, []
     if window.restarted:
-        said.append("the server was started anew during the interval; figures are since that start")
+        said.append(
+            "counters fell during the interval: the server was started anew, or a balancer answered for two of them; "
+            "figures are since the start"
+        )
     elif window.idle:
         said.append(f"no traffic in the interval ({window.seconds:.3g} s); figures are since the start")
     elif window.since_start and window.seconds and window.drafting.drafts:
         said.append(f"fewer than {ENOUGH_DRAFTS} drafts in the interval; acceptance is since the start")
     if window.drafting.drafts and "acceptance_rate" not in judged.facts:
         said.append(f"only {window.drafting.drafts:.0f} drafts so far; too few to judge")
+    if window.after.speculates and not window.after.accepted_at:
+        said.append("the counters by position are missing, so the shape of acceptance cannot be judged")
     if judged.expected.where and judged.expected.where != YOURS:
         said.append(f"band of {judged.expected.method}: {judged.expected.where}")
     if window.drafting.varies and window.drafting.fair is None:
