@@ -82,6 +82,7 @@ def record(session: Session, judged: list[Judged], code: int) -> dict[str, Any]:
         "url": session.server.base,
         "engine": session.who.engine,
         "version": session.who.release,
+        "read_seconds": session.seconds,
         "models": [model_record(one) for one in judged],
         "exit_code": code,
     }

@@ -51,21 +51,15 @@ def diagnose(
 ) -> None:
     """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
     try:
-        if baseline_url and baseline_json:
-            raise ConfigError("--baseline-url and --baseline-json are two baselines; give one.")
-        if vllm_version is not None:
-            check_release(vllm_version)
-        sources = Sources(log=read_log(log) if log else None)
         session = Session(Server(url, api_key, timeout), Asked(model=model))
+        sources = _given(log, baseline_url, baseline_json, vllm_version)
+        if config is not None:
+            configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
         plain = Session(Server(baseline_url, api_key, timeout)) if baseline_url else None
         trail = _watched(session, plain, interval, sources, as_json, bool(log or config))
-        release = vllm_version or release_in(session.who.release if session.who.engine == "vLLM" else None)
-        release = release or (sources.log and release_in(sources.log.release)) or None
+        release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
         sources.release = release_numbers(release)
-        if config is not None:
-            sources.config = configured(config, release)
-        if baseline_json is not None:
-            sources.baseline = of_file(baseline_json)
+        sources.config = configured(config, release) if config is not None else None
     except ConfigError as error:
         if not as_json:
             raise
@@ -78,6 +72,15 @@ def diagnose(
     else:
         show(output_console(), session, sources, found, verbose)
     raise typer.Exit(code)
+
+
+def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | None, release: str | None) -> Sources:
+    """What was given besides the address, read before anything is waited for."""
+    if baseline_url and baseline_json:
+        raise ConfigError("--baseline-url and --baseline-json are two baselines; give one.")
+    if release is not None:
+        check_release(release)
+    return Sources(read_log(log) if log else None, baseline=of_file(baseline_json) if baseline_json else None)
 
 
 def _watched(

@@ -105,7 +105,7 @@ def _screen(tracks: list[Track], interval: float, ended: threading.Event) -> Non
         while not ended.is_set():
             width, height = console.size
             live.update(frame(tracks, interval, width, height), refresh=True)
-            if pressed(REDRAW) in (b"q", b"Q", b"\x03", b"\x1b"):
+            if pressed(REDRAW) in (b"q", b"Q"):
                 return
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from augury.operate.conditions import holds
+from augury.operate.conditions import World, holds
 from augury.operate.knowledge_base import Entry, knowledge
 from augury.operate.live.expectation import YOURS, Expectation
-from augury.operate.live.facts import live_facts, sentence, world
+from augury.operate.live.facts import live_facts, sentence
 from augury.operate.live.window import ENOUGH_DRAFTS, Window
 
 State = Literal["pass", "warn", "fail", "unknown", "note"]
@@ -68,7 +68,7 @@ def judge(window: Window, expected: Expectation) -> Judged:
 def _verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
     """Pass, or what the first entry that holds says; unknown where a fact is missing for one."""
     answers: list[tuple[Entry, bool | None]] = [
-        (knowledge()[n], holds(knowledge()[n].condition, world(facts))) for n in names
+        (knowledge()[n], holds(knowledge()[n].condition, World(facts))) for n in names
     ]
     for entry, answer in answers:
         if answer:
@@ -228,7 +228,7 @@ def remarks(judged: Judged) -> list[str]:
         said.append(f"only {window.drafting.drafts:.0f} drafts so far; too few to judge")
     if window.after.speculates and not window.after.accepted_at:
         said.append("the counters by position are missing, so the shape of acceptance cannot be judged")
-    if judged.expected.where and judged.expected.where != YOURS:
+    if window.drafting.drafts and judged.expected.where and judged.expected.where != YOURS:
         said.append(f"band of {judged.expected.method}: {judged.expected.where}")
     if window.drafting.varies and window.drafting.fair is None:
         said.append("drafts differ in length, so late positions look worse than they are (vLLM divides by all drafts)")

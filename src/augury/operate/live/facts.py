@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from augury.operate.conditions import World
 from augury.operate.knowledge_base import Entry
 from augury.operate.live.expectation import Expectation
 from augury.operate.live.reading import Reading
@@ -111,11 +110,6 @@ def _word(value: Any) -> str:
 def sentence(text: str, facts: Mapping[str, Any]) -> str:
     """A sentence of the knowledge, filled in."""
     return text.format_map(spoken(facts))
-
-
-def world(facts: Mapping[str, Any], keys: Mapping[str, Any] | None = None) -> World:
-    """Facts as conditions ask them."""
-    return World(facts, keys or {})
 
 
 def lines(entry: Entry, facts: Mapping[str, Any]) -> tuple[str, str, str]:

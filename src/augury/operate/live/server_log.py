@@ -35,6 +35,7 @@ REFUSED = re.compile(
     r"|\d+ validation errors? for SpeculativeConfig.*)"
 )
 ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\bsuffix\b", re.IGNORECASE)
+REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
 STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ tokens")
 
 
@@ -120,6 +121,8 @@ def _take(log: ServerLog, line: str) -> None:
 
 
 def _take_start(log: ServerLog, line: str) -> None:
+    if REQUESTS.search(line):
+        return  # it quotes what users say, which may be anything
     if found := RELEASE.search(line):
         log.release = found[1]
     if found := CONFIGURED.search(line) or OURS.search(line):

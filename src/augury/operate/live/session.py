@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from augury.config.versions import Version
 from augury.operate.live.checks import Judged, judge
 from augury.operate.live.expectation import expect
 from augury.operate.live.fetch import Server, Unreadable
 from augury.operate.live.reading import Reading, readings
-from augury.operate.live.release import release_numbers
+from augury.operate.live.release import release_in
 from augury.operate.live.scrape import scrape
 from augury.operate.live.window import window
 
@@ -40,9 +39,9 @@ class Identity:
     release: str = ""
 
     @property
-    def vllm_release(self) -> Version | None:
-        """vLLM's release as numbers, where it is vLLM and tells one."""
-        return release_numbers(self.release) if self.engine == "vLLM" else None
+    def vllm_release(self) -> str | None:
+        """vLLM's release, where it is vLLM and tells one."""
+        return release_in(self.release) if self.engine == "vLLM" else None
 
     def __str__(self) -> str:
         """For a headline."""
