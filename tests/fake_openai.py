@@ -13,6 +13,7 @@ from typing import Any
 
 COUNTED = {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0}
 POSITIONS: dict[int, int] = {}
+KEPT = 0.7  # seconds that a connection may be idle
 SLOWER = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
 
 
@@ -33,7 +34,7 @@ def count(each: int) -> None:
 
 async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        while line := await reader.readline():
+        while line := await asyncio.wait_for(reader.readline(), KEPT):
             method, path, _ = line.decode().split(" ")
             length = 0
             while (header := await reader.readline()).strip():
@@ -43,7 +44,7 @@ async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             if not await answer(method, path, body, writer):
                 return
             await writer.drain()
-    except (ConnectionError, asyncio.IncompleteReadError):
+    except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
         pass
     finally:
         writer.close()

@@ -268,6 +268,21 @@ def test_ctrl_c_keeps_what_was_measured(server: str, tmp_path: Path) -> None:
     assert kept["conditions"]["interrupted"] and 0 < kept["results"][0]["completed"] < 200
 
 
+def test_connections_that_the_server_has_closed_are_not_used_again(server: str) -> None:
+    """Servers close idle connections; the next request opens a new one, and nobody waits for the dead."""
+    body = json.dumps({"messages": [{"role": "user", "content": '{"chunks": 2}'}]}).encode()
+
+    async def go() -> list[Outcome]:
+        client = Client(server, "/v1/chat/completions", None, 5)
+        first = await run_round(client, [(0, body)] * 4, 4, Traffic(), Stopped(), lambda: None)
+        await asyncio.sleep(1.5)
+        second = await run_round(client, [(0, body)] * 4, 4, Traffic(), Stopped(), lambda: None)
+        client.close()
+        return first.outcomes + second.outcomes
+
+    assert [(one.ok, one.error) for one in asyncio.run(go())] == [(True, "")] * 8
+
+
 def reference_events(raw: bytes) -> list[bytes]:
     return [line[5:].strip() for line in raw.split(b"\n") if line.startswith(b"data:")]
 
@@ -287,7 +302,7 @@ def test_events_do_not_depend_on_how_bytes_arrive(events: list[bytes], size: int
 
     async def go() -> tuple[int, list[bytes]]:
         connection, got = stream.Connection(), list[bytes]()
-        connection._transport = Silent()  # type: ignore[assignment]
+        connection._transport, connection.open = Silent(), True  # type: ignore[assignment]
         asking = asyncio.create_task(connection.ask(b"", lambda now, event: got.append(event)))
         await asyncio.sleep(0)
         for piece in pieces:

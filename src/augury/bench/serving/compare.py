@@ -190,7 +190,7 @@ def verdict(found: list[Comparison]) -> str:
     for one in found:
         streams = str(one.concurrency)
         if one.speed.low is None or one.speed.high is None:
-            unknown.append(f"{one.speed.value:.2f}x at {streams}")
+            unknown.append(f"{one.speed.value:.2f}x at {_streams([streams])}")
         elif one.speed.clear:
             said.append(f"{one.speed.value:.2f}x ({one.speed.low:.2f}-{one.speed.high:.2f}) at {_streams([streams])}")
         else:
@@ -198,7 +198,7 @@ def verdict(found: list[Comparison]) -> str:
     if alike:
         said.append(f"no difference beyond noise at {_streams(alike)}")
     if unknown:
-        said.append(f"{', '.join(unknown)} streams (too few requests for an interval)")
+        said.append(f"{', '.join(unknown)} (too few requests for an interval)")
     return "; ".join(said) or "nothing to compare: no concurrency is in both"
 
 

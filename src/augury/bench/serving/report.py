@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rich.console import Console
@@ -46,7 +47,7 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     if conditions["ignore_eos"]:
         parts.append("ignore_eos")
     if conditions["extra_body"]:
-        parts.append(f"extra_body {conditions['extra_body']}")
+        parts += [f"{name}: {json.dumps(fields)}" for name, fields in conditions["extra_body"].items()]
     if conditions["interrupted"]:
         parts.append("interrupted")
     return " · ".join(str(part) for part in parts)

@@ -115,7 +115,7 @@ class Client:
 
     async def _sent(self, outcome: Outcome, body: bytes) -> None:
         request, events = self.address.post(self.path, body), _Events(outcome)
-        connection = self._idle.pop() if self._idle else await connect(self.address, self.timeout)
+        connection = await self._connection()
         try:
             try:
                 status = await connection.ask(request, events.take)
@@ -129,6 +129,13 @@ class Client:
             if connection.open:
                 self._idle.append(connection)
         _judge(outcome, events, status, connection.body)
+
+    async def _connection(self) -> Connection:
+        """One that is kept and that the server has not closed since, or a new one."""
+        while self._idle:
+            if (kept := self._idle.pop()).open:
+                return kept
+        return await connect(self.address, self.timeout)
 
     def close(self) -> None:
         """End every connection."""

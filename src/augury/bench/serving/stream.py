@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, request: bytes, on_event: Callable[[float, bytes], None]) -> int:
         """Send a request; each `data:` line goes to `on_event`; gives the status once the answer has ended."""
-        assert self._transport is not None and self._done is None
+        assert self._transport is not None and self.open and self._done is None
         self._clear()
         self._on_event = on_event
         self._done = asyncio.get_running_loop().create_future()
