@@ -73,6 +73,13 @@ def test_what_came_instead_is_named(answer: Any, kind: str, says: str) -> None:
     assert found == kind and says in said
 
 
+def test_a_server_of_models_without_metrics_is_told_from_anything_else() -> None:
+    models = body('{"data": [{"id": "m", "owned_by": "sglang"}, 3, {"id": 4}]}', "application/json")
+    with staged(v1__models=models) as stage:
+        kind, said = refusal(stage.url)
+    assert kind == "no-metrics" and "serves m (owned by sglang)" in said
+
+
 def test_the_line_that_is_wrong_is_counted() -> None:
     lines = HEALTHY.split("\n")
     lines[6] = "vllm:kv_cache_usage_perc{engine= 3"

@@ -64,6 +64,13 @@ class Server:
         except (Unreadable, ValueError, RecursionError):
             return None
 
+    def models(self, timeout: float = 1.0) -> dict[str, str]:
+        """What /v1/models lists, each with who is said to own it."""
+        told = self.json("/v1/models", timeout)
+        listed = told.get("data") if isinstance(told, dict) else None
+        entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        return {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
+
     def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
         """The JSON that answers a request."""
         reply = self._ask(path, body, timeout)
@@ -159,7 +166,7 @@ class Server:
             return Unreadable(
                 "forbidden", f"{self.base}{path} {given} (HTTP {code}); give the right one with --api-key."
             )
-        if code == 404:
+        if code == 404 and path.startswith("/metrics"):
             return Unreadable(
                 "not-found",
                 f"{self.base}{path} does not exist (HTTP 404); is that the API server's port, and are its metrics on?",

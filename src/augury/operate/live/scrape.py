@@ -48,11 +48,27 @@ class Scrape:
 
 def scrape(server: Server) -> Scrape:
     """Read a server's metrics once."""
-    reply = server.metrics()
+    try:
+        reply = server.metrics()
+    except Unreadable as error:
+        raise _without_metrics(server) or error if error.kind == "not-found" else error from None
     at = time.monotonic()
     samples, names = parse(reply, server.base)
     _check_engine(samples, names, server.base)
     return Scrape(at, reply.seconds, samples, frozenset(names))
+
+
+def _without_metrics(server: Server) -> Unreadable | None:
+    """A server of models that has no metrics, told from one that is something else."""
+    models = server.models()
+    if not models:
+        return None
+    name, owner = next(iter(models.items()))
+    whose = f" (owned by {_shown(owner)})" if owner else ""
+    return Unreadable(
+        "no-metrics",
+        f"{server.base} serves {_shown(name)}{whose} and has no /metrics; is it vLLM, and does a proxy leave them out?",
+    )
 
 
 def parse(reply: Reply, base: str) -> tuple[dict[str, Series], set[str]]:

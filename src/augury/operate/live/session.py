@@ -99,9 +99,7 @@ class Session:
 
     def probe(self) -> int:
         """Send a few small greedy completions; gives the tokens that came back."""
-        names = self.server.json("/v1/models", timeout=5.0)
-        listed = names.get("data") if isinstance(names, dict) else None
-        models = [entry["id"] for entry in listed or [] if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+        models = self.server.models(timeout=5.0)
         model = self.asked.model if self.asked.model in models else next(iter(models), None)
         if model is None:
             raise Unreadable("probe", f"{self.server.base}/v1/models lists no model to send a probe to.")
