@@ -11,6 +11,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import version
 from augury.methods.registry import METHODS
 from augury.operate.advise.candidates import Candidate, Question, candidates, family_methods
+from augury.operate.advise.curve import CostCurve
 from augury.operate.advise.predict import At, Predictor
 from augury.operate.advise.target import why_not_decoding
 
@@ -223,6 +224,11 @@ def _assumed(asked: Question) -> tuple[str, ...]:
     if not asked.measured:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
+        )
+    if isinstance(asked.cost, CostCurve) and asked.loads[-1] > asked.cost.axes[1][-1]:
+        most = asked.cost.axes[1][-1]
+        found.append(
+            f"the curve ends at {most} at once: beyond that only rows are counted; measure with a larger --batch"
         )
     if not family_methods(asked.facts) and not why_not_decoding(asked.facts):
         found.append(
