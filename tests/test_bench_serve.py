@@ -158,7 +158,12 @@ def test_figures_are_what_the_server_did(server: str, tmp_path: Path) -> None:
     assert {"model", "dataset", "max_tokens", "temperature", "endpoint"} <= said["conditions"].keys()
     kept = json.loads(saved.read_text())["results"]
     assert kept[0].keys() >= VLLM_KEYS | DETAILS and len(kept[0]["itls"]) == 8 and len(kept[0]["itls"][0]) == 11
-    assert read_results(saved) == kept
+    assert read_results(saved).results == kept
+    other = dict(said["conditions"], max_tokens=7)
+    assert read_results(saved).differences(other) == ["max_tokens 7 now, 128 then"]
+    again = bench(server, "--dataset", script_file(tmp_path, STEADY), "--concurrency", "4", "--num-prompts", "8",
+                  "--temperature", "1", "--compare", str(saved))  # fmt: skip
+    assert "not the same in both: temperature 1.0 now, 0.0 then" in again.stdout and "tok/s a user: " in again.stdout
 
 
 def test_the_screen_says_which_latency_is_honest(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from augury.bench.command import progress
-from augury.bench.serving.compare import as_records, compare, drawable, read_results, verdict
+from augury.bench.serving.compare import Past, as_records, compare, drawable, read_results, verdict
 from augury.bench.serving.dataset import fingerprint, fitted, load
 from augury.bench.serving.load import Traffic
 from augury.bench.serving.report import conditions_line, show, show_comparison
@@ -84,7 +84,7 @@ def bench_serve(
         sweep = run(plan, servers, tick)
     results = _results(sweep, servers, plan)
     conditions = _conditions(plan, servers, dataset) | {"interrupted": sweep.interrupted}
-    _give(results, conditions, before, compare_with, save, plot, as_json)
+    _give(results, conditions, before, save, plot, as_json)
     raise typer.Exit(_exit_code(sweep.interrupted, results))
 
 
@@ -129,16 +129,18 @@ def _conditions(plan: Plan, servers: list[Server], dataset: str) -> dict[str, An
 
 
 def _give(
-    results: dict[str, list[dict[str, Any]]], conditions: dict[str, Any], before: list[dict[str, Any]] | None,
-    before_name: Path | None, save: Path | None, plot: Path | None, as_json: bool,
+    results: dict[str, list[dict[str, Any]]], conditions: dict[str, Any], before: Past | None, save: Path | None,
+    plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print, save and draw."""
-    old = results.get(OLD, before)
+    old = results.get(OLD, before.results if before else None)
     found = compare(results[NEW], old) if old is not None else None
     told = {"verdict": verdict(found), "comparison": as_records(found)} if found is not None else {}
     whole: dict[str, Any] = {"conditions": conditions, **told, "results": results[NEW]}
     if OLD in results:
         whole["baseline_results"] = results[OLD]
+    if before is not None:
+        whole["differences"] = before.differences(conditions)
     if save is not None:
         save.write_text(json.dumps(whole) + "\n", encoding="utf-8")
     if as_json:
@@ -148,11 +150,11 @@ def _give(
         console = output_console()
         show(console, conditions, results)
         if found is not None:
-            show_comparison(console, found, NEW, before_name.name if before_name else OLD, drift=before is not None)
+            show_comparison(console, found, NEW, before.name if before else OLD, whole.get("differences"))
     if plot is not None and any(results.values()):
         from augury.bench.serving.plot import plot as draw
 
-        lines = results | ({before_name.name: drawable(before)} if before and before_name else {})
+        lines = results | ({before.name: drawable(before.results)} if before else {})
         draw({name: levels for name, levels in lines.items() if levels}, conditions_line(conditions), plot)
     for path in filter(None, (save, plot)):
         print(f"wrote {path}", file=sys.stderr)

@@ -15,6 +15,7 @@ from augury.config.errors import ConfigError
 RESAMPLES = 500
 FEWEST = 8  # requests on each side below which no interval is given
 PARTS = 6  # stretches of a run that had no rounds
+CONDITIONS = ("model", "dataset", "max_tokens", "temperature", "ignore_eos", "endpoint", "request_rate", "burstiness")
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # 95 %, by rounds - 1
 
 
@@ -47,7 +48,21 @@ Requests = NDArray[np.float64]  # a row each: prompt, tokens, latency, ttft, tpo
 Draw = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of the new, rows of the old
 
 
-def read_results(path: Path) -> list[dict[str, Any]]:
+class Past(NamedTuple):
+    """A run that was saved."""
+
+    name: str
+    results: list[dict[str, Any]]
+    conditions: dict[str, Any]  # none in files of vLLM's
+
+    def differences(self, conditions: dict[str, Any]) -> list[str]:
+        """What was not the same then, so that a ratio is not put down to the server."""
+        names = [name for name in CONDITIONS if name in self.conditions]
+        pairs = [(name, conditions.get(name), self.conditions[name]) for name in names]
+        return [f"{name} {now} now, {then} then" for name, now, then in pairs if now != then]
+
+
+def read_results(path: Path) -> Past:
     """Results as this command saves them, or as `vllm bench serve --save-result` does: one object, a list, or lines."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,7 +79,8 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     results = found if isinstance(found, list) else []
     if not results or not all(isinstance(one, dict) and "output_throughput" in one for one in results):
         raise ConfigError(f"--compare {path}: no result of `augury bench serve --save` or `vllm bench serve` in it.")
-    return results
+    conditions = value.get("conditions", {}) if isinstance(value, dict) else {}
+    return Past(path.name, results, conditions if isinstance(conditions, dict) else {})
 
 
 def drawable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def _errors(console: Console, level: dict[str, Any]) -> None:
         message = level["first_errors"][kind].translate(UNSAFE)
         console.print(
             f"{_streams(level['max_concurrency'])}: {count} of {level['completed'] + level['failed']} failed, {kind}: "
-            f"{message}", style="red", soft_wrap=True, markup=False,
+            f"{message}", style="red", soft_wrap=not console.is_terminal, markup=False,
         )  # fmt: skip
 
 
@@ -92,8 +92,10 @@ def _streams(number: int) -> str:
     return f"{number} stream{'s' if number > 1 else ''}"
 
 
-def show_comparison(console: Console, found: list[Comparison], new: str, old: str, drift: bool) -> None:
-    """Ratios with their intervals, and the verdict."""
+def show_comparison(
+    console: Console, found: list[Comparison], new: str, old: str, differences: list[str] | None
+) -> None:  # fmt: skip
+    """Ratios with their intervals, and the verdict; `differences` is None where both were measured in one run."""
     table = Table(
         title=f"{new} against {old} (above 1: {new} is better)", title_justify="left", title_style="bold", box=None,
         pad_edge=False, header_style="dim",
@@ -106,9 +108,11 @@ def show_comparison(console: Console, found: list[Comparison], new: str, old: st
         )  # fmt: skip
     if found:
         console.print(table)
-    if drift:
+    if differences is not None:
         _say(console, DRIFT)
-    console.print(f"tok/s a user: {verdict(found)}", style="bold", soft_wrap=True, markup=False)
+    if differences:
+        console.print(f"not the same in both: {'; '.join(differences)}", style="yellow", markup=False)
+    console.print(f"tok/s a user: {verdict(found)}", style="bold", soft_wrap=not console.is_terminal, markup=False)
 
 
 def said(ratio: Ratio) -> str:
