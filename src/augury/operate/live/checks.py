@@ -97,7 +97,7 @@ def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
         return None
     low, high = drafting.rate_interval
     state, fix, entry = _verdict(facts, "rate-under-half", "rate-below-band")
-    against = _band(expected.rate, expected)
+    against = _band(expected.rate, expected, "your band" if expected.where == YOURS else "band")
     if expected.rate is None and state == "pass":
         state = "unknown"
     return Check("acceptance rate", state, f"{drafting.rate:.3f} ({low:.2f} to {high:.2f})", against, fix, entry)
@@ -115,9 +115,9 @@ def _length(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> 
     return Check("acceptance length", state, f"{drafting.length:.2f} ({low:.2f} to {high:.2f})", against, fix, entry)
 
 
-def _band(band: tuple[float, float] | None, expected: Expectation) -> str:
+def _band(band: tuple[float, float] | None, expected: Expectation, whose: str = "band") -> str:
     if band is not None:
-        return f"{'your band' if expected.where == YOURS else 'band'} {band[0]:g} to {band[1]:g}"
+        return f"{whose} {band[0]:g} to {band[1]:g}"
     return "it has no band" if expected.method else "unknown: give --method"
 
 
