@@ -136,7 +136,7 @@ def serve() -> None:
 
 @app.command()
 def doctor() -> None:
-    """Lint vllm and augury commands in scripts, Dockerfiles, YAML, unit files and JSON, against a vLLM release."""
+    """Lint vllm and augury commands in scripts, Dockerfiles, YAML, unit files, JSON and Python, against a vLLM release."""
     raise AssertionError("Commands.resolve_command puts the real one in this one's place")
 
 

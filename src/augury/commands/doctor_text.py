@@ -119,7 +119,7 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
         parts.append(Text(f"{fixable} can be mended: --fix"))
     if numbers["note"] and not verbose:
         parts.append(Text("-v explains notes"))
-    _wrapped(console, Text(" · ", "dim").join(parts), 0)
+    _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
 
 
 def _many(number: int, word: str) -> str:

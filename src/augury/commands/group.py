@@ -39,7 +39,6 @@ EXTRAS = {
     "llama_cpp": "llamacpp",
     "fastapi": "serve",
     "uvicorn": "serve",
-    "prometheus_client": "serve",
 }  # everything else that may be missing is the engine's
 
 

@@ -132,10 +132,9 @@ class SpeculationProm:
         ).labels(*labels)  # fmt: skip
         share = "Estimated share of step time spent on rejected drafts since the start: rows rejected over rows run."
         self._share = gauge("augury:rejected_share_of_step_time", share).labels(*labels)
-        self._speedup = gauge("augury:speedup_estimate", HOW + ".").labels(*labels)
-        self._speedup.set(float("nan"))
         self._spent = self._lost = 0.0
-        self.estimate = SpeedupEstimate()
+        self._estimate = SpeedupEstimate()
+        gauge("augury:speedup_estimate", HOW + ".").labels(*labels).set_function(self._estimate.value)  # when asked for
 
     def step(self, step: Step) -> None:
         """Take one step."""
@@ -145,5 +144,4 @@ class SpeculationProm:
         self._wasted.inc(lost)
         self._share.set(self._lost / self._spent if self._spent else 0.0)
         self._k.set(step.budget)
-        self.estimate.observe(step)
-        self._speedup.set(self.estimate.value)
+        self._estimate.observe(step)

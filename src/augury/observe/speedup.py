@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from statistics import median
 
 from augury.observe.steps import Step
 
+ENOUGH = 8  # steps of a kind before their time is believed: the first ones of a size are slow
+KEPT = 64  # of the latest steps' times
 HOW = (
-    "Estimated speed-up against plain decoding: tokens a request emits per drafted step, times the mean time of a "
-    "plain step over that of a drafted step with as many requests; NaN until both kinds of step have been seen"
+    "Estimated speed-up against plain decoding: tokens a request emits per drafted step, times the median time of a "
+    f"plain step over that of a drafted step with as many requests; NaN until {ENOUGH} of both kinds have been seen"
 )
 
 
 @dataclass(slots=True)
 class _Kind:
     steps: int = 0
-    seconds: float = 0.0
     tokens: int = 0
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def add(self, step: Step) -> None:
         self.steps += 1
-        self.seconds += step.seconds
         self.tokens += step.generation_tokens
+        self.seconds.append(step.seconds)
 
 
 class SpeedupEstimate:
@@ -37,13 +40,12 @@ class SpeedupEstimate:
         if step.decoding_only and step.requests:
             (self._drafted if step.drafts else self._plain)[step.requests].add(step)
 
-    @property
     def value(self) -> float:
-        """The estimate, over the batch sizes seen with and without drafts."""
-        both = [(requests, self._plain[requests], drafted) for requests, drafted in self._drafted.items()
-                if requests in self._plain]  # fmt: skip
-        spent = sum(drafted.seconds for _, _, drafted in both)
-        if not spent:
-            return float("nan")
-        plainly = sum(drafted.tokens / requests * plain.seconds / plain.steps for requests, plain, drafted in both)
-        return plainly / spent
+        """The estimate, over the batch sizes seen often enough with and without drafts."""
+        spent = plainly = 0.0
+        for requests, drafted in list(self._drafted.items()):
+            plain = self._plain.get(requests)
+            if plain is not None and min(plain.steps, drafted.steps) >= ENOUGH:
+                spent += drafted.steps * median(drafted.seconds)
+                plainly += drafted.tokens / requests * median(plain.seconds)
+        return plainly / spent if spent else float("nan")

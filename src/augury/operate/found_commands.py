@@ -13,22 +13,23 @@ from augury.config.resolve import KEYS
 from augury.operate import found_yaml
 from augury.operate.found import IMAGE, Found, Variables, assigned, in_script, in_words
 from augury.operate.found_dockerfile import in_dockerfile
+from augury.operate.found_python import in_python
 from augury.operate.mapped import Mapped
 from augury.operate.places import Node, NotJson, from_yaml, read_json
 from augury.operate.shell_words import Reader, Word, plain_words
 
-Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown"]
+Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 TAGGED = re.compile(r"vllm(?:-openai|-ascend)?[\w/.-]*:v?(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 INSTALLED = re.compile(r"\bvllm(?:\[[\w,-]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 HOLDS = re.compile(r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
-    ".bash": "shell", ".zsh": "shell",
+    ".bash": "shell", ".zsh": "shell", ".py": "python",
 }  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
 UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
-FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)^[ \t]*\1", re.M | re.S)
+FENCE = re.compile(r"^[ \t]*(```|~~~)([^\n]*)\n(.*?)^[ \t]*\1", re.M | re.S)
 
 
 def kind_by_name(name: str) -> Kind | None:
@@ -46,6 +47,8 @@ def kind_of(name: str, text: str) -> Kind:
         return named
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return "json"
+    if re.match(r"#!.*\bpython|(?:from|import)[ \t]", text):
+        return "python"
     if re.search(r"^\[Service\]", text, re.M):
         return "unit"
     if re.search(r"^FROM\s+\S+", text, re.M):
@@ -69,7 +72,9 @@ def find_commands(text: str, name: str = "") -> list[Found]:
     elif kind == "yaml":
         found = _yaml(source, name)
     elif kind == "markdown":
-        found = [one for block in FENCE.finditer(text) for one in in_script(source.part(*block.span(2)))]
+        found = [one for block in FENCE.finditer(text) for one in _fenced(source.part(*block.span(3)), block[2])]
+    elif kind == "python":
+        found = in_python(source)
     else:
         found = in_script(source)
     installed = INSTALLED.search(text)
@@ -77,6 +82,10 @@ def find_commands(text: str, name: str = "") -> list[Found]:
         named = TAGGED.search(one.image) or installed
         one.release = named[1] if named else None
     return found
+
+
+def _fenced(block: Mapped, language: str) -> list[Found]:
+    return in_python(block) if language.strip().lower().startswith(("py", "python")) else in_script(block)
 
 
 def _unit(source: Mapped) -> list[Found]:

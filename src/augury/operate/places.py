@@ -42,7 +42,7 @@ class Node:
     end: int
     members: list[Member] = field(default_factory=list)  # of an object
     items: list[Node] = field(default_factory=list)  # of a list
-    style: Literal["json", "block"] = "json"
+    style: Literal["json", "block", "call"] = "json"  # a call: of Python, with keywords
 
     @property
     def place(self) -> tuple[int, int]:
@@ -224,7 +224,10 @@ def add(node: Node, name: str, value: Any) -> list[Edit]:
         indent = " " * (node.members[0].start - begin)
         text = f"\n{indent}{name}: {written}"
         return [_edit(origin, last.node.end, last.node.end, text)]
-    if not node.members:
+    if node.style == "call":
+        at, comma = (node.members[-1].node.end, ", ") if node.members else (node.end - 1, "")
+        text = f"{comma}{name}={written}"
+    elif not node.members:
         at = node.start + 1
         text = f"{json.dumps(name)}: {written}"
     else:

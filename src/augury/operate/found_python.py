@@ -1,0 +1,128 @@
+"""Engines built in Python: `LLM(...)` and the engine arguments, with the place of every keyword."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from augury.operate.found import Found
+from augury.operate.mapped import Mapped
+from augury.operate.places import DEEPEST, Member, Node
+from augury.operate.shell_words import Word
+
+BUILDERS = ("LLM", "EngineArgs", "AsyncEngineArgs")
+MAKERS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(vllm|augury)\b", re.M)
+JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
+WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
+UNKNOWN = object()  # a value that only running the program would tell
+
+
+def in_python(source: Mapped) -> list[Found]:
+    """Every engine that a program builds; none where the text is not Python."""
+    maker = MAKERS.search(source.text)
+    if maker is None:
+        return []
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    reader = _Reader(source, _dictionaries(tree))
+    return [reader.found(call, maker[1]) for call in _builders(tree)]
+
+
+def _dictionaries(tree: ast.AST) -> dict[str, ast.expr]:
+    """Names that are given a dictionary, once; given twice, nobody can know which one counts."""
+    given: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            given.setdefault(node.targets[0].id, []).append(node.value)
+    return {name: values[0] for name, values in given.items() if len(values) == 1 and _is_dict(values[0])}
+
+
+def _is_dict(value: ast.expr) -> bool:
+    return isinstance(value, ast.Dict) or (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "dict")
+
+
+def _builders(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in BUILDERS:
+                yield node
+
+
+def in_python_words(text: str) -> str:
+    """JSON as Python spells it."""
+    return WRITTEN.sub(lambda found: JSON_WORDS.get(found[0], found[0]), text)
+
+
+class _Reader:
+    def __init__(self, source: Mapped, dictionaries: dict[str, ast.expr]) -> None:
+        self.lines = source.text.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+        body = source.within(in_python_words)
+        self.word = Word(body, "", 0, len(source.text), False)
+        self.dictionaries = dictionaries
+
+    def found(self, call: ast.Call, maker: str) -> Found:
+        """One call as settings."""
+        settings = self._call(call)
+        if call.args:
+            first = self._node(call.args[0])
+            settings.members.insert(0, Member("model", first.start, first.start, first))
+        settings.value = {member.name: member.node.value for member in settings.members}
+        return Found(f"{maker} LLM", [], *self.word.body.place(settings.start, settings.end), settings=settings)
+
+    def _call(self, call: ast.Call, depth: int = 0) -> Node:
+        """Keywords as members; those whose values nobody can know are left out."""
+        node = Node(self.word, {}, *self._place(call), style="call")
+        for keyword in call.keywords:
+            value = self._node(keyword.value, depth + 1)
+            if keyword.arg is not None and value.value is not UNKNOWN:
+                start = self._offset(keyword.lineno, keyword.col_offset)
+                node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
+        node.value = {member.name: member.node.value for member in node.members}
+        return node
+
+    def _node(self, value: ast.expr, depth: int = 0) -> Node:
+        node = Node(self.word, UNKNOWN, *self._place(value))
+        if depth > DEEPEST:
+            return node
+        if isinstance(value, ast.Name) and value.id in self.dictionaries:
+            return self._node(self.dictionaries[value.id], depth + 1)
+        if isinstance(value, ast.Dict):
+            return self._dict(value, node, depth)
+        if isinstance(value, ast.Call) and _is_dict(value) and not value.args:
+            return self._call(value, depth)
+        node.value = _literal(value)
+        return node
+
+    def _dict(self, value: ast.Dict, node: Node, depth: int) -> Node:
+        for key, inner in zip(value.keys, value.values, strict=True):
+            name, found = _literal(key) if key is not None else UNKNOWN, self._node(inner, depth + 1)
+            if isinstance(name, str) and key is not None and found.value is not UNKNOWN:
+                node.members.append(Member(name, *self._place(key), found))
+        node.value = {member.name: member.node.value for member in node.members}
+        return node
+
+    def _place(self, node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+
+    def _offset(self, line: int, column: int) -> int:
+        """Python counts a column in bytes."""
+        before = self.lines[line - 1].encode()[:column] if line <= len(self.lines) else b""
+        return self.starts[line - 1] + len(before.decode(errors="replace"))
+
+
+def _literal(value: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return UNKNOWN
