@@ -182,8 +182,9 @@ class _Writer:
         if settings.ours:
             expr, unit = f"{self.recorded('model_speedup:min')} < {settings.break_even:g}", "times plain decoding"
         else:
-            expr = f"{self.recorded('model_tokens_per_request:rate5m')} < {settings.baseline_tok_s:g}"
-            unit = f"tokens a second and request, and plain decoding made {settings.baseline_tok_s:g}"
+            plain = settings.baseline_tok_s or 0.0
+            expr = f"{self.recorded('model_tokens_per_request:rate5m')} < {plain * settings.break_even:g}"
+            unit = f"tokens a second and request, and plain decoding made {plain:g}"
         return self._alert(
             "AuguryBelowPlain", f"{expr} and {self.enough}", "15m", "critical",
             f"@model is slower than without speculation: @value {unit}",
