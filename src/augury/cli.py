@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from augury import __version__
-from augury.commands.group import Commands
+from augury.commands.group import Commands, later
 from augury.config import surfaces
 from augury.config.errors import ConfigError
 
@@ -21,16 +21,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+RUN, MEASURE, OPERATE, LOOK_UP = "Run", "Prove, measure, tune", "Operate", "Look after"
 config_app = typer.Typer(help="Check, list and explain speculative_config.", no_args_is_help=True)
-app.add_typer(config_app, name="config")
+app.add_typer(config_app, name="config", rich_help_panel=OPERATE)
 models_app = typer.Typer(help="List, fetch, inspect, check and delete models.", invoke_without_command=True)
-app.add_typer(models_app, name="models")
+app.add_typer(models_app, name="models", rich_help_panel=LOOK_UP)
 knowledge_app = typer.Typer(help="What the doctor knows: list it, look one thing up.", no_args_is_help=True)
-app.add_typer(knowledge_app, name="knowledge")
+app.add_typer(knowledge_app, name="knowledge", rich_help_panel=OPERATE)
 monitor_app = typer.Typer(cls=Commands, help="Rules, alerts and a dashboard for Prometheus.", no_args_is_help=True)
-app.add_typer(monitor_app, name="monitor")
+app.add_typer(monitor_app, name="monitor", rich_help_panel=OPERATE)
 suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
-app.add_typer(suffix_app, name="suffix")
+app.add_typer(suffix_app, name="suffix", rich_help_panel=LOOK_UP)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Name = Annotated[str, typer.Argument(help="'default', or a name that `augury models` lists.")]
@@ -51,7 +52,7 @@ def options(
     """Speculative decoding that speaks vLLM's language."""
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def generate(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; without it, standard input is read.")] = None,
     model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
@@ -93,7 +94,7 @@ def generate(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def demo(
     max_tokens: Annotated[int, typer.Option(help="Most tokens for each answer.")] = 96,
     as_json: Json = False,
@@ -104,73 +105,43 @@ def demo(
     run(max_tokens, as_json)
 
 
-@app.command()
-def bench() -> None:
-    """Measure tokens a second beside transformers and llama.cpp, or (bench serve URL) those of a running server."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+LATER = {
+    RUN: {
+        "serve": (
+            "commands.serve:serve",
+            "Serve a model by OpenAI's API, with metrics and a page to watch speculation.",
+        ),
+        "chat": ("commands.chat:chat", "Chat with a server or a model, every token coloured by where it came from."),
+    },
+    MEASURE: {
+        "certify": (
+            "commands.certify:certify",
+            "Show that speculation changes nothing: by proof, on a model, on servers.",
+        ),
+        "bench": (
+            "bench.group:bench_app",
+            "Measure this engine beside its peers, or (bench serve URL) a running server.",
+        ),
+        "tune": ("bench.tuning.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
+    },
+    OPERATE: {
+        "doctor": ("commands.doctor:doctor", "Lint vllm and augury commands, in scripts, YAML, JSON, Python, ..."),
+        "advise": ("commands.advise:advise", "Say which method will pay for a target, its traffic and its hardware."),
+        "replay": ("commands.replay:replay", "Walk recorded conversations through look-up drafters: no model, no GPU."),
+        "check": ("commands.check:check", "Check a live server: drafts, acceptance against its band, queue, cache."),
+        "watch": ("commands.watch:watch", "Watch live servers side by side: acceptance, speed, who is down."),
+        "diagnose": (
+            "commands.diagnose:diagnose",
+            "Say why speculation on a live server is slow or off, with evidence.",
+        ),
+    },
+}
+for panel, commands in LATER.items():
+    for name, (place, text) in commands.items():
+        later(app, name, f"augury.{place}", text, panel)
 
 
-@app.command()
-def certify() -> None:
-    """Show that speculation changes nothing: by exact proof, on a model, or between two servers."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def tune() -> None:
-    """Find the best method, K and tree for a model and its prompts by a race, here or on a running server."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def chat() -> None:
-    """Chat with a server or a local model, every token coloured by where it came from."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def serve() -> None:
-    """Serve a model by OpenAI's API, with figures for Prometheus and a page to watch speculation."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def doctor() -> None:
-    """Lint vllm and augury commands in scripts, Dockerfiles, YAML, unit files, JSON and Python, against a vLLM release."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def check() -> None:
-    """Check a live vLLM or Augury server: drafts, acceptance against the method's band, queue, cache."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def watch() -> None:
-    """Watch live servers side by side in the terminal: acceptance, speed, queue, which one is down."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def diagnose() -> None:
-    """Say why speculation on a live server is slow or off: causes with their evidence, and how to confirm them."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def advise() -> None:
-    """Say which method will pay for a target, its traffic and its hardware, how much and how surely."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
-def replay() -> None:
-    """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@app.command()
+@app.command(rich_help_panel=LOOK_UP)
 def version() -> None:
     """Print the version."""
     _version(True)
@@ -295,23 +266,18 @@ def show_knowledge(
     show_entry(name, as_json)
 
 
-@monitor_app.command("init")
-def init_monitor() -> None:
-    """Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@suffix_app.command("build")
-def build_suffix() -> None:
-    """Fill a suffix cache from a corpus and save it, for an engine to start with."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
-
-@suffix_app.command("show")
-def show_suffix() -> None:
-    """Check a suffix cache's file and say what is in it."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
-
+later(
+    monitor_app, "init", "augury.commands.monitor:init",
+    "Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard.",
+)  # fmt: skip
+later(
+    suffix_app, "build", "augury.commands.suffix:build",
+    "Fill a suffix cache from a corpus and save it, for an engine to start with.",
+)  # fmt: skip
+later(
+    suffix_app, "show", "augury.commands.suffix:show",
+    "Check a suffix cache's file and say what is in it.",
+)  # fmt: skip
 
 FROM_FILES = ("generate", "bench", "serve")  # commands whose flags may come from --config FILE
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
 
 from augury.bench.command import bench
-from augury.commands.group import Commands, panels
+from augury.commands.group import Commands, later, panels
 from augury.config.errors import ConfigError
 
 
 class BenchCommands(Commands):
     """Runs the bench of engines unless one of its commands is named, whose options are its own."""
-
-    elsewhere: ClassVar[dict[str, str]] = {"serve": "augury.bench.serving.command:bench_serve"}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; the bench of engines must then not run beside it."""
@@ -29,9 +27,7 @@ class BenchCommands(Commands):
 
 bench_app = typer.Typer(cls=BenchCommands, add_completion=False, rich_markup_mode=panels())
 bench_app.callback(invoke_without_command=True)(bench)
-
-
-@bench_app.command()
-def serve() -> None:
-    """Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them."""
-    raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+later(
+    bench_app, "serve", "augury.bench.serving.command:bench_serve",
+    "Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them.",
+)  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from shutil import get_terminal_size
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -17,22 +17,6 @@ from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
-ELSEWHERE = {  # loaded when called, so that help need not read them
-    "advise": "augury.commands.advise:advise",
-    "bench": "augury.bench.group:bench_app",
-    "certify": "augury.commands.certify:certify",
-    "check": "augury.commands.check:check",
-    "watch": "augury.commands.watch:watch",
-    "diagnose": "augury.commands.diagnose:diagnose",
-    "doctor": "augury.commands.doctor:doctor",
-    "init": "augury.commands.monitor:init",  # of monitor_app
-    "chat": "augury.commands.chat:chat",
-    "replay": "augury.commands.replay:replay",
-    "serve": "augury.commands.serve:serve",
-    "tune": "augury.bench.tuning.command:tune",
-    "build": "augury.commands.suffix:build",  # of suffix_app
-    "show": "augury.commands.suffix:show",  # of suffix_app
-}
 WIDE = 140  # columns in which the panels of every command have room for its options' names
 EXTRAS = {
     "matplotlib": "bench",
@@ -45,8 +29,6 @@ EXTRAS = {
 class Commands(TyperGroup):
     """Turns what the user can mend into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
 
-    elsewhere: ClassVar[dict[str, str]] = ELSEWHERE
-
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Read the options before the command's name."""
         with _one_line():
@@ -55,8 +37,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and load it if its options live in another module."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name in self.elsewhere:
-            module, _, function = self.elsewhere[name].partition(":")
+        if place := getattr(getattr(command, "callback", None), "place", ""):
+            module, _, function = place.partition(":")
             loaded = getattr(import_module(module), function)
             if not isinstance(loaded, typer.Typer):  # a function, not a group
                 alone = typer.Typer(add_completion=False, rich_markup_mode=panels())
@@ -69,6 +51,16 @@ class Commands(TyperGroup):
         """Run a command."""
         with _one_line():
             return super().invoke(ctx)
+
+
+def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None = None) -> None:
+    """Announce a command whose options and code are loaded when it is called, so that help need not read them."""
+
+    def stub() -> None:
+        raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+    stub.place = place  # type: ignore[attr-defined]
+    app.command(name, help=text, rich_help_panel=panel)(stub)
 
 
 def panels() -> Literal["rich"] | None:
