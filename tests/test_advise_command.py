@@ -205,6 +205,7 @@ def test_a_server_tells_its_traffic_and_its_drafter() -> None:
     profile = profile_of(reading(), "http://here")
     assert profile is not None and check_profile(dict(profile), "live")
     assert profile["mean_accept_length"] == pytest.approx(1.9) and profile["num_speculative_tokens"] == 2
+    assert profile["replay"]["share_drafted"] == pytest.approx(1000 / (12_000 - 900 - 100))
     assert profile_of(reading(method=None), "http://here") is None  # vLLM does not say what it drafts with
 
 

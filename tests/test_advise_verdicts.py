@@ -64,6 +64,14 @@ def test_a_table_is_not_for_every_method() -> None:
             assert parsed is not None and not [note for note in parsed.notes if note.refused]
 
 
+def test_an_ngram_profile_serves_both_ngrams_and_a_loss_is_called_one() -> None:
+    profile = make_profile("ngram", 2, [600, 300], 1000, [400, 300, 300], 1.9, {})
+    advice = advise(ask(profiles=[profile], release=(0, 23, 0), loads=(1, 512)))
+    [line] = [line for line in advice.lines if line.candidate.method == "ngram_gpu"]
+    assert line.candidate.yours and line.by_load[0].decode.value > 1.3
+    assert line.by_load[1].decode.value < 1 and "slower than plain decoding at 512" in line.reason
+
+
 def test_a_family_without_heads_is_told_so() -> None:
     facts = ModelFacts("odd", {**known_targets()["mistral-7b"], "model_type": "mamba9"})
     shape = shape_of(facts)

@@ -190,6 +190,8 @@ def _verdict(asked: Question, candidate: Candidate, by_load: tuple[At, ...], mem
         best = max(by_load, key=lambda at: at.decode.value)
         return NOT, f"expected at most {best.decode.value:.2f} times plain decoding, at {best.requests} at once"
     where = _where([at.requests for at in paying], [at.requests for at in by_load])
+    if losing := [at.requests for at in by_load if at.tokens and at.decode.value < 1]:
+        where += f", slower than plain decoding at {', '.join(map(str, losing))}"
     sure = all(at.decode.low >= 1 for at in paying)
     doubt = "" if sure else "; the interval reaches below 1"
     if not candidate.yours:
@@ -202,7 +204,7 @@ def _where(paying: list[int], loads: list[int]) -> str:
     if paying == loads:
         return ""
     if paying == loads[: len(paying)]:
-        return f" up to {paying[-1]} at once; above that plain decoding is as fast"
+        return f" up to {paying[-1]} at once"
     return f" only at {', '.join(map(str, paying))} at once"
 
 
@@ -244,7 +246,7 @@ def _surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
         free = [line for line in lines if line.by_load and METHODS[line.candidate.method].weights == "none"]
         wide = ", ".join(
             f"{line.candidate.method} {line.by_load[0].decode.low:.1f} to {line.by_load[0].decode.high:.1f}"
-            for line in free if not line.candidate.yours
+            for line in free if not line.candidate.yours and line.by_load[0].tokens
         )  # fmt: skip
         told = f" (now a guess: {wide})" if wide else ""
         found.append(f"give --trace with a day's requests and answers: n-gram and suffix are then replayed{told}")

@@ -93,13 +93,14 @@ def _model_free(asked: Question) -> Iterator[Candidate]:
     on_device = not asked.measured and asked.release >= version("0.18")
     for method in ("ngram_gpu" if on_device else "ngram", "suffix"):
         config = dict(MODEL_FREE[method])
-        profile = next((p for p in asked.profiles if p["method"] == method), None)
+        alike = ("ngram", "ngram_gpu") if method != "suffix" else ("suffix",)  # both n-grams draft the same
+        profile = next((p for p in asked.profiles if p["method"] in alike), None)
         if asked.recorded is not None:
             counts = asked.recorded.replayed(config, LENGTHS[method])
             source = f"replay of {asked.traffic.requests} answers of yours"
             yield _priced(asked, Candidate(method, config, source, True, Replayed(counts)))
         elif profile is not None:
-            yield _priced(asked, _profiled(profile, config))
+            yield _priced(asked, _profiled(profile, method, config))
         else:
             yield _priced(asked, _from_published(asked, method, config))
 
@@ -112,7 +113,9 @@ def _given(asked: Question) -> Iterator[Candidate]:
         if method not in METHODS:
             raise ConfigError(f"--profile: method {method!r} is unknown; known are {', '.join(METHODS)}.")
         if METHODS[method].weights != "none":
-            yield _priced(asked, _profiled(profile, _config(method, drafters.get(method))), drafters.get(method))
+            yield _priced(
+                asked, _profiled(profile, method, _config(method, drafters.get(method))), drafters.get(method)
+            )
     for method, facts in drafters.items():
         yield _priced(asked, _from_published(asked, method, _config(method, facts)), facts)
 
@@ -149,11 +152,11 @@ def _config(method: str, drafter: ModelFacts | None) -> dict[str, Any]:
     return {"method": method, "model": drafter.name if drafter else f"<{method} drafter>"}
 
 
-def _profiled(profile: Mapping[str, Any], config: dict[str, Any]) -> Candidate:
+def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -> Candidate:
     conditions = profile["measurement_conditions"]
     model = conditions.get("model", conditions.get("target"))
     told = f"your profile, K={profile['num_speculative_tokens']}" + (f", {model}" if isinstance(model, str) else "")
-    return Candidate(str(profile["method"]), config, told, True, from_profile(profile))
+    return Candidate(method, config, told, True, from_profile(profile))
 
 
 def _from_published(asked: Question, method: str, config: dict[str, Any]) -> Candidate:

@@ -59,4 +59,7 @@ def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:
     lengths = [now - then for now, then in pairwise(reached)]
     length = 1 + sum(accepted) / drafts
     conditions = {"model": reading.model, "server": url, "batch": reading.gauges.get("running")}
-    return make_profile(str(reading.method), len(accepted), accepted, int(drafts), lengths, length, conditions)
+    profile = make_profile(str(reading.method), len(accepted), accepted, int(drafts), lengths, length, conditions)
+    # Every answer's first token comes from reading its prompt, and every other one that was not accepted from a step.
+    steps = reading.counters.get("generation_tokens", 0.0) - sum(accepted) - reading.counters.get("finished", 0.0)
+    return profile | {"replay": {"share_drafted": min(1.0, drafts / steps) if steps > 0 else 1.0}}
