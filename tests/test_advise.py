@@ -293,3 +293,5 @@ def test_a_target_that_is_not_there_is_told_what_there_is(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="hidden_size is missing"):
         shape_of(find_target(str(broken)))
     assert find_target("meta-llama/Llama-3.1-8B-Instruct").name == "llama-3.1-8b"
+    whole, fp8, awq = (shape_of(find_target(f"x/Qwen3-8B{kind}")).stored_bytes for kind in ("", "-FP8", "-AWQ"))
+    assert whole > fp8 > awq

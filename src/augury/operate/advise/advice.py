@@ -211,6 +211,9 @@ def _where(paying: list[int], loads: list[int]) -> str:
 def _assumed(asked: Question) -> tuple[str, ...]:
     traffic = asked.traffic
     found = [f"costs: {asked.cost.name}"]
+    if asked.facts.directory is None and asked.shape is not None:
+        held = asked.shape.stored_bytes / 1e9
+        found.append(f"the target's shape is the table's for {asked.facts.name}: {held:.1f} GB of weights")
     if not traffic.requests:
         found.append(
             f"traffic: nobody's; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"

@@ -46,7 +46,16 @@ def find_target(name: str) -> ModelFacts:
             f"--target {name}: no directory with a config.json, no config.json and no name of the table; "
             f"names are {', '.join(close)}."
         )
-    return ModelFacts(found, known[found])
+    return ModelFacts(found, {**known[found], **_quantised(plain)})
+
+
+def _quantised(name: str) -> dict[str, Any]:
+    """What a name says of its weights, as the copies on a hub are called."""
+    if "fp8" in name or "w8a8" in name:
+        return {"quantization_config": {"quant_method": "fp8"}}
+    if any(word in name for word in ("awq", "gptq", "int4", "w4a16", "4bit")):
+        return {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    return {}
 
 
 def _is_file(path: Path) -> bool:
