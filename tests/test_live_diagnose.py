@@ -97,7 +97,7 @@ def with_baseline(scene: str, base: Engine, *words: str) -> dict[str, Any]:
 def test_good_drafts_that_bring_nothing() -> None:
     found = with_baseline("busy-batch", plain(running=60), "--config", EAGLE_CONFIG)
     assert found["facts"]["speed_up"] == pytest.approx(30 / 31)
-    assert {"regime-no-speed-up", "below-plain"} <= set(ids(found))
+    assert "regime-no-speed-up" in ids(found) and "below-plain" not in ids(found)  # within what an estimate errs by
     best = found["causes"][0]
     assert "requests" in best["cause"] or "batch" in best["cause"]
     assert "64 requests run at once" in best["for"]

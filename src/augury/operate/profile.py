@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.operate.json_files import read_json
 
 KEYS: dict[str, type | tuple[type, ...]] = {
     "method": str, "num_speculative_tokens": int, "conditional_accept_rates": list, "marginal_accept_rates": list,
@@ -80,14 +81,7 @@ def _rates(profile: dict[str, Any], name: str, where: str) -> list[float]:
 
 def read_profile(path: Path) -> dict[str, Any]:
     """Read and check a profile."""
-    try:
-        return check_profile(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{path}: not JSON.") from None
+    return check_profile(read_json(path), str(path))
 
 
 def write_profile(profile: Mapping[str, Any], path: Path) -> None:

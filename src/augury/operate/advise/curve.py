@@ -7,7 +7,6 @@ chooses nonsense.
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS
 from augury.operate.advise.drafters import PARALLEL, Drafting
+from augury.operate.json_files import read_json
 
 FORMAT = "augury-cost-curve/1"
 QUARTILES = 1.35  # standard deviations between the quartiles of a normal law
@@ -240,11 +240,4 @@ def check_curve(value: Any, where: str) -> CostCurve:
 
 def read_curve(path: Path) -> CostCurve:
     """Read and check a file."""
-    try:
-        return check_curve(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{path}: not JSON.") from None
+    return check_curve(read_json(path), str(path))

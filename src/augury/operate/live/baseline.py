@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.operate.json_files import read_json
 from augury.operate.live.window import Window
 
 FEW = 5  # requests; with fewer a latency says nothing
 WORSE = 1.1  # of a tail
 LESS_HIT = 0.05  # of prompt tokens
 SAME = 0.15
-LARGEST = 20_000_000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,7 @@ def of_window(window: Window) -> Speeds:
 def of_file(path: Path) -> Speeds:
     """Out of what `augury check --json` or `vllm bench serve --save-result` wrote."""
     option = f"--baseline-json {path}"
-    try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(LARGEST))
-    except OSError as error:
-        raise ConfigError(f"{option}: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{option} is not JSON.") from None
+    found = read_json(path, option)
     if isinstance(found, dict) and isinstance(found.get("models"), list) and found["models"]:
         return _of_check(found["models"][0])
     if isinstance(found, dict) and _number(found, "mean_tpot_ms") is not None:
