@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import queue
 import re
@@ -10,15 +11,18 @@ import ssl
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
-from http.client import HTTPException, IncompleteRead
+from http.client import BadStatusLine, HTTPException, IncompleteRead
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 PIECE = 65_536
+LAST_PORT = 65_535
+TLS_ALERTS = ("\x15\x03\x01", "\x15\x03\x02", "\x15\x03\x03")  # how an answer in TLS begins
 
 
 def shown(text: str) -> str:
@@ -42,16 +46,40 @@ class Reply(NamedTuple):
     seconds: float
 
 
+def address_of(url: str) -> tuple[str, str | None]:
+    """An address without user and password, which may be printed, and the Authorization header that they make."""
+    whole = url.strip() if "://" in url else f"http://{url.strip()}"
+    scheme, _, rest = whole.partition("://")
+    place = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    secret, at, host = place.rpartition("@")
+    base = f"{scheme}://{host}{rest[len(place) :]}".rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/?#@]+([/?#]\S*)?", base):
+        shown_url = url if "@" not in url else f"...@{url.rpartition('@')[2]}"
+        raise Unreadable("address", f"{shown_url!r} is no address; write for example http://localhost:8000.")
+    port = re.search(r"(?<!\[):([^\]:]*)$", host)
+    if not at and "@" in rest and port:
+        raise Unreadable("address", "In a user or a password / ? # and @ are written %2F %3F %23 and %40.")
+    if port and not re.fullmatch(r"[0-9]*", port[1]):
+        raise Unreadable("address", f"{scheme}://{host[: port.start()]}: what follows the colon is no port.")
+    if port and int(port[1] or 0) > LAST_PORT:
+        raise Unreadable("address", f"{base}: there is no port {port[1]}; the last one is {LAST_PORT}.")
+    if not at:
+        return base, None
+    user, _, password = secret.partition(":")
+    pair = f"{urllib.parse.unquote(user)}:{urllib.parse.unquote(password)}"
+    return base, f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
 class Server:
     """A server by its address: a base, or the address of its metrics."""
 
     def __init__(self, url: str, key: str | None = None, timeout: float = 5.0) -> None:
-        whole = url.strip() if "://" in url else f"http://{url.strip()}"
+        whole, basic = address_of(url)
         whole, _, self._query = whole.partition("?")
         self.base = whole.rstrip("/").removesuffix("/metrics").removesuffix("/v1").rstrip("/")
-        if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", self.base):
-            raise Unreadable("address", f"{url!r} is no address; write for example http://localhost:8000.")
-        self._key, self.timeout = key, timeout
+        # Who writes a password into the address means this server; a key may come from the environment, for any.
+        self._authorization = basic or (f"Bearer {key}" if key else None)
+        self.timeout = timeout
 
     def metrics(self) -> Reply:
         """The answer of /metrics."""
@@ -108,8 +136,8 @@ class Server:
         begun = time.monotonic()
         try:
             request = urllib.request.Request(self.base + path, data, headers)
-            if self._key:  # unredirected: another host that we are sent on to must not see it
-                request.add_unredirected_header("Authorization", f"Bearer {self._key}")
+            if self._authorization:  # unredirected: another host that we are sent on to must not see it
+                request.add_unredirected_header("Authorization", self._authorization)
             with urllib.request.urlopen(request, timeout=timeout) as reply:
                 raw = self._read(reply, begun + timeout, timeout)
                 packed = (reply.headers.get("Content-Encoding") or "").lower() == "gzip"
@@ -118,7 +146,7 @@ class Server:
         except Unreadable:
             raise
         except urllib.error.HTTPError as error:
-            raise self._refused(path, error.code) from None
+            raise self._refused(path.partition("?")[0], error) from None
         except (OSError, HTTPException, ValueError) as error:
             raise self._unreachable(error, timeout) from None
 
@@ -160,18 +188,24 @@ class Server:
             "timeout", f"{self.base} did not answer within {timeout:g} s; is it stuck, or --timeout short?"
         )
 
-    def _refused(self, path: str, code: int) -> Unreadable:
+    def _refused(self, path: str, error: urllib.error.HTTPError) -> Unreadable:
+        code, told = error.code, self._authorization or ""
         if code in (401, 403):
-            given = "refuses this key" if self._key else "wants a key"
-            return Unreadable(
-                "forbidden", f"{self.base}{path} {given} (HTTP {code}); give the right one with --api-key."
-            )
+            basic = told.startswith("Basic") or "basic" in (error.headers.get("WWW-Authenticate") or "").lower()
+            what, fix = ("user and password", "http://USER:PASSWORD@HOST") if basic else ("key", "--api-key")
+            given = f"refuses this {what}" if told else f"wants a {what}"
+            return Unreadable("forbidden", f"{self.base}{path} {given} (HTTP {code}); give the right one with {fix}.")
         if code == 404 and path.startswith("/metrics"):
             return Unreadable(
                 "not-found",
                 f"{self.base}{path} does not exist (HTTP 404); is that the API server's port, and are its metrics on?",
             )
+        if code == 400 and self.base.startswith("http://") and b"https" in _beginning(error).lower():
+            return self._wants_tls()
         return Unreadable("http", f"{self.base}{path} answers HTTP {code}.")
+
+    def _wants_tls(self) -> Unreadable:
+        return Unreadable("tls", f"{self.base}: it speaks TLS, not plain HTTP; write https:// instead of http://.")
 
     def _unreachable(self, error: Exception, timeout: float | None = None) -> Unreadable:
         reason: Any = getattr(error, "reason", None) or error
@@ -184,13 +218,30 @@ class Server:
         if isinstance(reason, socket.gaierror):
             return Unreadable("dns", f"{self.base}: this name is not known (DNS: {reason.strerror}).")
         if isinstance(reason, ssl.SSLError):
-            why = (
-                "its certificate is not trusted"
-                if "CERTIFICATE" in str(reason)
-                else "is it http:// rather than https://?"
-            )
-            return Unreadable("tls", f"{self.base}: no TLS connection; {why}")
+            return Unreadable("tls", f"{self.base}: no TLS connection; {_tls_fault(reason)}")
         if isinstance(reason, IncompleteRead):
             return self._cut()
+        if isinstance(reason, BadStatusLine) and str(reason)[:3] in TLS_ALERTS:
+            return self._wants_tls()
         said = shown(" ".join(str(reason).split())[:120]) or type(reason).__name__
-        return Unreadable("unreachable", f"{self.base} cannot be read ({said}).")
+        hung_up = isinstance(reason, ConnectionError) and self.base.startswith("http://")
+        hint = "; if it speaks TLS, write https://" if hung_up else ""
+        return Unreadable("unreachable", f"{self.base} cannot be read ({said}){hint}.")
+
+
+def _beginning(error: urllib.error.HTTPError) -> bytes:
+    try:
+        return error.read(2000)
+    except (OSError, HTTPException, ValueError):
+        return b""
+
+
+def _tls_fault(error: ssl.SSLError) -> str:
+    """What is wrong with a connection over TLS, and the way out."""
+    if "CERTIFICATE" not in str(error):
+        return "is it http:// rather than https://?"
+    why = getattr(error, "verify_message", "")
+    if "mismatch" in why or "expired" in why:
+        return f"its certificate is not trusted ({why.rstrip('.')})."
+    said = f" ({why})" if why else ""
+    return f"its certificate is not trusted{said}; if it is your own, name its file: SSL_CERT_FILE=ca.pem augury ..."
