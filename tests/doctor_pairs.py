@@ -28,6 +28,10 @@ DFLASH = spec("dflash", 15, model="org/block-drafter")
 PADDED = "disable_padded_drafter_batch"
 TABLE = [[1, 16, 3], [17, 256, 0]]
 WRITING = [
+    Pair(
+        "quote-open", Case(f"{VLLM} --max-model-len 4096 --chat-template 'it", ("quote-open",)),
+        Case(f"{VLLM} --max-model-len 4096 --chat-template 'it'"),
+    ),
     Pair("flag-misspelt", Case(f"{VLLM} --speculative-confg '{json.dumps(HEAD)}'", ("flag-misspelt",)), good(HEAD)),
     Pair("flag-abbreviated", Case(f"{VLLM} --speculative-conf '{json.dumps(HEAD)}'", ("flag-abbreviated",)), good(HEAD)),
     Pair(

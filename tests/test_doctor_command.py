@@ -305,3 +305,43 @@ def test_any_bytes_in_a_file_end_in_a_line_or_an_answer(
 def test_sarif_of_every_sort_of_finding_is_json() -> None:
     assert json.dumps(sarif([examine(GONE), examine(WARNED)]), allow_nan=False)
     assert find_commands("") == []
+
+
+# --- found by a tester -----------------------------------------------------------------------------------------------
+
+
+def test_an_empty_variable_is_not_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text("vllm serve m --speculative-confg '{}'\n")
+    monkeypatch.chdir(tmp_path)
+    before = script.read_text()
+    done = CliRunner().invoke(app, ["doctor", "", "--fix", "--write"])
+    assert done.exit_code == 2 and script.read_text() == before
+
+
+WITHOUT = '{"method": "ngram", "num_speculative_tokens": 2, "disable_by_batch_size": 4}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Makefile", f"MODEL := m\nserve:\n\tvllm serve $(MODEL) --speculative-config '{WITHOUT}'\n"),
+        ("run.mk", f"serve:\n\tvllm serve m -sc '{WITHOUT}'\n"),
+        ("values.yaml", f"image: x\nextraArgs:\n  - --speculative-config\n  - '{WITHOUT}'\n"),
+        ("map.yaml", "kind: ConfigMap\ndata:\n  config.yaml: |\n    model: m\n    speculative_config:\n"
+                     "      method: ngram\n      num_speculative_tokens: 2\n      disable_by_batch_size: 4\n"),
+        ("spec.json", WITHOUT),
+    ],
+)  # fmt: skip
+def test_more_places_where_commands_stand(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    for what in (tmp_path / name, tmp_path):
+        done = CliRunner().invoke(app, ["doctor", str(what), "--json"])
+        found = json.loads(done.stdout)["files"][0]["findings"]
+        assert [one["id"] for one in found if one["severity"] == "error"] == ["key-gone"]
+
+
+def test_a_flag_too_new_is_told_beside_a_variable() -> None:
+    done = CliRunner().invoke(app, ["doctor", 'vllm serve m -sc "$SPEC"', "--vllm-version", "0.15", "--json"])
+    found = json.loads(done.stdout)["files"][0]["findings"]
+    assert {"flag-too-new", "json-has-variable"} <= {finding["id"] for finding in found}

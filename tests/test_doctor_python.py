@@ -33,7 +33,7 @@ def errors(examination: Examination) -> list[str]:
          ["method-gone"]),
         ('spec = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_method": "typical"}\n'
          'llm = LLM("m", speculative_config=spec)', ["key-gone"]),
-        ('LLM("m", speculative_model="d", num_speculative_tokens=3)', []),  # keywords of the engine are not linted
+        ('LLM("m", speculative_model="d", num_speculative_tokens=3)', ["flag-gone"]),
         ('spec = {"method": "a"}\nspec = {"method": "b"}\nLLM("m", speculative_config=spec)', []),  # who knows which
         ('LLM("m", speculative_config=read(), **more)', []),
         ('other("m", speculative_config={"method": "medusa"})', []),
@@ -42,6 +42,33 @@ def errors(examination: Examination) -> list[str]:
 def test_engines_in_programs(program: str, expected: list[str]) -> None:
     found = errors(look(program))
     assert found[: len(expected)] == expected and bool(found) == bool(expected)
+
+
+NGRAM = '"method": "ngram", "num_speculative_tokens": '
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f'LLM("m", speculative_config={{{NGRAM}args.k}})',
+        f'def serve(K):\n    return LLM("m", speculative_config={{{NGRAM}K}})',
+        'LLM("m", speculative_config=dict(method="ngram", num_speculative_tokens=int(x)))',
+        'base = read()\nLLM("m", speculative_config={**base, "method": "ngram"})',
+        'spec = {"method": "ngram"}\nspec["num_speculative_tokens"] = 3\nLLM("m", speculative_config=spec)',
+        'spec = {"method": "ngram"}\nspec.update(more)\nLLM("m", speculative_config=spec)',
+        'LLM("m", speculative_config={"method": args.method, "model": f"{root}/d", "num_speculative_tokens": 3})',
+    ],
+)
+def test_what_only_running_it_would_tell_is_no_fault(program: str) -> None:
+    found = look(program)
+    assert not errors(found) and "json-has-variable" in [finding.id for finding in found.findings]
+
+
+def test_what_can_be_seen_is_still_held_against_the_release() -> None:
+    keys = f'{{{NGRAM}args.k, "disable_by_batch_size": 4}}'
+    assert errors(look(f'LLM("m", speculative_config={keys})')) == ["key-gone"]
+    assert not errors(look(f'K = 5\nLLM("m", speculative_config={{{NGRAM}K}})'))
+    assert "json-has-variable" not in [f.id for f in look(f'K = 5\nLLM("m", speculative_config={{{NGRAM}K}})').findings]
 
 
 def test_only_programs_of_engines_are_read() -> None:

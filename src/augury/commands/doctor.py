@@ -97,6 +97,8 @@ def _examined(what: str, asked: Asked) -> Iterator[Examination]:
     if what == "-":
         yield examine(_decoded(sys.stdin.buffer.read(), "standard input"), "", asked)
         return
+    if not what.strip():
+        raise ConfigError("nothing was given to look at: an empty variable? Name a file, a directory or a command.")
     path = Path(what)
     try:
         kind = "directory" if path.is_dir() else "file" if path.exists() else None

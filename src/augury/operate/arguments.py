@@ -76,6 +76,7 @@ class Arguments:
     whole: Node | None = None  # the object that holds most keys
     speculates: bool = False
     readable: bool = True  # False: a configuration is there, and could not be read
+    partial: bool = False  # some of its keys are only known where it is run
     problems: list[Problem] = field(default_factory=list)
 
     def flag(self, *names: str) -> Flag | None:

@@ -16,7 +16,7 @@ from augury.config.versions import NEWEST, OLDEST, version
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.arguments import Arguments
 from augury.operate.conditions import World
-from augury.operate.doctor_declared import declared_problems, unused_problems
+from augury.operate.doctor_declared import declared_problems, flag_problems, unused_problems
 from augury.operate.doctor_facts import command_facts, model_facts
 from augury.operate.doctor_findings import Finding, findings
 from augury.operate.doctor_refused import anchor, settle
@@ -100,6 +100,8 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     target = asked.target or _local(_named_target(args))
     draft = asked.drafter or _local(_text(args, "model"))
     method, config = None, None
+    if number is not None:
+        problems += flag_problems(args, number)
     if args.speculates and args.readable and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number)
         problems += more
@@ -168,7 +170,8 @@ def _resolve(
         left["method"] = own.method if own else "eagle3"
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
     settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
-    problems += settled.problems
+    # What cannot be seen from here may well be there.
+    problems += [found for found in settled.problems if not args.partial or found.says.get("key") in args.keys]
     config = settled.config
     method = config.method if config else _by_word(written)
     if config is not None:

@@ -29,6 +29,12 @@ def declared_problems(args: Arguments, release: Version, text: str) -> tuple[lis
             problems.append(found)
             new = replacement(name, setting, args, release) if found.name == "key-gone" else None
             left |= {new[0]: new[1]} if new else {}
+    return problems, left
+
+
+def flag_problems(args: Arguments, release: Version) -> list[Problem]:
+    """Flags that came later."""
+    problems = []
     for flag in args.flags:
         since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
         if since and not valid_in(release, since, None) and args.found.settings is None:
@@ -36,7 +42,7 @@ def declared_problems(args: Arguments, release: Version, text: str) -> tuple[lis
             problems.append(
                 Problem("flag-too-new", flag.start, flag.end, {"flag": flag.written, "since": since}, edits)
             )
-    return problems, left
+    return problems
 
 
 def _key(name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem | None:

@@ -166,7 +166,8 @@ def model_facts(
         depth = trained_depth(target.raw)
         context = served or target.context
         found |= {"target_type": target.kind, "target_mtp": depth, "target_context": context}
-        found |= {"target_small": _weights(target) < LARGE if _weights(target) else None}
+        weights = _weights(target)
+        found |= {"target_small": weights < LARGE if weights else None}
         found["target_quantized"] = _quantized(target)
         if facts["method"] == "mtp":
             found["n_predict"] = depth or None
@@ -190,9 +191,9 @@ def _vllm_method(facts: dict[str, Any], target: ModelFacts | None, draft: ModelF
     return vllm_choice(written, model, draft.raw if draft else {})
 
 
-def _weights(model: ModelFacts) -> int:
-    layers, width, vocabulary = model.layers or 0, model.hidden_size or 0, model.vocab_size or 0
-    return 12 * layers * width * width + vocabulary * width
+def _weights(model: ModelFacts) -> int | None:
+    layers, width, vocabulary = model.layers, model.hidden_size, model.vocab_size or 0
+    return 12 * layers * width * width + vocabulary * width if layers and width else None
 
 
 def _quantized(model: ModelFacts) -> str | None:

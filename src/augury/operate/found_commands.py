@@ -21,13 +21,18 @@ from augury.operate.shell_words import Reader, Word, plain_words
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 TAGGED = re.compile(r"vllm(?:-openai|-ascend)?[\w/.-]*:v?(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 INSTALLED = re.compile(r"\bvllm(?:\[[\w,-]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
-HOLDS = re.compile(r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai")
+HOLDS = re.compile(
+    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai|"
+    r"\"num_speculative_tokens\"|\bspeculative_model\s*="
+)
+MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
     ".bash": "shell", ".zsh": "shell", ".py": "python",
 }  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
+ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
 UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
 FENCE = re.compile(r"^[ \t]*(```|~~~)([^\n]*)\n(.*?)^[ \t]*\1", re.M | re.S)
 
@@ -37,6 +42,8 @@ def kind_by_name(name: str) -> Kind | None:
     path = PurePath(name)
     if DOCKERFILE.match(path.name):
         return "dockerfile"
+    if MAKEFILE.fullmatch(path.name):
+        return "shell"
     return SUFFIXES.get(path.suffix.lower())
 
 
@@ -60,7 +67,8 @@ def kind_of(name: str, text: str) -> Kind:
 
 def find_commands(text: str, name: str = "") -> list[Found]:
     """Every command in a text; ConfigError when it cannot be read as what it is."""
-    source, kind = Mapped.whole(text), kind_of(name, text)
+    made = MAKEFILE.fullmatch(PurePath(name).name)
+    source, kind = Mapped.whole(_of_make(text) if made else text), kind_of(name, text)
     if kind in ("shell", "markdown") and "vllm" not in text and "augury" not in text:
         return []  # a long script of something else is not worth taking apart
     if kind == "dockerfile":
@@ -70,7 +78,7 @@ def find_commands(text: str, name: str = "") -> list[Found]:
     elif kind == "json":
         found = _json(source)
     elif kind == "yaml":
-        found = _yaml(source, name)
+        found = _yaml(source, name) if kind_by_name(name) or _is_yaml(text) else in_script(source)
     elif kind == "markdown":
         found = [one for block in FENCE.finditer(text) for one in _fenced(source.part(*block.span(3)), block[2])]
     elif kind == "python":
@@ -82,6 +90,11 @@ def find_commands(text: str, name: str = "") -> list[Found]:
         named = TAGGED.search(one.image) or installed
         one.release = named[1] if named else None
     return found
+
+
+def _of_make(text: str) -> str:
+    """Make's variables as a shell writes them; every letter keeps its place."""
+    return re.sub(r"\$\((\w+)\)", r"${\1}", text)
 
 
 def _fenced(block: Mapped, language: str) -> list[Found]:
@@ -138,6 +151,13 @@ def _yaml(source: Mapped, name: str) -> list[Found]:
     return [one for root in roots for one in _document(root, source, whole)]
 
 
+def _is_yaml(text: str) -> bool:
+    try:
+        return bool(found_yaml.documents(text))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return False
+
+
 def _first(error: Exception) -> str:
     return " ".join(str(getattr(error, "problem", None) or "nested too deeply").split())
 
@@ -153,10 +173,31 @@ def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
             here, nodes = _container(parts, source)
             found += here
             used |= nodes if here else set()
+        found += [one for node in parts.values() for one in _arguments(node, source, used)]
     for scalar in found_yaml.scalars(root):
         if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
-            found += in_script(found_yaml.decoded(scalar, source))
+            found += _text(found_yaml.decoded(scalar, source))
     return found
+
+
+def _arguments(node: yaml.Node, source: Mapped, used: set[int]) -> list[Found]:
+    """A list of arguments by another name, such as a chart's extraArgs."""
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
+    if any(id(item) in used for item in items) or not any(ARGUMENT.match(text) for text in texts):
+        return []
+    words = found_yaml.list_words(node, source)
+    return [Found("vllm serve", words, words[0].start, words[0].end)]
+
+
+def _text(inner: Mapped) -> list[Found]:
+    """A script, or a file of settings, inside a text; a ConfigMap holds either."""
+    if re.search(r"^[ \t]*speculative[-_]config:", inner.text, re.M):
+        try:
+            return _yaml(inner, "")
+        except ConfigError:
+            return []
+    return in_script(inner)
 
 
 def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found], set[int]]:

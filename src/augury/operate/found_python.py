@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ BUILDERS = ("LLM", "EngineArgs", "AsyncEngineArgs")
 MAKERS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(vllm|augury)\b", re.M)
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
+CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
 UNKNOWN = object()  # a value that only running the program would tell
 
 
@@ -30,17 +32,32 @@ def in_python(source: Mapped) -> list[Found]:
             tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    reader = _Reader(source, _dictionaries(tree))
+    reader = _Reader(source, *_names(tree))
     return [reader.found(call, maker[1]) for call in _builders(tree)]
 
 
-def _dictionaries(tree: ast.AST) -> dict[str, ast.expr]:
-    """Names that are given a dictionary, once; given twice, nobody can know which one counts."""
-    given: dict[str, list[ast.expr]] = {}
+def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
+    """Names that are given one value in all the file, and those whose value is changed afterwards."""
+    values: dict[str, ast.expr] = {}
+    bound: Counter[str] = Counter()
+    changed = set()
     for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound[node.id] += 1
+        elif isinstance(node, ast.arg):
+            bound[node.arg] += 1
+        elif _changes(node):
+            changed.add(node.value.id)
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            given.setdefault(node.targets[0].id, []).append(node.value)
-    return {name: values[0] for name, values in given.items() if len(values) == 1 and _is_dict(values[0])}
+            values[node.targets[0].id] = node.value
+    return {name: value for name, value in values.items() if bound[name] == 1}, changed
+
+
+def _changes(node: Any) -> bool:
+    """Whether something is put into a name's value, or a method that changes it is named."""
+    if not isinstance(node, ast.Subscript | ast.Attribute) or not isinstance(node.value, ast.Name):
+        return False
+    return not isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Attribute) and node.attr in CHANGES)
 
 
 def _is_dict(value: ast.expr) -> bool:
@@ -61,14 +78,14 @@ def in_python_words(text: str) -> str:
 
 
 class _Reader:
-    def __init__(self, source: Mapped, dictionaries: dict[str, ast.expr]) -> None:
+    def __init__(self, source: Mapped, values: dict[str, ast.expr], changed: set[str]) -> None:
         self.lines = source.text.splitlines(keepends=True)
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))
         body = source.within(in_python_words)
         self.word = Word(body, "", 0, len(source.text), False)
-        self.dictionaries = dictionaries
+        self.values, self.changed = values, changed
 
     def found(self, call: ast.Call, maker: str) -> Found:
         """One call as settings."""
@@ -80,13 +97,15 @@ class _Reader:
         return Found(f"{maker} LLM", [], *self.word.body.place(settings.start, settings.end), settings=settings)
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
-        """Keywords as members; those whose values nobody can know are left out."""
+        """Keywords as members; one whose value nobody can know is left out, and told of."""
         node = Node(self.word, {}, *self._place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
             if keyword.arg is not None and value.value is not UNKNOWN:
                 start = self._offset(keyword.lineno, keyword.col_offset)
                 node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
+            else:
+                node.untold = keyword.arg or f"**{ast.unparse(keyword.value)}"
         node.value = {member.name: member.node.value for member in node.members}
         return node
 
@@ -94,8 +113,10 @@ class _Reader:
         node = Node(self.word, UNKNOWN, *self._place(value))
         if depth > DEEPEST:
             return node
-        if isinstance(value, ast.Name) and value.id in self.dictionaries:
-            return self._node(self.dictionaries[value.id], depth + 1)
+        if isinstance(value, ast.Name) and value.id in self.values:
+            found = self._node(self.values[value.id], depth + 1)
+            found.untold = found.untold or (value.id if value.id in self.changed else "")
+            return found
         if isinstance(value, ast.Dict):
             return self._dict(value, node, depth)
         if isinstance(value, ast.Call) and _is_dict(value) and not value.args:
@@ -108,6 +129,8 @@ class _Reader:
             name, found = _literal(key) if key is not None else UNKNOWN, self._node(inner, depth + 1)
             if isinstance(name, str) and key is not None and found.value is not UNKNOWN:
                 node.members.append(Member(name, *self._place(key), found))
+            else:
+                node.untold = name if isinstance(name, str) else f"**{ast.unparse(inner)}"
         node.value = {member.name: member.node.value for member in node.members}
         return node
 

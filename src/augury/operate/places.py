@@ -43,6 +43,7 @@ class Node:
     members: list[Member] = field(default_factory=list)  # of an object
     items: list[Node] = field(default_factory=list)  # of a list
     style: Literal["json", "block", "call"] = "json"  # a call: of Python, with keywords
+    untold: str = ""  # a part that only running the program would tell
 
     @property
     def place(self) -> tuple[int, int]:

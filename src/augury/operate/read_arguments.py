@@ -25,6 +25,9 @@ def read_arguments(found: Found) -> Arguments:
     elif found.bare:
         _take_word(result, found.words[0], [])
     else:
+        for word in found.words:
+            if word.unclosed:
+                result.problems.append(Problem("quote-open", word.start, word.start + 1, {"text": word.unclosed}))
         _read_words(result, _split(result, found.words))
         _fold_old_flags(result)
     return result
@@ -190,6 +193,9 @@ def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
 
 def _take_object(result: Arguments, node: Node) -> None:
     result.speculates, result.whole = True, node
+    if node.untold:
+        result.partial = True
+        result.problems.append(Problem("json-has-variable", *node.place, {"text": node.untold}))
     seen: set[str] = set()
     for member in node.members:
         name = member.name.replace("-", "_")
@@ -234,6 +240,9 @@ def _read_settings(result: Arguments, node: Node) -> None:
         elif name == "speculative-config" and value is not None:
             place = member.node.place
             result.problems.append(Problem("json-not-object", *place, {"kind": json_kind(value)}))
+        elif name in OLD_FLAGS and node.style == "call":
+            _take_key(result, flag, OLD_FLAGS[name], value)
+            result.problems.append(Problem("flag-gone", start, end, {"flag": member.name}))
         elif name in SPECULATIVE:
             if SPECULATIVE[name] in result.keys:
                 says = {"flag": member.name, "key": SPECULATIVE[name]}

@@ -29,6 +29,7 @@ class Word:
     end: int
     shell: bool = True  # False: an element of a list that no shell reads
     expands: bool = False  # holds a variable that nothing here sets
+    unclosed: str = ""  # the quote that never ends
 
     @property
     def text(self) -> str:
@@ -113,10 +114,10 @@ class _Letters:
         self.ends += value.body.until(0, len(value.text))
         self.expands = self.expands or value.expands
 
-    def closed(self, first: int, last: int, behind: int) -> Word:
+    def closed(self, first: int, last: int, behind: int, unclosed: str = "") -> Word:
         """The finished word."""
         body = Mapped("".join(self.text), (*self.at, behind), self.source.layers, tuple(self.ends))
-        return Word(body, "".join(self.quotes), first, last, True, self.expands)
+        return Word(body, "".join(self.quotes), first, last, True, self.expands, unclosed)
 
 
 class Reader:
@@ -192,7 +193,7 @@ class Reader:
             else:
                 word.expands = word.expands or (letter in "$`" and quote != "'")
                 word.add(letter, quote, here, self.i)
-        return word.closed(*self.source.place(start, self.i), self.source.at[self.i])
+        return word.closed(*self.source.place(start, self.i), self.source.at[self.i], quote.strip())
 
     def _escaped(self, quote: str) -> tuple[str, bool]:
         """What a backslash makes of the letter behind it, and whether that is nothing at all."""
