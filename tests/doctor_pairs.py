@@ -29,6 +29,11 @@ PADDED = "disable_padded_drafter_batch"
 TABLE = [[1, 16, 3], [17, 256, 0]]
 WRITING = [
     Pair(
+        "mtp-wants-dspark",
+        Case(f"vllm serve deepseek-ai/DeepSeek-V4.1 -sc '{json.dumps(MTP)}'", ("mtp-wants-dspark",)),
+        Case(f"vllm serve deepseek-ai/DeepSeek-V4 -sc '{json.dumps(MTP)}'"),
+    ),
+    Pair(
         "quote-open", Case(f"{VLLM} --max-model-len 4096 --chat-template 'it", ("quote-open",)),
         Case(f"{VLLM} --max-model-len 4096 --chat-template 'it'"),
     ),
