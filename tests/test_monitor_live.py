@@ -136,6 +136,7 @@ def test_nothing_fires_on_a_healthy_server(ours: tuple[Prometheus, Path, float])
 EXPECTED = {
     ("AuguryPositionWasteful", ODD), ("AuguryPositionWasteful", "wrong"), ("AuguryNoDrafts", "plain"),
     ("AuguryDraftsNeverAccepted", "wrong"), ("AuguryAcceptanceLow", "wrong"), ("AuguryBelowPlain", ODD),
+    ("AuguryNoDrafts", "twins"),
 }  # fmt: skip
 
 
@@ -146,15 +147,18 @@ def alerting(running: Prometheus) -> set[tuple[str, str | None]]:
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Path]]:
-    """Three servers: a K too large behind an odd name, one without speculation, one whose drafts are all wrong."""
+    """A K too large behind an odd name, none, drafts that are all wrong; and twins, of which one lost speculation."""
     place = tmp_path_factory.mktemp("theirs")
     directory = kit(place / "kit", k=4, baseline_tok_s=1000.0)
     cliff, plain, wrong = StandIn(ODD, [0.9, 0.7, 0.3, 0.1]), StandIn("plain", None), StandIn("wrong", [0.0] * 4)
     with (
         stand_in(cliff) as first, stand_in(plain) as second, stand_in(wrong) as third,
-        prometheus(directory, place / "prometheus", "vllm", [first, second, third]) as running,
+        stand_in(StandIn("twins", [0.9, 0.8, 0.7, 0.6])) as well, stand_in(StandIn("twins", None)) as lost,
+        prometheus(directory, place / "prometheus", "vllm", [first, second, third, well, lost]) as running,
     ):  # fmt: skip
         running.until(lambda: alerting(running) >= EXPECTED)
+        twins = running.ask('ALERTS{alertname="AuguryNoDrafts",model_name="twins"}')
+        assert [one["metric"]["instance"] for one in twins] == [lost]
         yield running, directory
 
 
@@ -170,7 +174,7 @@ def test_the_alert_names_the_k_to_use(theirs: tuple[Prometheus, Path]) -> None:
     (rule,) = (rule for rule in running.rules() if rule["name"] == "AuguryPositionWasteful")
     said = {alert["labels"]["model_name"]: alert["annotations"] for alert in rule["alerts"]}
     assert said[ODD]["summary"].startswith(f"{ODD}: ") and said[ODD]["summary"].endswith(
-        "set num_speculative_tokens to 2"
+        "num_speculative_tokens 2 keeps those above"
     )
     assert "not even the first position" in said["wrong"]["summary"]
     assert re.search(r"augury diagnose http://127\.0\.0\.1:\d+ ", said[ODD]["first_step"])

@@ -32,16 +32,20 @@ def init(
         float | None, typer.Option(metavar="SHARE", help="Alert below; else by method, none for look-ups.")
     ] = None,
     min_position_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="A position below is waste; else 0.40.")
+        float | None, typer.Option(metavar="SHARE", help="A notice below; else 0.40, none for look-ups.")
     ] = None,
     datasource: Annotated[str | None, typer.Option(metavar="NAME", help="Grafana's data source to begin with.")] = None,
+    runbook_url: Annotated[
+        str | None, typer.Option(metavar="BASE", help="Where you publish RUNBOOK.md, for links in alerts.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard."""
     settings = settle(
-        method, k, selector, model_name, datasource, kind, min_acceptance, min_position_rate, baseline_tok_s
-    )
+        method, k, selector, model_name, datasource, kind, min_acceptance, min_position_rate, baseline_tok_s,
+        runbook_url,
+    )  # fmt: skip
     texts = files(settings, _command())
     written = write(directory, texts, force)
     if as_json:

@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import Any
+from augury.operate.monitor.alert import Alert
+from augury.operate.monitor.settings import FEWEST_DRAFTED, FEWEST_DRAFTS, Settings
 
-from augury.operate.monitor.settings import FEWEST_DRAFTED, Settings
-
-MARK = re.compile("@(model|value|where|engine|k)")
-RUNBOOK = "docs/monitor.md"
-MODEL = "{{ $labels.model_name }}"
-SHARE = "{{ $value | humanizePercentage }}"
 NUMBER = '{{ $value | printf "%.2f" }}'
 HIT_DROP = 0.10  # of the share of prompt tokens found in the cache; the mildest report is 0.21
 FALL, CLIMB = 0.10, 0.20  # of acceptance and of KV use within half an hour
 TRAFFIC = f"> {FEWEST_DRAFTED:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One alert; in its sentences @model, @value, @where and @k stand for templates."""
-
-    name: str
-    expr: str
-    wait: str
-    severity: str
-    summary: str
-    meaning: str
-    first: str
-    templates: dict[str, str] = field(default_factory=dict)
-
-    def rule(self) -> dict[str, Any]:
-        """As the rule file has it."""
-        return {
-            "alert": self.name,
-            "expr": self.expr,
-            "for": self.wait,
-            "labels": {"severity": self.severity},
-            "annotations": self.annotations(**self.templates),
-        }
-
-    def annotations(self, **words: str) -> dict[str, str]:
-        """Its sentences, with these words for the marks in them."""
-        said = {"summary": self.summary, "description": self.meaning, "first_step": self.first, "runbook": self.anchor}
-        marks = {"model": MODEL, "value": SHARE} | words
-        return {name: MARK.sub(lambda found: marks[found[1]], text) for name, text in said.items()}
-
-    @property
-    def anchor(self) -> str:
-        """Its section of the documentation."""
-        return f"{RUNBOOK}#{self.name.lower()}"
+SEEN = "1d"  # how long a server that is gone is remembered by its series
 
 
 def alerts(settings: Settings) -> list[Alert]:
     """Every alert that can be judged with these settings."""
     writer = _Writer(settings)
-    every = [writer.no_drafts(), writer.never_accepted(), writer.position(), writer.apart()]
+    every = [writer.no_drafts(), writer.never_accepted(), writer.apart()]
     if settings.min_acceptance is not None:
         every.insert(0, writer.acceptance(settings.min_acceptance))
+    if settings.model_free:
+        every.append(writer.one_without_drafts())
+    if settings.min_position is not None:
+        every.append(writer.position(settings.min_position))
     if settings.ours or settings.baseline_tok_s is not None:
         every.append(writer.below_plain())
     return [*every, writer.prefix_hits(), writer.queue(), writer.kv(), writer.down()]
@@ -70,6 +33,11 @@ def left_out(settings: Settings) -> dict[str, str]:
     if settings.min_acceptance is None:
         missing["AuguryAcceptanceLow"] = (
             f"{settings.method.name} has no rate that is too low by itself; --min-acceptance sets one"
+        )
+    if settings.min_position is None:
+        missing["AuguryPositionWasteful"] = (
+            f"{settings.method.name} has no bar for late positions, most of which are rejected; --min-position-rate "
+            "sets one"
         )
     if not settings.ours and settings.baseline_tok_s is None:
         missing["AuguryBelowPlain"] = (
@@ -87,9 +55,9 @@ class _Writer:
         self.model = f"on ({', '.join(settings.model_labels)})"
         self.engine = f"on ({', '.join(settings.engine_labels)})"
         self.enough = f"{self.model} {self.recorded('model_draft_tokens:rate5m')} {TRAFFIC}"
-        # The busiest server of the model: where `augury diagnose` will see most.
-        busiest = self._asked("topk(1, augury:engine_generation_tokens:rate5m{%s})")
-        self.where = f'{busiest}{{{{ . | first | label "instance" }}}}{{{{ else }}}}HOST:PORT{{{{ end }}}}'
+        self.enough_here = f"{self.engine} {self.recorded('engine_drafts:rate5m')} > {FEWEST_DRAFTS:g}"
+        # A model's alert names the server where `augury diagnose` will see most: the busiest, or a worse one.
+        self.busiest = "topk(1, augury:engine_generation_tokens:rate5m{%s})"
 
     def _asked(self, query: str) -> str:
         """The beginning of a template that asks Prometheus about the alert's model; %s becomes its labels."""
@@ -98,20 +66,37 @@ class _Writer:
         values = " ".join(f"$labels.{label}" for label in labels)
         return f'{{{{ with printf "{query % matchers}" {values} | query }}}}'
 
+    def _server(self, query: str) -> str:
+        """A template that gives the address of the server that a query finds."""
+        return f'{self._asked(query)}{{{{ . | first | label "instance" }}}}{{{{ else }}}}HOST:PORT{{{{ end }}}}'
+
     def _alert(self, name: str, expr: str, wait: str, severity: str, *texts: str, **templates: str) -> Alert:
+        """Of a model."""
         summary, meaning, first = texts
-        return Alert(name, expr, wait, severity, summary, meaning, first, {"where": self.where} | templates)
+        words = {"where": self._server(self.busiest)} | templates
+        return Alert(name, expr, wait, severity, summary, meaning, first, words, self.settings.runbook_url)
+
+    def _of_engine(self, name: str, expr: str, wait: str, severity: str, *texts: str, **templates: str) -> Alert:
+        """Of one engine on one server, which its labels name."""
+        words = {"where": "{{ $labels.instance }}", "engine": "{{ $labels.engine }}"} | templates
+        return self._alert(name, expr, wait, severity, *texts, **words)
 
     def acceptance(self, floor: float) -> Alert:
         """A drafter that misses more than it hits."""
-        return self._alert(
-            "AuguryAcceptanceLow", f"{self.recorded('model_acceptance:ratio_rate5m')} < {floor:g} and {self.enough}",
+        return self._of_engine(
+            "AuguryAcceptanceLow",
+            f"{self.recorded('engine_acceptance:ratio_rate5m')} < {floor:g} and {self.enough_here}",
             "10m", "warning",
-            f"@model: @value of the drafted tokens are accepted, under {floor:.2f} for ten minutes",
+            f"@model on @where (engine @engine): @value of the drafted tokens are accepted, under {floor:.2f} for ten "
+            "minutes",
             f"Under {floor:.2f} a drafter such as {self.settings.method.name} has a fault until shown otherwise: "
             "another tokenizer, a wrong checkpoint, traffic or a temperature far from what it was trained on.",
             "augury diagnose http://@where says which; look at the first position before all others.",
         )  # fmt: skip
+
+    def _without_drafts(self) -> str:
+        generating = f"{self.recorded('engine_generation_tokens:rate5m')} {TRAFFIC}"
+        return f"{generating} unless {self.engine} {self.recorded('engine_drafts:rate5m')} > 0"
 
     def no_drafts(self) -> Alert:
         """Speculation that is not there, or does nothing."""
@@ -119,21 +104,31 @@ class _Writer:
         meaning = "The configuration was refused or ignored, the method was told wrong, or a plug-in is missing."
         if free:
             meaning += " With a method that looks text up it may also be that nothing repeats itself."
-        generating = f"{self.recorded('model_generation_tokens:rate5m')} {TRAFFIC}"
-        return self._alert(
-            "AuguryNoDrafts", f"{generating} unless {self.model} {self.recorded('model_drafts:rate5m')} > 0",
-            "30m" if free else "10m", "info" if free else "critical",
-            "@model generates @value tokens a second and drafts none", meaning,
+        return self._of_engine(
+            "AuguryNoDrafts", self._without_drafts(), "30m" if free else "10m", "info" if free else "critical",
+            "@model on @where (engine @engine) generates @value tokens a second and drafts none", meaning,
             "augury diagnose http://@where, then the server's start-up log; augury doctor on its command.",
             value='{{ $value | printf "%.0f" }}',
         )  # fmt: skip
 
+    def one_without_drafts(self) -> Alert:
+        """A look-up that finds nothing on one server only: then it is not the text."""
+        drafting = f"{self.model} {self.recorded('model_drafts:rate5m')} > {FEWEST_DRAFTS:g}"
+        return self._of_engine(
+            "AuguryOneWithoutDrafts", f"({self._without_drafts()}) and {drafting}", "30m", "warning",
+            "@model on @where (engine @engine) drafts none, and others of this model do",
+            "The others find text that repeats itself, so this server most likely runs without speculation: started "
+            "with other options, or its configuration was refused.",
+            "augury diagnose http://@where, and compare its start-up log with another's; augury doctor on its command.",
+        )  # fmt: skip
+
     def never_accepted(self) -> Alert:
         """Drafts that are all wrong."""
-        nothing = f"{self.recorded('model_acceptance_length:mean5m')} <= {self.settings.length_one:g}"
-        return self._alert(
-            "AuguryDraftsNeverAccepted", f"{nothing} and {self.enough}", "10m", "critical",
-            "@model drafts and nothing is accepted (length @value, the target's own token included)",
+        nothing = f"{self.recorded('engine_acceptance_length:mean5m')} <= {self.settings.length_one:g}"
+        return self._of_engine(
+            "AuguryDraftsNeverAccepted", f"{nothing} and {self.enough_here}", "10m", "critical",
+            "@model on @where (engine @engine) drafts and nothing is accepted (length @value, the target's own token "
+            "included)",
             "Drafter and method do not match; an EAGLE-3 checkpoint run as EAGLE does this without a word. Every step "
             "pays for its drafts and gains nothing.",
             "augury diagnose http://@where, and compare the method with the drafter's config.json; meanwhile serve "
@@ -141,45 +136,47 @@ class _Writer:
             value=NUMBER,
         )  # fmt: skip
 
-    def position(self) -> Alert:
-        """A K that is too large, with the one to use."""
-        floor, name = f"{self.settings.min_position:g}", "model_position_acceptance:ratio_rate5m"
+    def position(self, bar: float) -> Alert:
+        """A K that may be too large, with the one to use: a notice, for a smooth decay is healthy."""
+        floor, name = f"{bar:.2f}", "model_position_acceptance:ratio_rate5m"
         useful = (
-            self._asked(f"count(augury:{name}{{%s}} >= {floor})")
-            + '{{ . | first | value | printf "set num_speculative_tokens to %.0f" }}'
-            "{{ else }}not even the first position reaches it, so serve without speculation until the drafter is mended"
-            "{{ end }}"
+            self._asked(f"count(augury:{name}{{%s}} >= {bar:g})")
+            + '{{ . | first | value | printf "num_speculative_tokens %.0f keeps those above" }}'
+            f"{{{{ else }}}}{none_useful(self.settings)}{{{{ end }}}}"
         )
         lowest = f"min by ({', '.join(self.settings.model_labels)}) ({self.recorded(name)})"
         return self._alert(
-            "AuguryPositionWasteful", f"{lowest} < {floor} and {self.enough}", "30m", "warning",
-            f"@model: the last drafted position is accepted in @value of the drafts, under {floor}: @k",
-            f"A position under {floor} costs more in verification than it brings. K is the number of positions that "
-            "still reach it.",
-            "Restart with that K, or give num_speculative_tokens_per_batch_size (vLLM 0.24) where it depends on load; "
-            "augury diagnose http://@where shows every position.",
+            "AuguryPositionWasteful", f"{lowest} < {bar:g} and {self.enough}", "30m", "info",
+            f"@model: the last drafted position is accepted in @value of the drafts; under {floor} seldom pays: @k",
+            "A smooth decay over the positions is healthy, and augury check passes it; but a position under "
+            f"{floor} seldom pays for its verification, least of all under load. K is the number of positions that "
+            "reach it.",
+            "Measure that K: augury bench serve URL --save FILE, then with the other K --compare FILE; or give "
+            "num_speculative_tokens_per_batch_size (vLLM 0.24) where it depends on load. augury diagnose http://@where "
+            "shows every position.",
             k=useful,
         )  # fmt: skip
 
     def apart(self) -> Alert:
-        """One server or model unlike the others."""
-        rate = self.recorded("engine_acceptance:ratio_rate5m")
-        away = f"abs({rate} / on (job) group_left () avg by (job) ({rate}) - 1) > {self.settings.apart:g}"
-        return self._alert(
-            "AuguryOneApart",
-            f"{away} and {self.engine} {self.recorded('engine_draft_tokens:rate5m')} {TRAFFIC}",
+        """One server that is drafted for much worse than the others of its model."""
+        rate = f"({self.recorded('engine_acceptance:ratio_rate5m')} and {self.enough_here})"
+        # the median: a mean would let one good server make the others look bad
+        usual = f"quantile by ({', '.join(self.settings.model_labels)}) (0.5, {rate})"
+        return self._of_engine(
+            "AuguryOneApart", f"1 - {rate} / {self.model} group_left () {usual} > {self.settings.apart:g}",
             "30m", "warning",
-            "@model on @where (engine @engine): acceptance is @value away from the mean of its job",
-            "One model, adapter or class of traffic is drafted for much worse, or much better, than the others: a head "
-            "trained on chat falls from 3 tokens a step to 2 on code. Or one server runs another checkpoint.",
-            "augury diagnose http://@where, and a server near the mean; route that class elsewhere or train on it.",
-            where="{{ $labels.instance }}", engine="{{ $labels.engine }}",
+            "@model on @where (engine @engine): acceptance is @value below the median of its model",
+            "One server is drafted for much worse than the others of its model: it runs another checkpoint or other "
+            "options, or a class of traffic goes to it that the drafter does not know (a head trained on chat falls "
+            "from 3 tokens a step to 2 on code).",
+            "augury diagnose http://@where, and a server near the median; route that class elsewhere or train on it.",
         )  # fmt: skip
 
     def below_plain(self) -> Alert:
         """Speculation that does harm."""
-        settings = self.settings
+        settings, worst = self.settings, self.busiest
         if settings.ours:
+            worst = "bottomk(1, augury:speedup_estimate{%s})"
             expr, unit = f"{self.recorded('model_speedup:min')} < {settings.break_even:g}", "times plain decoding"
         else:
             plain = settings.baseline_tok_s or 0.0
@@ -191,7 +188,7 @@ class _Writer:
             "Verifying rejected drafts costs more than accepted ones save; mostly the batch has become so large that "
             "the target computes all the time.",
             "augury diagnose http://@where; lower K, gate it by batch size, or switch speculation off.",
-            value=NUMBER,
+            value=NUMBER, where=self._server(worst),
         )  # fmt: skip
 
     def prefix_hits(self) -> Alert:
@@ -219,6 +216,7 @@ class _Writer:
             f"More than {good} tokens a step and still more requests than it can serve: the target computes all the "
             "time, and rejected drafts take their share of it.",
             "augury diagnose http://@where; cut K for large batches, or send requests elsewhere.",
+            where=self._server("topk(1, vllm:num_requests_waiting{%s})"),
         )  # fmt: skip
 
     def kv(self) -> Alert:
@@ -231,15 +229,27 @@ class _Writer:
             f"@model: acceptance fell by more than {FALL:.2f} within half an hour while the KV cache filled",
             "Draft slots, a cache fault or preemption: drafts of preempted requests are lost.",
             "augury diagnose http://@where; mend the memory first (--max-num-seqs, K), then judge the drafter.",
+            where=self._server("topk(1, vllm:kv_cache_usage_perc{%s})"),
         )  # fmt: skip
 
     def down(self) -> Alert:
         """Nobody to ask."""
-        up = f"up{self.settings.targets()}"
+        settings, up = self.settings, f"up{self.settings.targets()}"
+        expr = f"{up} == 0 or absent({up})"
+        if not settings.names_targets:  # else every exporter in Prometheus would be meant
+            seen = f"last_over_time(vllm:generation_tokens_total{settings.selected()}[{SEEN}])"
+            expr = f"{up} == 0 and on (job, instance) {seen}"
         return self._alert(
-            "AuguryTargetDown", f"{up} == 0 or absent({up})", "2m", "critical",
+            "AuguryTargetDown", expr, "2m", "critical",
             "the metrics of @where cannot be read",
             "The server is down, or its /metrics is; no other alert can speak for it.",
             "Ask the server itself: curl http://@where/health; augury check http://@where once it answers.",
             where="{{ if $labels.instance }}{{ $labels.instance }}{{ else }}HOST:PORT{{ end }}",
         )  # fmt: skip
+
+
+def none_useful(settings: Settings) -> str:
+    """What is said where not even the first position reaches the bar."""
+    if settings.model_based:
+        return "not even the first position reaches it, so serve without speculation until the drafter is mended"
+    return "not even the first position reaches it"

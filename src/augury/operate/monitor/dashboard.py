@@ -75,7 +75,8 @@ class Panels:
         band = settings.method.band.length if settings.method.band else None
         good = max(settings.length_one + 0.01, min(band[0] if band else 1.5, settings.long_length))
         self.length_steps = ((None, RED), (settings.length_one, YELLOW), (good, GREEN))
-        self.position_steps = ((None, RED), (settings.min_position, YELLOW), (max(0.6, settings.min_position), GREEN))
+        bar = settings.min_position
+        self.position_steps = ((None, RED), (bar, YELLOW), (max(0.6, bar), GREEN)) if bar else ((None, "blue"),)
         self.band = f"Band of {settings.method.name}: {self._band()}."
 
     def _band(self) -> str:
@@ -142,7 +143,7 @@ class Panels:
         title, text, query = self._against_plain()
         steps = ((None, RED), (1.0, GREEN)) if title.startswith("Speed-up") else ((None, "blue"),)
         waste = f"1 - {self._acceptance()}"
-        firing = 'sum(ALERTS{alertname=~"Augury.*",alertstate="firing"}) or vector(0)'
+        firing = 'sum(ALERTS{alertname=~"Augury.*",alertstate="firing",severity!="info"}) or vector(0)'
         return [
             Panel("stat", "Acceptance rate", f"Accepted over drafted tokens, without the target's own. {self.band}",
                   (Query(self._acceptance()),), "percentunit", 4, 4, self.rate_steps),
@@ -153,7 +154,7 @@ class Panels:
             Panel("stat", "Tokens generated a second", "What users receive, over all requests.",
                   (Query(self._rate("vllm:generation_tokens_total")),), "short", 4, 4),
             Panel("stat", title, text, (query,), "short", 4, 4, steps, decimals=2),
-            Panel("stat", "Alerts firing", "Of the rules that augury monitor init wrote.",
+            Panel("stat", "Alerts firing", "Of the rules that augury monitor init wrote; notices are not counted.",
                   (Query(firing, "alerts"),), "short", 4, 4, ((None, GREEN), (1.0, RED))),
         ]  # fmt: skip
 
@@ -162,10 +163,9 @@ class Panels:
         over = "drafts that reached it" if self.settings.ours else (
             "all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are"
         )  # fmt: skip
-        position = (
-            f"Share of accepted drafts at each position, over {over}. Under {self.settings.min_position:g} it costs "
-            "more than it brings."
-        )
+        bar = self.settings.min_position
+        position = f"Share of accepted drafts at each position, over {over}."
+        position += f" Under {bar:.2f} one seldom pays." if bar else " A look-up has no bar for late ones."
         legend = "{{model_name}} {{position}}"
         return [
             Panel("timeseries", "Acceptance rate", f"Accepted over drafted tokens. {self.band}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Any
 
 from augury.operate.monitor.alerts import alerts, left_out
@@ -41,8 +42,18 @@ def alertmanager_example() -> dict[str, Any]:
             },
             {
                 "source_matchers": ['alertname="AuguryDraftsNeverAccepted"'],
-                "target_matchers": ['alertname=~"AuguryAcceptanceLow|AuguryPositionWasteful|AuguryBelowPlain"'],
+                "target_matchers": ['alertname=~"AuguryAcceptanceLow|AuguryOneApart"'],
+                "equal": ["job", "model_name", "instance", "engine"],
+            },
+            {
+                "source_matchers": ['alertname="AuguryDraftsNeverAccepted"'],
+                "target_matchers": ['alertname=~"AuguryPositionWasteful|AuguryBelowPlain"'],
                 "equal": ["job", "model_name"],
+            },
+            {
+                "source_matchers": ['alertname="AuguryOneWithoutDrafts"'],
+                "target_matchers": ['alertname="AuguryNoDrafts"'],
+                "equal": ["job", "model_name", "instance", "engine"],
             },
         ],
         "receivers": [
@@ -67,6 +78,14 @@ def readme(settings: Settings, command: str) -> str:
     )  # fmt: skip
 
 
+def runbook(settings: Settings) -> str:
+    """The sections of the alerts that were written."""
+    text = resources.files("augury.operate.monitor").joinpath("runbook.md").read_text(encoding="utf-8")
+    head, *sections = text.split("\n## ")
+    written = {alert.name for alert in alerts(settings)}
+    return "\n## ".join([head, *(one for one in sections if one.partition("\n")[0] in written)])
+
+
 def _first_words(text: str) -> str:
     return text.partition(". ")[0].rstrip(".").replace("|", "\\|")
 
@@ -83,6 +102,7 @@ Thresholds: {thresholds}.
 | prometheus/tests.yml | keep it with the rules: `promtool test rules tests.yml` after every change |
 | prometheus/prometheus.example.yml | an example: take the `rule_files`, `alerting` and `scrape_configs` lines |
 | alertmanager.example.yml | an example: take the routes and the inhibitions, put your receivers in |
+| RUNBOOK.md | where people on call find it: what each alert means and what to do |
 | grafana/augury-speculative-decoding.json | Grafana: Dashboards, New, Import; or a provisioning folder |
 
 Check before loading: `promtool check rules prometheus/augury-*.yml`, `promtool test rules prometheus/tests.yml`,
@@ -93,5 +113,6 @@ Check before loading: `promtool check rules prometheus/augury-*.yml`, `promtool 
 |---|---|---|---|
 {rows}
 {missing}
-Every alert carries the first thing to do, and names its section of docs/monitor.md.
+Every alert carries the first thing to do, and names its section of RUNBOOK.md. Publish that file where your pager can
+open it, and write the kit again with `--runbook-url BASE` for links.
 """

@@ -11,7 +11,7 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.operate.monitor.alerts import alerts, left_out
 from augury.operate.monitor.dashboard import dashboard
-from augury.operate.monitor.examples import alertmanager_example, prometheus_example, readme
+from augury.operate.monitor.examples import alertmanager_example, prometheus_example, readme, runbook
 from augury.operate.monitor.recording import recording
 from augury.operate.monitor.rule_tests import rule_tests
 from augury.operate.monitor.settings import Settings
@@ -23,6 +23,7 @@ def files(settings: Settings, command: str) -> dict[str, str]:
     missing = [f"{name} is left out: {why}." for name, why in left_out(settings).items()]
     return {
         "README.md": readme(settings, command),
+        "RUNBOOK.md": runbook(settings),
         "prometheus/augury-recording.yml": _yaml(recording(settings), "Speculation by engine and by model.", command),
         "prometheus/augury-alerts.yml": _yaml(rules, "Alerts on speculation.", command, *missing),
         "prometheus/tests.yml": _yaml(rule_tests(settings), "promtool test rules tests.yml", command),

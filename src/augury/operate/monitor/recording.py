@@ -43,9 +43,14 @@ def _engines(settings: Settings) -> list[dict[str, str]]:
     for name, counter in positions.items():
         expression = f"sum by ({engine}, position) (rate({counter}{chosen}[5m]))"
         rules.append(_rule(f"engine_position_{name}_tokens:rate5m", expression))
-    accepted, drafted = (settings.recorded(f"engine_{name}_tokens:rate5m") for name in ("accepted", "draft"))
-    ratio = f"{accepted} / ({drafted} > 0)"
-    return [*rules, _rule("engine_acceptance:ratio_rate5m", ratio)]
+    accepted, drafted, drafts = (
+        settings.recorded(f"engine_{name}:rate5m") for name in ("accepted_tokens", "draft_tokens", "drafts")
+    )
+    return [
+        *rules,
+        _rule("engine_acceptance:ratio_rate5m", f"{accepted} / ({drafted} > 0)"),
+        _rule("engine_acceptance_length:mean5m", f"1 + {accepted} / ({drafts} > 0)"),
+    ]
 
 
 def _models(settings: Settings) -> list[dict[str, str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.operate.monitor.alerts import Alert, alerts
+from augury.operate.monitor.alert import Alert
+from augury.operate.monitor.alerts import alerts, none_useful
 from augury.operate.monitor.matchers import example_labels
 from augury.operate.monitor.settings import Settings
 from augury.operate.monitor.worlds import HOUR, World
@@ -33,13 +34,15 @@ class Tests:
         plain = {"job": "vllm", "instance": "10.0.0.1:8000", "model_name": "toy", "engine": "0"}
         free = {name: value for name, value in plain.items() if name not in self.fixed}
         self.labels = example_labels(matchers) | free
-        floors = (settings.min_acceptance or 0.0, settings.min_position, 0.5)
+        floors = (settings.min_acceptance or 0.0, settings.min_position or 0.0, 0.5)
         self.good = round((3 + max(floors)) / 4, 4)  # a rate no alert can mind
 
     def every(self) -> list[Test]:
         """All tests of all alerts there are."""
-        made = [self._quiet(), self._restart(), *self._no_drafts(), *self._never(), *self._position(), self._queue()]
-        made += [self._kv(), *self._prefix(), self._down(), *self._apart()]
+        made = [self._quiet(), self._restart(), *self._no_drafts(), *self._never(), self._queue()]
+        made += [self._kv(), *self._prefix(), self._down(), *self._apart(), *self._one_sick()]
+        if self.settings.min_position is not None:
+            made += self._position(self.settings.min_position)
         if self.settings.min_acceptance is not None:
             made += self._acceptance(self.settings.min_acceptance)
         if "AuguryBelowPlain" in self.alerts:
@@ -67,12 +70,26 @@ class Tests:
     ) -> dict[str, Any]:  # fmt: skip
         alert: Alert = self.alerts[name]
         about = labels if labels is not None else self._about(self.settings.model_labels)
-        marks = {"model": self.labels.get("model_name", ""), "where": self.labels.get("instance", "")} | words
+        here = {"where": about.get("instance", self.labels.get("instance", "")), "engine": about.get("engine", "")}
+        marks = {"model": self.labels.get("model_name", "")} | here | words
         expected = {
             "exp_labels": {"severity": alert.severity} | {key: value for key, value in about.items() if value},
             "exp_annotations": alert.annotations(**marks),
         }
         return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": [expected]}
+
+    def _fires_here(self, name: str, minute: int, number: str | None = None, **words: str) -> dict[str, Any]:
+        """An alert of one engine: the only one, or that with this number."""
+        about = self._about(self.settings.engine_labels) | ({self._free[0]: number} if number is not None else {})
+        return self._fires(name, minute, about, **words)
+
+    @property
+    def _free(self) -> list[str]:
+        """What may tell engines apart: labels that the selector leaves free."""
+        return [label for label in ("instance", "engine") if label not in self.fixed]
+
+    def _engine(self, number: int) -> dict[str, str]:
+        return self.labels | {self._free[0]: str(number)}
 
     def _quiet(self) -> Test:
         """A healthy server, then an idle one: nothing fires, whatever there is."""
@@ -93,7 +110,7 @@ class Tests:
         name, low = "AuguryAcceptanceLow", floor / 2
         world = self._world(self._all(low))
         few = World(self.labels, self.settings.ours).traffic(self._all(low), HOUR, drafts=0.01)
-        fires = self._fires(name, 30, value=share(low))
+        fires = self._fires_here(name, 30, value=share(low))
         return [
             self._test(f"acceptance at {low:g}", world, self._silent(name, 8), fires),
             self._test("the same with next to no traffic", few, self._silent(name, 50)),
@@ -103,7 +120,7 @@ class Tests:
         name = "AuguryNoDrafts"
         plain = World(self.labels, self.settings.ours).tokens(600, HOUR)
         silent = World(self.labels, self.settings.ours).tokens(600, HOUR).traffic(self._all(self.good), HOUR, drafts=0)
-        fires = self._fires(name, 50, value="10")
+        fires = self._fires_here(name, 50, value="10")
         return [
             self._test("tokens are generated, and no series of drafts is there", plain, self._silent(name, 8), fires),
             self._test("the series are there and stand still", silent, self._silent(name, 8), fires),
@@ -111,37 +128,64 @@ class Tests:
 
     def _never(self) -> list[Test]:
         name = "AuguryDraftsNeverAccepted"
-        fires = self._fires(name, 30, value="1.00")
+        fires = self._fires_here(name, 30, value="1.00")
         return [self._test("drafts flow, none is accepted", self._world(self._all(0)), self._silent(name, 8), fires)]
 
-    def _position(self) -> list[Test]:
-        name, low, k = "AuguryPositionWasteful", self.settings.min_position / 2, self.settings.k
-        useful = k // 2
-        nothing = "not even the first position reaches it, so serve without speculation until the drafter is mended"
+    def _position(self, bar: float) -> list[Test]:
+        name, low, k = "AuguryPositionWasteful", bar / 2, self.settings.k
         tests = [
             self._test(
                 "no position is worth its verification", self._world(self._all(low)), self._silent(name, 28),
-                self._fires(name, 55, value=share(low), k=nothing),
+                self._fires(name, 55, value=share(low), k=none_useful(self.settings)),
             )
         ]  # fmt: skip
-        if useful:
+        if useful := k // 2:
             world = self._world([self.good] * useful + [low] * (k - useful))
-            fires = self._fires(name, 55, value=share(low), k=f"set num_speculative_tokens to {useful}")
+            said = f"num_speculative_tokens {useful} keeps those above"
+            fires = self._fires(name, 55, value=share(low), k=said)
             tests.append(self._test(f"a cliff after position {useful - 1}", world, self._silent(name, 28), fires))
         return tests
 
     def _apart(self) -> list[Test]:
-        """Three engines alike and one far below; needs a label that the selector leaves free."""
-        name, free = "AuguryOneApart", [label for label in ("engine", "instance") if label not in self.fixed]
-        if not free:
+        """Three engines alike and one far below, then one far above; the low ones of another model are no measure."""
+        name = "AuguryOneApart"
+        if not self._free:
             return []
-        world = World(self.labels, self.settings.ours)
-        for number in range(4):
-            rate = self.good if number else self.good / 5
-            world.traffic(self._all(rate), HOUR, labels=self.labels | {free[0]: str(number)})
-        about = self._about(self.settings.engine_labels) | {free[0]: "0"}
-        fires = self._fires(name, 55, about, where=about["instance"], engine=about["engine"], value="75%")
-        return [self._test("one of four engines is far below", world, self._silent(name, 28), fires)]
+        tests = []
+        for factor in (0.2, 5.0):
+            world, other = World(self.labels, self.settings.ours), self.good / 2
+            usual = self.good if factor < 1 else self.good / factor
+            for number in range(4):
+                rate = usual if number else usual * factor
+                world.traffic(self._all(rate), HOUR, labels=self._engine(number))
+                if "model_name" not in self.fixed:
+                    world.traffic(self._all(other), HOUR, labels=self._engine(number + 4) | {"model_name": "another"})
+            world.traffic(self._all(0), HOUR, drafts=1, labels=self._engine(9))  # too few to judge, or to be a measure
+            fires = self._fires_here(name, 55, "0", value="80%") if factor < 1 else self._silent(name, 55)
+            said = f"one of four engines is far {'below' if factor < 1 else 'above'}"
+            tests.append(self._test(said, world, self._silent(name, 28), fires))
+        return tests
+
+    def _one_sick(self) -> list[Test]:
+        """One of three engines has a fault; the others are well, and do not silence its alert."""
+        if not self._free:
+            return []
+        plain, never = World(self.labels, self.settings.ours), World(self.labels, self.settings.ours)
+        for number in (1, 2):
+            for world in (plain, never):
+                world.traffic(self._all(self.good), HOUR, labels=self._engine(number))
+        plain.tokens(600, HOUR, labels=self._engine(0))
+        never.traffic(self._all(0), HOUR, labels=self._engine(0))
+        lost = [self._fires_here("AuguryNoDrafts", 50, "0", value="10"), self._silent("AuguryNoDrafts", 8)]
+        if self.settings.model_free:
+            lost += [self._fires_here("AuguryOneWithoutDrafts", 50, "0"), self._silent("AuguryOneWithoutDrafts", 28)]
+        wrong = [self._fires_here("AuguryDraftsNeverAccepted", 30, "0", value="1.00")]
+        if self.settings.min_acceptance is not None:
+            wrong.append(self._fires_here("AuguryAcceptanceLow", 30, "0", value="0%"))
+        return [
+            self._test("one of three engines has lost speculation", plain, *lost),
+            self._test("one of three engines drafts in vain", never, *wrong),
+        ]
 
     def _below_plain(self) -> list[Test]:
         name, settings = "AuguryBelowPlain", self.settings
@@ -190,8 +234,12 @@ class Tests:
         name = "AuguryTargetDown"
         world = World(self.labels, self.settings.ours)
         world.add("up", "1x10 0x20", target=True)
+        if not self.settings.names_targets:  # it is known by its series, and another exporter is none of ours
+            world.tokens(600, 10)
+            exporter = {"job": "another", "instance": "10.0.0.9:9100"}
+            world.add("up", "0x30", labels=self.labels | exporter, target=True)
         labels = {key: value for key, value in self.labels.items() if key not in ("model_name", "engine")}
-        return self._test("the server goes away", world, self._silent(name, 11), self._fires(name, 20, labels))
+        return self._test("the server goes away", world, self._silent(name, 10), self._fires(name, 20, labels))
 
 
 def share(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,8 +14,10 @@ from augury.operate.knowledge_base import look_up
 from augury.operate.monitor.matchers import Matcher, model_matcher, read_selector
 
 FEWEST_DRAFTED = 1.0  # drafted tokens a second below which there is too little traffic to judge
+FEWEST_DRAFTS = 0.33  # drafts a second of one engine, about 100 in the five minutes of a rate; fewer are not judged
 MODEL_FREE = ("none",)
 LONG_DRAFTS = 63
+RUNBOOK_URL = re.compile(r"https?://[^\s{}#]+")
 
 
 def bound(entry: str, fact: str) -> float:
@@ -44,8 +47,9 @@ class Settings:
     datasource: str | None
     ours: bool
     min_acceptance: float | None
-    min_position: float
+    min_position: float | None
     baseline_tok_s: float | None
+    runbook_url: str | None = None
     length_one: float = field(default_factory=lambda: bound("length-one", "acceptance_length"))
     apart: float = field(default_factory=lambda: bound("class-apart", "class_spread"))
     break_even: float = field(default_factory=lambda: bound("below-plain", "speed_up"))
@@ -54,6 +58,16 @@ class Settings:
     def model_free(self) -> bool:
         """Whether drafts come from text seen before, so that there may be none for a long while."""
         return self.method.weights in MODEL_FREE
+
+    @property
+    def model_based(self) -> bool:
+        """Whether drafts come from weights, so that a rate can be too low by itself."""
+        return self.method.weights not in ("none", "import path")
+
+    @property
+    def names_targets(self) -> bool:
+        """Whether the selector says which job or server is meant; other labels may be on any exporter."""
+        return any(m.label in ("job", "instance") and m.op in ("=", "=~") and not m.takes("") for m in self.matchers)
 
     @property
     def long_length(self) -> float:
@@ -112,7 +126,7 @@ class Settings:
 def settle(
     method: str, k: int, selector: str, model_name: str | None, datasource: str | None,
     kind: Literal["ours", "vllm"], min_acceptance: float | None, min_position: float | None,
-    baseline_tok_s: float | None,
+    baseline_tok_s: float | None, runbook_url: str | None = None,
 ) -> Settings:  # fmt: skip
     """Settings from the command line's words."""
     card = METHODS.get(ALIASES.get(method, method))
@@ -127,12 +141,16 @@ def settle(
             raise ConfigError(f"{name} {share:g}: a share between 0 and 1.")
     if baseline_tok_s is not None and not 0 < baseline_tok_s < float("inf"):
         raise ConfigError(f"--baseline-tok-s {baseline_tok_s:g}: tokens a second, above 0.")
+    if runbook_url is not None and not RUNBOOK_URL.fullmatch(runbook_url):
+        raise ConfigError(f"--runbook-url {runbook_url!r}: the http(s) address of RUNBOOK.md where you publish it.")
     if min_acceptance is None and card.weights not in ("none", "import path"):
         min_acceptance = bound("rate-under-half", "acceptance_rate")
+    if min_position is None and card.weights not in MODEL_FREE:
+        min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
     return Settings(
         card, k, tuple(read_selector(selector)), model, datasource, kind == "ours", min_acceptance,
-        min_position or bound("position-rate-low", "acceptance_rate"), baseline_tok_s,
+        min_position, baseline_tok_s, runbook_url,
     )  # fmt: skip
 
 

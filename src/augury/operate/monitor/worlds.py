@@ -22,10 +22,12 @@ class World:
         """As the test file has them."""
         return [{"series": name, "values": " ".join(values)} for name, values in self._courses.items()]
 
-    def add(self, metric: str, values: str, target: bool = False) -> World:
+    def add(
+        self, metric: str, values: str, target: bool = False, labels: dict[str, str] | None = None
+    ) -> World:  # fmt: skip
         """Let a series go on with these values; `target` leaves out what a scrape target does not know."""
-        unknown = ("model_name", "engine") if target else ()
-        return self._add(metric, values, {k: v for k, v in self.labels.items() if k not in unknown}, None)
+        unknown, every = ("model_name", "engine") if target else (), labels or self.labels
+        return self._add(metric, values, {k: v for k, v in every.items() if k not in unknown}, None)
 
     def gauge(self, metric: str, values: str, minutes: int, target: bool = False) -> World:
         """A figure that stays, or climbs as `from+step`."""
@@ -40,9 +42,9 @@ class World:
             self._add(metric, f"0+{step:.10g}x{minutes}", labels or self.labels, position)
         return self
 
-    def tokens(self, amount: float, minutes: int) -> World:
+    def tokens(self, amount: float, minutes: int, labels: dict[str, str] | None = None) -> World:
         """Tokens generated, and nothing drafted."""
-        return self.add("vllm:generation_tokens_total", f"0+{amount:g}x{minutes}")
+        return self.add("vllm:generation_tokens_total", f"0+{amount:g}x{minutes}", labels=labels)
 
     def idle(self, minutes: int) -> World:
         """Every counter stands still."""
