@@ -32,6 +32,12 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"first_position_rate": 0.7, "acceptance_rate": 0.3, "k": 5, "useful_k": 2},
         {"first_position_rate": 0.7, "acceptance_rate": 0.3, "k": 5, "useful_k": 5},
     ),
+    "counter-missing": ({"counters_missing": 1}, {"counters_missing": 0}),
+    "counters-impossible": ({"counters_impossible": True}, {"counters_impossible": False}),
+    "config-differs": ({"config_differs": True}, {"config_differs": False}),
+    "acceptance-fell": ({"rate_change": -0.5}, {"acceptance_falling": False, "rate_change": 0.0}),
+    "engine-dead": ({"engine_spread": 0.95}, {"engine_spread": 0.5}),
+    "engine-apart": ({"engine_spread": 0.5}, {"engine_spread": 0.95}),
     "class-apart": ({"class_spread": 0.4}, {"class_spread": 0.1}),
     "below-plain": ({"speed_up": 0.9}, {"speed_up": 1.4}),
     "regime-short-drafts": (
@@ -73,7 +79,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"acceptance_falling": False, "acceptance_length": 3.0, "length_floor": 2.0, "speed_up": 1.5},
     ),
     "signal-queue": (
-        {"acceptance_length": 3.0, "queue_growing": True}, {"acceptance_length": 3.0, "queue_growing": False},
+        {"acceptance_length": 3.0, "waiting": 40, "running": 20},
+        {"acceptance_length": 3.0, "queue_growing": False, "waiting": 2, "running": 20},
     ),
     "signal-preemptions": (
         {"preemptions_rising": True, "acceptance_falling": True},

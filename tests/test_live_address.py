@@ -1,4 +1,4 @@
-"""Addresses of live servers: users and passwords that are sent and never shown, ports, and the way out of TLS faults."""
+"""Addresses of live servers: passwords that are sent and never shown, ports, and the way out of TLS faults."""
 
 from __future__ import annotations
 

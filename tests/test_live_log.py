@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,34 @@ def test_trends_come_from_the_lines_of_the_last_run(tmp_path: Path) -> None:
     assert log.starts == 2 and not found["acceptance_falling"] and not found["queue_growing"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "falls"),
+    [
+        ([(830, 1000), (500, 1000), (170, 1000)], True),
+        ([(830, 1000), (170, 1000)], True),
+        ([(830, 1000), (820, 1000), (825, 1000)], False),
+        ([(8, 10), (5, 10), (3, 10)], None),  # so few tokens fall by chance
+        ([(830, 1000)], None),
+    ],
+)
+def test_a_short_log_is_judged_by_its_counts(tmp_path: Path, lines: list[tuple[int, int]], falls: bool | None) -> None:
+    log = read_log(log_of(tmp_path, START, *(spec_line(*line) for line in lines)))
+    assert log.facts().get("acceptance_falling") is falls
+    assert [f"only {len(lines)} line" in note for note in log.notes()] == ([True] if falls is None else [])
+
+
+def test_a_diagnosis_says_what_a_log_shows_or_is_too_short_to_show(tmp_path: Path) -> None:
+    falling = str(log_of(tmp_path, START, *(spec_line(n, 1000) for n in (830, 500, 170))))
+    with staged(*recorded("healthy-eagle3")) as stage:
+        result = run(stage.url, "--interval", "0.2", "--log", falling)
+    assert result.exit_code == 1 and "acceptance fell from 0.83 to 0.17" in result.stdout
+    assert "whether acceptance falls" not in result.stdout
+    short = str(log_of(tmp_path, START, spec_line(8, 10)))
+    with staged(*recorded("idle")) as stage:
+        shown = run(stage.url, "--interval", "0.2", "--log", short).stdout
+    assert "the log has only 1 line about drafts" in shown and "give --log FILE" not in shown
+
+
 def test_a_falling_log_and_short_memory_cross(tmp_path: Path) -> None:
     falling = [spec_line(2700 - 200 * n, 3000) + load_line(0, 10.0 + 10 * n) for n in range(9)]
     file = str(log_of(tmp_path, START, *falling))
@@ -116,10 +145,21 @@ def test_a_dead_server_is_diagnosed_from_its_log(tmp_path: Path) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=500))
-def test_any_bytes_are_a_log(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+def test_any_bytes_are_a_log_or_refused_as_none(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     file = tmp_path_factory.mktemp("logs") / "log"
     file.write_bytes(b"x" + raw)
-    assert isinstance(read_log(file).facts(), dict)
+    try:
+        assert isinstance(read_log(file).facts(), dict)
+    except ConfigError as error:
+        assert "holds no line" in str(error)
+
+
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(Path(sys.executable).read_bytes()[:300_000])
+    for file in (program, log_of(tmp_path, "hello, this is my shopping list\n")):
+        result = run(f"http://127.0.0.1:{free_port()}", "--log", str(file))
+        assert result.exit_code == 2 and "holds no line of vLLM's or Augury's" in result.stderr and not result.stdout
 
 
 def test_logs_that_are_not_there(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import typer
 from augury.commands.check_text import show
 from augury.commands.terminal import output_console, print_json, waiting
 from augury.config.errors import ConfigError
-from augury.operate.live.checks import Judged, remarks
+from augury.operate.live.checks import Judged
 from augury.operate.live.expectation import band as read_band
 from augury.operate.live.expectation import known_method
 from augury.operate.live.fetch import Server
+from augury.operate.live.remarks import remarks
 from augury.operate.live.session import Asked, Session
 
 UNREADABLE = 2

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from augury.commands.live_marks import STYLES, by_position, safe
-from augury.operate.live.checks import Check, Judged, remarks
+from augury.operate.live.checks import Check, Judged
+from augury.operate.live.remarks import remarks
 from augury.operate.live.session import Session
 
 INDENT = 26  # columns before a check's figure
+WIDE = 100  # columns from which figures and what they are held against stand in columns of their own
+FIGURE = 31  # columns of a figure there
 HEADS = {"pass": "healthy", "warn": "works, with something to look at", "fail": "not healthy"}
 
 
@@ -52,11 +56,26 @@ def _headline(console: Console, session: Session, judged: Judged) -> None:
 
 def _checks(console: Console, judged: Judged) -> None:
     for check in judged.checks:
-        row = Text.assemble((f"{check.state:>7} ", STYLES[check.state]), f"{check.name:<18}", f"{check.figure:<30} ")
-        row.append(check.against, "dim")
-        console.print(row, soft_wrap=True)
+        _row(console, check)
         if check.name == "first position":
             _positions(console, judged)
+
+
+def _row(console: Console, check: Check) -> None:
+    """In columns; what is too long for its own is wrapped under itself in a terminal, and one line in a pipe."""
+    state, name = Text(f"{check.state:>7} ", STYLES[check.state]), Text(f"{check.name:<18}")
+    wide = console.width >= WIDE or not console.is_terminal
+    fits = wide and len(check.figure) < FIGURE
+    figure = Text(f"{safe(check.figure):<{FIGURE}}" if fits else safe(check.figure))
+    figure.append("" if fits or not check.against else " · ", "dim").append(safe(check.against), "dim")
+    if not console.is_terminal:
+        console.print(state + name + figure, soft_wrap=True)
+        return
+    table = Table.grid()
+    for width in (8, 18, None):
+        table.add_column(width=width, no_wrap=width is not None)
+    table.add_row(state, name, figure)
+    console.print(table)
 
 
 def _positions(console: Console, judged: Judged) -> None:
@@ -70,7 +89,7 @@ def _positions(console: Console, judged: Judged) -> None:
     for name, rates, label in rows:
         row = Text(f"{name:>{INDENT - 7}}".ljust(INDENT))
         shown = by_position(rates, room - len(label) - 1)
-        console.print(row.append_text(shown).append(f" {label}", "dim"), soft_wrap=True)
+        console.print(row.append_text(shown).append(f" {label}" if label else "", "dim"), soft_wrap=True)
 
 
 def _summary(console: Console, session: Session, judged: Judged) -> None:
@@ -79,7 +98,8 @@ def _summary(console: Console, session: Session, judged: Judged) -> None:
             _labelled(console, check)
     states = [check.state for check in judged.checks]
     words = {"fail": "failed", "warn": "to look at", "unknown": "not judged", "pass": "passed"}
-    said = [Text(HEADS.get(judged.verdict, "cannot be judged"), STYLES[judged.verdict])]
+    head = "not judged: name the method with --method" if judged.wants_method else "cannot be judged"
+    said = [Text(HEADS.get(judged.verdict, head), STYLES[judged.verdict])]
     said += [Text(f"{states.count(state)} {word}") for state, word in words.items() if state in states]
     spread(console, joined(said))
     if judged.verdict in ("fail", "warn"):

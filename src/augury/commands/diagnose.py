@@ -13,13 +13,14 @@ from augury.commands.terminal import output_console, print_json, waiting
 from augury.config.errors import ConfigError
 from augury.operate.doctor import check_release
 from augury.operate.live.baseline import of_file, of_window
-from augury.operate.live.checks import Judged, remarks
+from augury.operate.live.checks import Judged
 from augury.operate.live.configured import configured
 from augury.operate.live.diagnosis import diagnose as ask
 from augury.operate.live.evidence import Sources, doubts, gathered
 from augury.operate.live.fetch import Server, Unreadable
 from augury.operate.live.reading import Reading
 from augury.operate.live.release import release_in, release_numbers
+from augury.operate.live.remarks import remarks
 from augury.operate.live.server_log import read_log
 from augury.operate.live.session import Asked, Session
 from augury.operate.live.window import window
@@ -80,7 +81,9 @@ def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | Non
         raise ConfigError("--baseline-url and --baseline-json are two baselines; give one.")
     if release is not None:
         check_release(release)
-    return Sources(read_log(log) if log else None, baseline=of_file(baseline_json) if baseline_json else None)
+    read = read_log(log) if log else None
+    baseline = of_file(baseline_json) if baseline_json else None
+    return Sources(read, baseline=baseline, notes=read.notes() if read else [])
 
 
 def _watched(
@@ -104,7 +107,7 @@ def _watched(
 
 
 def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sources) -> list[Found]:
-    told = {**(sources.config.facts if sources.config else {}), **(sources.log.facts() if sources.log else {})}
+    told = {**(sources.log.facts() if sources.log else {}), **(sources.config.facts if sources.config else {})}
     session.asked = Asked(model=session.asked.model, config=told)
     words = {"URL": session.server.base, "COMMAND": sources.config.command if sources.config else "COMMAND"}
     keys = sources.config.keys if sources.config else {}
@@ -118,7 +121,7 @@ def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sourc
         )
         facts = gathered(one, own, sources)
         said = [*remarks(one), *doubts(one, sources.baseline)] if one else []
-        found.append(Found(one, facts, ask(facts, keys, words), [*sources.notes, *said]))
+        found.append(Found(one, facts, ask(facts, keys, words, sources.log is not None), [*sources.notes, *said]))
     return found
 
 

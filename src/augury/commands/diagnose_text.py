@@ -17,7 +17,14 @@ from augury.operate.live.diagnosis import Diagnosis, Suspect
 from augury.operate.live.evidence import Sources
 from augury.operate.live.session import Session
 
-EXPLAINED = ("rate-under-half", "first-position-low", "rate-below-band", "length-below-band")  # by causes of others
+EXPLAINED = (
+    "rate-under-half",
+    "first-position-low",
+    "rate-below-band",
+    "length-below-band",
+    "acceptance-fell",
+)  # by causes of others
+BY_CAUSE = "go through the causes"  # a fix that says no more than the list of causes under it
 SHOWN = 3  # causes; the others are counted
 
 
@@ -61,7 +68,7 @@ def _show_seen(console: Console, diagnosis: Diagnosis) -> None:
         severity = symptom.entry.severity
         head = Text.assemble((f"{severity}[{symptom.entry.id}]", STYLES[severity]), ": ", safe(symptom.message))
         spread(console, head)
-        if severity != "note" and not symptom.entry.causes and symptom.entry.id not in EXPLAINED:
+        if severity != "note" and symptom.entry.id not in EXPLAINED and not symptom.fix.startswith(BY_CAUSE):
             _labelled(console, "fix", symptom.fix)
 
 

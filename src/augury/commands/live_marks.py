@@ -9,7 +9,7 @@ from rich.text import Text
 from augury.operate.live.fetch import shown
 
 STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "unknown": "cyan", "note": "dim"}
-WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "unclear", "note": "idle"}
+WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "not judged", "note": "idle"}
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -44,7 +44,8 @@ def by_position(rates: Sequence[float], width: int) -> Text:
     text = Text.assemble((curve, "cyan"), " ")
     for number, rate in enumerate(rates):
         said = f" {rate:.2f}"
-        if text.cell_len + len(said) > width:
+        more = 0 if number == len(rates) - 1 else 2  # columns of the dots that stand for the others
+        if text.cell_len + len(said) + more > width:
             text.append(" …" if number else "")
             break
         text.append(said, "bold" if number == 0 else "")

@@ -15,6 +15,8 @@ from augury.commands.live_marks import STYLES, WORDS, by_position, fitted, safe,
 from augury.operate.live.track import Seen, State, Track
 from augury.operate.live.window import Window
 
+ASK_METHOD = "acceptance is not judged: name the method with --method"
+MARK = 11  # columns of a row's first word
 NARROWEST = 66  # columns of a panel
 TALL = 7  # lines of one, with its frame
 BORDERS = {"pass": "green", "warn": "yellow", "fail": "red"}
@@ -124,8 +126,8 @@ def _load(window: Window) -> Text:
     if window.hit_rate is not None:
         said.append(f"prefix hits {window.hit_rate:.0%}")
     for name in ("ttft", "tpot"):
-        if (value := window.latency(name, 0.5)) is not None and not window.latencies_since_start:
-            said.append(f"{name.upper()} {1000 * value:,.0f} ms")
+        if (value := window.latency(name)) is not None and not window.latencies_since_start:
+            said.append(f"mean {name.upper()} {1000 * value:,.3g} ms")
     return Text("  ".join(said))
 
 
@@ -134,6 +136,8 @@ def _news(track: Track, seen: Seen) -> Text:
     worst, state = seen.judged.worst, track.state
     if worst is not None:
         return Text.assemble((f"{worst.name}: {worst.figure}", STYLES[worst.state]), f" against {worst.against}")
+    if seen.judged.wants_method:
+        return Text(ASK_METHOD, STYLES["unknown"])
     if state.started_anew and time.time() - state.started_anew < 300:
         return Text(f"started anew at {time.strftime('%H:%M:%S', time.localtime(state.started_anew))}", "yellow")
     if state.since and time.time() - state.since < 300:
@@ -147,7 +151,7 @@ def _rows(shown: list[tuple[Track, Seen | None]], width: int, height: int | None
     name = min(name, width // 3)
     wide = width >= 110
     curve = f" {'':<20}" if wide else ""
-    lines = [Text(f"{'':<8}{'server':<{name}} accept{curve} length   tok/s  run wait   KV", "dim")]
+    lines = [Text(f"{'':<{MARK}}{'server':<{name}} accept{curve} length   tok/s  run wait   KV", "dim")]
     room = len(shown) if height is None else max(1, height - 3)
     order = sorted(shown, key=lambda one: _rank(*one))[:room]  # what is wrong must not be what is cut off
     spare = room - len(order)
@@ -156,7 +160,9 @@ def _rows(shown: list[tuple[Track, Seen | None]], width: int, height: int | None
         worst = seen.judged.worst if seen and not track.state.error else None
         if worst is not None and spare > 0:
             spare -= 1
-            lines.append(Text(f"{'':<8}{worst.name}: {worst.figure}, against {worst.against}", STYLES[worst.state]))
+            lines.append(
+                Text(f"{'':<{MARK}}{worst.name}: {worst.figure}, against {worst.against}", STYLES[worst.state])
+            )
     if len(shown) > room:
         lines.append(Text(f"and {len(shown) - room} more", "dim"))
     return Text("\n").join(_cut(line, width) for line in lines)
@@ -176,10 +182,10 @@ def _row(track: Track, seen: Seen | None, wide: bool, room: int) -> Text:
     name = f"{_cut(Text(_base(track)), room).plain:<{room}} "
     if state.error or seen is None:
         what = f"{_down(track)[0].plain}, {state.error.kind}" if state.error else "reading"
-        return Text.assemble((f"{_mark(state, seen):<8}", STYLES["fail" if state.error else "note"]), name, what)
+        return Text.assemble((f"{_mark(state, seen):<{MARK}}", STYLES["fail" if state.error else "note"]), name, what)
     window, speed = seen.judged.window, _speed(seen)
     drafting, gauges = window.drafting, window.after.gauges
-    row = Text.assemble((f"{_mark(state, seen):<8}", STYLES[seen.judged.verdict]), name)
+    row = Text.assemble((f"{_mark(state, seen):<{MARK}}", STYLES[seen.judged.verdict]), name)
     row.append(f"{'-' if drafting.rate is None else f'{drafting.rate:.3f}':<6}")
     if wide:
         row.append(f" {spark(fitted([step.in_interval.rate for step in seen.steps], 20), 1.0):<20}", "cyan")
@@ -203,6 +209,6 @@ def line(track: Track) -> list[str]:
         parts += [] if _speed(seen) is None else [f"{_speed(seen):.0f} tok/s"]
         parts += [f"running {window.after.gauges.get('running', 0):.0f}", _load(window).plain]
         worst = seen.judged.worst
-        parts += [f"({worst.name}: {worst.figure})"] if worst else []
+        parts += [f"({worst.name}: {worst.figure})"] if worst else [ASK_METHOD] if seen.judged.wants_method else []
         found.append("  ".join(parts))
     return found

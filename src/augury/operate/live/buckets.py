@@ -14,7 +14,7 @@ class Buckets:
     """Cumulative counts up to each bound; the last bound is infinite."""
 
     counts: dict[float, float]
-    total: float  # of the values observed
+    total: float  # of the values observed; nan where nobody added them up
 
     @property
     def count(self) -> float:
@@ -24,12 +24,17 @@ class Buckets:
     @property
     def mean(self) -> float | None:
         """The mean of the values observed."""
-        return self.total / self.count if self.count else None
+        return self.total / self.count if self.count and math.isfinite(self.total) else None
 
     def minus(self, before: Buckets) -> Buckets:
         """What came since."""
         left = {bound: count - before.counts.get(bound, 0.0) for bound, count in self.counts.items()}
         return Buckets(left, self.total - before.total)
+
+    def at_most(self, share: float) -> float | None:
+        """The bound that so large a share of the values lies under; infinite beyond the last."""
+        wanted = share * self.count
+        return next((bound for bound, count in sorted(self.counts.items()) if count >= wanted), None)
 
     def quantile(self, share: float) -> float | None:
         """By straight lines inside a bucket, as Prometheus does it; beyond the last bound, that bound."""
@@ -53,5 +58,5 @@ def gather(buckets: Series, sums: Series) -> Buckets | None:
             continue
         if not math.isnan(bound) and math.isfinite(value):
             counts[bound] += value
-    total = sum(value for _, value in sums if math.isfinite(value))
-    return Buckets(dict(counts), total) if counts else None
+    told = [value for _, value in sums if math.isfinite(value)]
+    return Buckets(dict(counts), sum(told) if told else math.nan) if counts else None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from augury.operate.conditions import World, holds
 from augury.operate.knowledge_base import Entry, knowledge
-from augury.operate.live.expectation import YOURS, Expectation
+from augury.operate.live.expectation import LOOK_UPS, YOURS, Expectation
 from augury.operate.live.facts import live_facts, sentence
-from augury.operate.live.window import ENOUGH_DRAFTS, Window
+from augury.operate.live.stretch import settled
+from augury.operate.live.window import Window
 
 State = Literal["pass", "warn", "fail", "unknown", "note"]
 STATES: dict[str, State] = {"error": "fail", "warning": "warn", "note": "note"}
+ACCEPTANCE = ("acceptance rate", "acceptance length")
 WORST = ("fail", "warn", "unknown", "pass", "note")
 
 
@@ -47,9 +50,17 @@ class Judged:
 
     @property
     def verdict(self) -> State:
-        """The worst of them; what is only shown does not count, nor does what cannot be judged beside what can."""
+        """The worst of them; nothing is healthy as long as acceptance is not judged, whatever else is well."""
         states = {check.state for check in self.checks}
-        return next(state for state in ("fail", "warn", "pass", "unknown", "note") if state in states)
+        acceptance = {check.state for check in self.checks if check.name in ACCEPTANCE}
+        if not states & {"fail", "warn"} and "pass" not in acceptance:
+            return "unknown"
+        return next(state for state in ("fail", "warn", "pass") if state in states)
+
+    @property
+    def wants_method(self) -> bool:
+        """Whether drafts flow and nobody said what they should be held against."""
+        return self.verdict == "unknown" and "acceptance_rate" in self.facts and self.expected.method is None
 
     @property
     def worst(self) -> Check | None:
@@ -59,7 +70,8 @@ class Judged:
 
 
 def judge(window: Window, expected: Expectation) -> Judged:
-    """Every check that the figures allow."""
+    """Every check that the figures allow, of the interval where that settles them."""
+    window = settled(window, expected)
     facts = live_facts(window, expected)
     found = [made for line in LINES if (made := line(window, expected, facts)) is not None]
     return Judged(window, expected, facts, found)
@@ -76,7 +88,23 @@ def _verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
     return ("unknown" if any(answer is None for _, answer in answers) else "pass"), "", ""
 
 
-def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check:
+def _counters(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Counters that are not all there, or cannot be; nothing else is judged by them then."""
+    state, fix, entry = _verdict(facts, "counter-missing", "counters-impossible")
+    if not entry:
+        return None
+    missing = entry == "counter-missing"
+    said = f"without {facts['missing_counters']}" if missing else str(facts["impossible"])
+    return Check("counters", state, said, "all of them" if missing else "no more than was drafted", fix, entry)
+
+
+def _sane(facts: Mapping[str, Any]) -> bool:
+    return not facts["counters_missing"] and not facts["counters_impossible"]
+
+
+def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    if facts["counters_missing"]:
+        return None
     state, fix, entry = _verdict(facts, "no-counters", "no-drafts")
     if not window.after.speculates:
         return Check("drafts", state, "no speculation counters", "four vllm:spec_decode_*", fix, entry)
@@ -93,10 +121,11 @@ def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> 
 
 def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
     drafting = window.drafting
-    if drafting.rate is None or drafting.rate_interval is None:
+    if drafting.rate is None or drafting.rate_interval is None or not _sane(facts):
         return None
     low, high = drafting.rate_interval
-    state, fix, entry = _verdict(facts, "rate-under-half", "rate-below-band")
+    own_bar = expected.where == YOURS and expected.method is None  # then the bars of methods are not asked for
+    state, fix, entry = _verdict(facts, *(() if own_bar else ("rate-under-half",)), "rate-below-band")
     against = _band(expected.rate, expected, "your band" if expected.where == YOURS else "band")
     if expected.rate is None and state == "pass":
         state = "unknown"
@@ -105,7 +134,7 @@ def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Ch
 
 def _length(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
     drafting = window.drafting
-    if drafting.length is None or drafting.length_interval is None:
+    if drafting.length is None or drafting.length_interval is None or not _sane(facts):
         return None
     low, high = drafting.length_interval
     state, fix, entry = _verdict(facts, "length-one", "length-below-band")
@@ -123,12 +152,36 @@ def _band(band: tuple[float, float] | None, expected: Expectation, whose: str = 
 
 def _first(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
     first = window.drafting.first
-    if first is None:
+    if first is None or not _sane(facts):
         return None
-    state, fix, entry = _verdict(facts, "first-position-low")
-    look_up = expected.method in ("ngram", "ngram_gpu", "suffix")
-    against = "no bar for look-ups" if look_up else "0.50"
-    return Check("first position", "note" if look_up else state, f"{first:.2f} accepted", against, fix, entry)
+    state, fix, entry = _verdict(facts, "length-one", "first-position-low")  # nothing accepted is wrong by any method
+    shown_only = expected.method in LOOK_UPS and state != "fail"
+    against = "no bar for look-ups" if shown_only else "0.50"
+    return Check("first position", "note" if shown_only else state, f"{first:.2f} accepted", against, fix, entry)
+
+
+def _now(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """The interval against the start, where they tell two stories."""
+    if not facts.get("rate_change") or not _sane(facts):
+        return None
+    state, fix, entry = _verdict(facts, "acceptance-fell") if facts["rate_change"] < 0 else ("note", "", "")
+    said = f"{facts['rate_now']:.2f} in the last {window.seconds:.3g} s"
+    return Check("acceptance now", state, said, f"since the start {facts['rate_earlier']:.2f}", fix, entry)
+
+
+def _engines(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    if "engine_spread" not in facts or not _sane(facts):
+        return None
+    state, fix, entry = _verdict(facts, "engine-dead", "engine-apart")
+    said = f"engine {facts['engine_apart']}: {facts['engine_rate']:.2f}, others {facts['engines_rate']:.2f}"
+    return Check("engines", state, said if entry else f"{len(window.engines)} alike", "alike", fix, entry)
+
+
+def _configuration(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    if not facts["config_differs"]:
+        return None
+    state, fix, entry = _verdict(facts, "config-differs")
+    return Check("configuration", state, f"{facts['served_as']} on the server", facts["told_as"], fix, entry)
 
 
 def _shape(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
@@ -199,37 +252,24 @@ def _speed(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
     if window.idle or rate is None:
         return None
     said = f"{rate:,.0f} tok/s"
-    if window.tokens_per_step:
-        said += f", {window.tokens_per_step:.2f} a step"
-    waits = [(name.upper(), window.latency(name, 0.5)) for name in ("tpot", "ttft")]
-    shown = [f"{name} {1000 * value:,.0f} ms" for name, value in waits if value is not None]
-    return Check("speed", "note", said, "" if window.latencies_since_start else ", ".join(shown))
+    if window.tokens_per_step_now and _sane(facts):
+        said += f", {window.tokens_per_step_now:.2f} a step"
+    shown = [text for name in ("tpot", "ttft") if (text := _latency(window, name))]
+    return Check("speed", "note", said, "" if window.latencies_since_start else "; ".join(shown))
+
+
+def _latency(window: Window, name: str) -> str:
+    """The mean, which is exact, and the bound that 99 in 100 lie under: buckets tell no more."""
+    mean, bound = window.latency(name), window.histograms[name].at_most(0.99) if name in window.histograms else None
+    if mean is None or bound is None:
+        return ""
+    last = max(other for other in window.histograms[name].counts if math.isfinite(other))
+    tail = f"over {1000 * last:,.4g}" if math.isinf(bound) else f"under {1000 * bound:,.4g}"
+    return f"{name.upper()} mean {1000 * mean:,.3g} ms, p99 {tail}"
 
 
 Line = Callable[[Window, Expectation, Mapping[str, Any]], Check | None]
 LINES: tuple[Line, ...] = (
-    _drafts, _rate, _length, _first, _shape, _speed_up, _lossless, _queue, _cache, _prefix, _speed,
+    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _engines, _speed_up, _lossless, _queue,
+    _cache, _prefix, _speed,
 )  # fmt: skip
-
-
-def remarks(judged: Judged) -> list[str]:
-    """What a reader must know of the figures."""
-    window, said = judged.window, []
-    if window.restarted:
-        said.append(
-            "counters fell during the interval: the server was started anew, or a balancer answered for two of them; "
-            "figures are since the start"
-        )
-    elif window.idle:
-        said.append(f"no traffic in the interval ({window.seconds:.3g} s); figures are since the start")
-    elif window.since_start and window.seconds and window.drafting.drafts:
-        said.append(f"fewer than {ENOUGH_DRAFTS} drafts in the interval; acceptance is since the start")
-    if window.drafting.drafts and "acceptance_rate" not in judged.facts:
-        said.append(f"only {window.drafting.drafts:.0f} drafts so far; too few to judge")
-    if window.after.speculates and not window.after.accepted_at:
-        said.append("the counters by position are missing, so the shape of acceptance cannot be judged")
-    if window.drafting.drafts and judged.expected.where and judged.expected.where != YOURS:
-        said.append(f"band of {judged.expected.method}: {judged.expected.where}")
-    if window.drafting.varies and window.drafting.fair is None:
-        said.append("drafts differ in length, so late positions look worse than they are (vLLM divides by all drafts)")
-    return said

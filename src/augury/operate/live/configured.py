@@ -41,6 +41,9 @@ def configured(written: str, release: str | None, option: str = "--config") -> C
     if chosen.named_by == "nobody":  # the doctor took the newest release, which says nothing of this server
         known = {fact: value for fact, value in known.items() if fact not in ("version", "old_runner", "runs_async")}
     findings = tuple(chosen.findings)
+    broken = [finding.message for finding in findings if finding.id.startswith("json-") and finding.severity == "error"]
+    if broken and text.lstrip().startswith(("{", "[")):  # there is no command around it that a server could have had
+        raise ConfigError(f"{option} {_short(written)}: {broken[0]}.")
     return Configured(written, known | {"findings": [finding.id for finding in findings]}, chosen.keys, findings)
 
 

@@ -14,6 +14,7 @@ KINDS = ("bands", "diagnoses")
 RANK = {"error": 0, "warning": 1, "note": 2}
 FOR, AGAINST = 2.0, 2.0  # what one fact weighs; a cause's place in its list weighs at most 1
 BASELINE = "--baseline-url or --baseline-json, of the same model without speculation"
+MORE_LOG = "a log with the start-up lines, and more lines about drafts"
 LOG, CONFIG, LONGER = "--log FILE", "--config COMMAND", "a longer --interval"
 # Who can tell a fact that is missing, and its name for people.
 TOLD_BY = {
@@ -33,6 +34,7 @@ TOLD_BY = {
 # What is seen twice is said once: an entry is left out where one of these says more.
 SAID_BY = {
     "rate-below-band": {"rate-under-half"}, "length-below-band": {"length-one", "regime-short-drafts"},
+    "acceptance-fell": {"signal-acceptance-falls-kv-climbs", "signal-preemptions"},
     "regime-short-drafts": {"length-one"}, "no-counters": {"regime-no-drafts"}, "no-drafts": {"regime-no-drafts"},
 }  # fmt: skip
 
@@ -93,7 +95,9 @@ class Diagnosis:
         return any(symptom.entry.severity != "note" for symptom in self.symptoms)
 
 
-def diagnose(facts: Mapping[str, Any], keys: Mapping[str, Any], words: Mapping[str, str]) -> Diagnosis:
+def diagnose(
+    facts: Mapping[str, Any], keys: Mapping[str, Any], words: Mapping[str, str], has_log: bool = False
+) -> Diagnosis:
     """Ask every entry; `words` fill URL and COMMAND of the measurements."""
     world, symptoms = World(facts, keys), []
     suspects: list[Suspect] = []
@@ -113,7 +117,7 @@ def diagnose(facts: Mapping[str, Any], keys: Mapping[str, Any], words: Mapping[s
     symptoms.sort(key=lambda symptom: RANK[symptom.entry.severity])
     ranked = sorted(_merged(suspects), key=lambda suspect: -suspect.score)
     left = [suspect for suspect in ranked if suspect.score > 0]
-    return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], _told_by(missing))
+    return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], _told_by(missing, has_log))
 
 
 def _suspects(entry: Entry, world: World, words: Mapping[str, str]) -> Iterator[Suspect]:
@@ -161,9 +165,9 @@ def _asked(condition: Mapping[str, Any]) -> Iterator[str]:
             yield word
 
 
-def _told_by(missing: set[str]) -> dict[str, list[str]]:
+def _told_by(missing: set[str], has_log: bool) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, (who, word) in TOLD_BY.items():
         if name in missing:
-            found.setdefault(who, []).append(word)
+            found.setdefault(MORE_LOG if who == LOG and has_log else who, []).append(word)
     return found

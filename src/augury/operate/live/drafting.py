@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Z = 1.96  # intervals hold the truth 95 times in 100
+MANY = 20  # drafts; with fewer the figures say nothing
 WORTH_DRAFTING = 0.4  # a position accepted less often costs more than it brings
 FALL = 0.5  # a position that keeps less than this of the one before it is a cliff
 ENOUGH_AT = 30  # acceptances before a cliff that tell it from chance
@@ -114,7 +115,7 @@ class Drafting:
         """How much wider than for independent tokens the interval is."""
         assert self.rate is not None and self.per_draft is not None
         alone = self.per_draft * self.rate * (1 - self.rate)
-        return self._spread() / alone if alone > 0 else 1.0
+        return self._spread() / alone if alone > 0 else self.per_draft  # all or nothing: a draft is one trial
 
     def record(self) -> dict[str, Any]:
         """For programs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.operate.live.window import Window
 
 YOURS = "as you asked"
+LOOK_UPS = ("ngram", "ngram_gpu", "suffix")  # they guess from text, so nothing is amiss where they guess wrong
 SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
 
 
@@ -24,6 +25,7 @@ class Expectation:
     rate: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
     where: str = ""
+    told: tuple[str, str] | None = None  # the server's method and K, and those of whoever says otherwise
 
     @property
     def length_floor(self) -> float:
@@ -35,7 +37,7 @@ class Expectation:
         """For programs."""
         return {
             "method": self.method, "named_by": self.named_by, "k": self.k, "rate": self.rate, "length": self.length,
-            "where": self.where,
+            "where": self.where, "differs": self.told,
         }  # fmt: skip
 
 
@@ -62,12 +64,24 @@ def expect(
     window: Window, method: str | None, k: int | None, rate: tuple[float, float] | None, config: Mapping[str, Any]
 ) -> Expectation:
     """Who knows better comes first: the server itself, the user, the configuration."""
-    told = ((window.after.method, "the server"), (method, "--method"), (config.get("method"), "the configuration"))
-    name, by = next(((name, by) for name, by in told if name in METHODS), (None, ""))
-    tokens = k or window.k or config.get("k")
+    named = ((window.after.method, "the server"), (method, "--method"), (config.get("method"), "the configuration"))
+    name, by = next(((name, by) for name, by in named if name in METHODS), (None, ""))
+    tokens = window.k or k or config.get("k")
     card = METHODS[name].band if name else None
     length = card.length if card else None
     if length and tokens and length[0] > tokens + 1:
         length = None  # with so small a K nothing can reach it
     where = YOURS if rate else card.where if card else ""
-    return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where)
+    told = _otherwise(window, [("--method", method), ("--k", k), ("the configuration", config.get("method")),
+                               ("the configuration", config.get("k"))])  # fmt: skip
+    return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where, told)
+
+
+def _otherwise(window: Window, said: Sequence[tuple[str, str | int | None]]) -> tuple[str, str] | None:
+    """The first word that is not what the server shows: a configuration that is not the one it runs with."""
+    for who, word in said:
+        shown = window.k if isinstance(word, int) else window.after.method
+        if word is not None and shown is not None and word != shown:
+            unit = "K=" if isinstance(word, int) else ""
+            return f"{unit}{shown}", f"{unit}{word} ({who})"
+    return None

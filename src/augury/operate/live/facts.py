@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from augury.operate.knowledge_base import Entry
+from augury.operate.live.drafting import MANY
+from augury.operate.live.engines import engine_facts
 from augury.operate.live.expectation import Expectation
-from augury.operate.live.reading import Reading
+from augury.operate.live.plausible import impossible
+from augury.operate.live.reading import ACCEPTED_AT, Reading
+from augury.operate.live.stretch import CHANGE, rate_change
 from augury.operate.live.window import Window
 
-MANY = 20  # drafts; with fewer the figures say nothing
-CHANGE = 0.1  # a tenth up or down is a change
 GROWS = 0.2  # of the queue, and at least one request
 KV_CLIMBS = 0.05
 BELIEVED = 1.05
@@ -21,16 +23,19 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
     """Facts of one model; what cannot be known is left out."""
     drafting, after = window.drafting, window.after
     found: dict[str, Any] = {
-        "counters_present": after.speculates, "method": expected.method, "k": expected.k, "lossy": after.lossy,
-        "generated": window.generated, "running": after.gauges.get("running"), "waiting": after.gauges.get("waiting"),
+        "counters_present": after.speculates or bool(after.missing), "method": expected.method, "k": expected.k,
+        "lossy": after.lossy, "generated": window.generated,
+        "running": after.gauges.get("running"), "waiting": after.gauges.get("waiting"),
         "kv_usage": after.gauges.get("kv_usage"), "prefix_hit_rate": window.hit_rate,
         "prefix_queries": after.counters.get("prefix_queries"), "speed_up": _believable(window),
         "preemptions": window.counted.get("preemptions") if window.seconds else None,
         "length_floor": expected.length_floor,
     }  # fmt: skip
+    found |= _counters(window) | _disagreements(window, expected)
     if after.speculates:
         found |= {"speculates": True, "drafts": drafting.drafts}
-    if drafting.drafts >= MANY and drafting.rate_interval and drafting.length_interval:
+    sane = not found["counters_missing"] and not found["counters_impossible"]
+    if sane and drafting.drafts >= MANY and drafting.rate_interval and drafting.length_interval:
         found |= {
             "acceptance_rate": drafting.rate, "acceptance_length": drafting.length,
             "rate_at_most": drafting.rate_interval[1], "length_at_most": drafting.length_interval[1],
@@ -41,9 +46,30 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
         }  # fmt: skip
         if drafting.curve is None:
             found["cliff_over_all"] = drafting.cliff(drafting.marginal)
-    if window.generated:
+    if window.generated and sane:
         found["drafted_share"] = min(1.0, (drafting.drafts + drafting.accepted) / window.generated)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _counters(window: Window) -> dict[str, Any]:
+    """Whether the counters are all there and can be true."""
+    gone = [name for name in window.after.missing if name != ACCEPTED_AT]  # without that one rates are still known
+    fault = impossible(window)
+    return {
+        "counters_missing": len(gone), "missing_counters": ", ".join(gone) or None,
+        "counters_impossible": fault is not None, "impossible": fault,
+    }  # fmt: skip
+
+
+def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
+    """The interval against the start, one engine against the others, the server against what is said of it."""
+    change = rate_change(window)
+    served, told = expected.told or (None, None)
+    return {
+        "rate_change": change, "rate_earlier": window.whole.rate if change else None,
+        "rate_now": window.in_interval.rate if change else None,
+        **engine_facts(window), "config_differs": expected.told is not None, "served_as": served, "told_as": told,
+    }  # fmt: skip
 
 
 def _believable(window: Window) -> float | None:

@@ -33,6 +33,7 @@ HISTOGRAMS = {
     "tpot": ("vllm:request_time_per_output_token_seconds",),
     "e2e": ("vllm:e2e_request_latency_seconds",),
 }
+DRAFTING = ("drafts", "drafted", "accepted")  # without one of these there is no rate
 ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos"
 DRAFTED_AT = "augury:spec_decode_num_draft_tokens_per_pos"
 POSITIONS = 256  # more is no draft, whatever a label says
@@ -50,6 +51,8 @@ class Reading:
     accepted_at: tuple[float, ...] = ()  # by position
     drafted_at: tuple[float, ...] = ()  # ours: drafts that reached a position
     engines: int = 1
+    by_engine: dict[str, dict[str, float]] = field(default_factory=dict)  # drafting and tokens of each, where several
+    missing: tuple[str, ...] = ()  # speculation counters that should stand beside those that are there
     method: str | None = None  # ours
     k_now: int | None = None  # ours: most tokens a request may draft at the moment
     lossy: bool | None = None  # ours
@@ -58,7 +61,7 @@ class Reading:
     @property
     def speculates(self) -> bool:
         """Whether the speculation counters are there; vLLM has them only where speculation is configured."""
-        return {"drafts", "drafted", "accepted"} <= self.counters.keys()
+        return set(DRAFTING) <= self.counters.keys()
 
 
 def readings(scrape: Scrape) -> dict[str, Reading]:
@@ -85,8 +88,27 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
     engines = {labels.get("engine", "0") for labels, _ in samples.get(GAUGES["running"][0], [])}
     return Reading(
         model, at, **found, accepted_at=_by_position(samples, ACCEPTED_AT),
-        drafted_at=_by_position(samples, DRAFTED_AT), engines=max(1, len(engines)), **_ours(samples),
+        drafted_at=_by_position(samples, DRAFTED_AT), engines=max(1, len(engines)),
+        by_engine=_by_engine(samples, engines), missing=_missing(samples, found["counters"]), **_ours(samples),
     )  # fmt: skip
+
+
+def _by_engine(samples: dict[str, Series], engines: set[str]) -> dict[str, dict[str, float]]:
+    """One that drafts badly among good ones does not show in their sum."""
+    found: dict[str, dict[str, float]] = {engine: {} for engine in sorted(engines)} if len(engines) > 1 else {}
+    for figure in (*DRAFTING, "generation_tokens"):
+        series = _first(samples, COUNTERS[figure], ("_total", ""))
+        for engine, counts in found.items():
+            _put(counts, figure, _sum([one for one in series if one[0].get("engine", "0") == engine]))
+    return found
+
+
+def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[str, ...]:
+    """The speculation counters that are not there although others are."""
+    positions = bool(_first(samples, (ACCEPTED_AT,), ("_total", "")))
+    absent = [COUNTERS[figure][0] for figure in DRAFTING if figure not in counters]
+    absent += [] if positions else [ACCEPTED_AT]
+    return tuple(absent) if len(absent) <= len(DRAFTING) else ()
 
 
 def _ours(samples: dict[str, Series]) -> dict[str, Any]:

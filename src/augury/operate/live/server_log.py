@@ -11,12 +11,15 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.live.drafting import wilson
-from augury.operate.live.facts import CHANGE, KV_CLIMBS, rise
+from augury.operate.live.facts import KV_CLIMBS, rise
 from augury.operate.live.fetch import shown
 from augury.operate.live.release import release_numbers
+from augury.operate.live.stretch import CHANGE
 
 LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
-LINES_FOR_A_TREND = 6
+LINES_FOR_A_TREND = 6  # of load; a gauge wavers
+ENOUGH_DRAFTS = 30  # at either end of a log, to say that acceptance does not fall
+USUAL_K = 8  # tokens a draft where the log does not tell K: rather too many, so that fewer drafts are believed
 DRAFTS = re.compile(
     r"SpecDecoding metrics: Mean acceptance length: [\d.]+.*?Accepted: (\d+) tokens, Drafted: (\d+) tokens"
 )
@@ -36,6 +39,10 @@ REFUSED = re.compile(
 )
 ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\bsuffix\b", re.IGNORECASE)
 REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
+SPEAKS = re.compile(  # how a line of either server begins, whatever a container writes before it
+    r"^.{0,120}?\b(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b[: ]|^Traceback |\bvllm\b|\baugury\b"
+    r"|SpecDecoding metrics|reqs, Waiting"
+)
 STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ tokens")
 
 
@@ -56,6 +63,7 @@ class ServerLog:
     load: list[tuple[int, int, float]] = field(default_factory=list)  # running, waiting, KV use
     starts: int = 0
     lines: int = 0
+    spoken: bool = False  # whether any line is a server's
 
     def facts(self) -> dict[str, Any]:
         """By the names that the knowledge asks for."""
@@ -70,23 +78,38 @@ class ServerLog:
 
     def _trends(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if len(self.accepted) >= LINES_FOR_A_TREND:
-            third = len(self.accepted) // 3
-            first, last = _share(self.accepted[:third]), _share(self.accepted[-third:])
-            if first is not None and last is not None:
-                apart = wilson(*first)[0] > wilson(*last)[1], wilson(*last)[0] > wilson(*first)[1]
-                found["acceptance_falling"] = apart[0] and last[0] < (1 - CHANGE) * first[0]
-                found["acceptance_rising"] = apart[1] and last[0] > (1 + CHANGE) * first[0]
+        if len(self.accepted) > 1:
+            third = max(1, len(self.accepted) // 3)
+            found |= self._trend(self._share(self.accepted[:third]), self._share(self.accepted[-third:]))
         if len(self.load) >= LINES_FOR_A_TREND:
             climbed, queued = rise([usage for _, _, usage in self.load]), rise([wait for _, wait, _ in self.load])
             found["kv_usage_rising"] = climbed is not None and climbed > KV_CLIMBS
             found["queue_growing"] = queued is not None and queued > 1
         return found
 
+    def _share(self, counts: list[tuple[int, int]]) -> tuple[float, float]:
+        """The rate of some lines, and the drafts that it comes from: tokens of one draft hang together."""
+        accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
+        return (min(1.0, accepted / drafted) if drafted else 0.0), drafted / (self.k or USUAL_K)
 
-def _share(counts: list[tuple[int, int]]) -> tuple[float, float] | None:
-    accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
-    return (min(1.0, accepted / drafted), float(drafted)) if drafted else None
+    @staticmethod
+    def _trend(first: tuple[float, float], last: tuple[float, float]) -> dict[str, Any]:
+        """What the counts of both ends settle; nothing where they are too few."""
+        (low, high), (low_now, high_now) = wilson(*first), wilson(*last)
+        falls = low > high_now and last[0] < (1 - CHANGE) * first[0]
+        rises = low_now > high and last[0] > (1 + CHANGE) * first[0]
+        if not (falls or rises) and min(first[1], last[1]) < ENOUGH_DRAFTS:
+            return {}
+        found: dict[str, Any] = {"acceptance_falling": falls, "acceptance_rising": rises}
+        return found | ({"rate_earlier": first[0], "rate_now": last[0]} if falls else {})
+
+    def notes(self) -> list[str]:
+        """What the log is too short to tell."""
+        if "acceptance_falling" in self._trends():
+            return []
+        number = len(self.accepted)
+        lines = f"only {number} line{'s' if number > 1 else ''}" if number else "no line"
+        return [f"the log has {lines} about drafts (SpecDecoding metrics): whether acceptance falls is not known"]
 
 
 def read_log(path: Path) -> ServerLog:
@@ -95,12 +118,14 @@ def read_log(path: Path) -> ServerLog:
     try:
         for line in _lines(path):
             if STARTS.search(line):
-                log = ServerLog(starts=log.starts + 1, lines=log.lines)
+                log = ServerLog(starts=log.starts + 1, lines=log.lines, spoken=log.spoken)
             _take(log, line)
     except OSError as error:
         raise ConfigError(f"--log {path}: {error.strerror}.") from None
     if not log.lines:
         raise ConfigError(f"--log {path} is empty.")
+    if not log.spoken:
+        raise ConfigError(f"--log {path} holds no line of vLLM's or Augury's; is it the server's log?")
     return log
 
 
@@ -112,6 +137,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _take(log: ServerLog, line: str) -> None:
     log.lines += 1
+    log.spoken = log.spoken or bool(SPEAKS.search(line[:2000]))
     if "SpecDecoding" in line and (found := DRAFTS.search(line)):
         log.accepted.append((int(found[1]), int(found[2])))
     elif "reqs" in line and (found := LOAD.search(line)):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from augury.operate.live.buckets import Buckets
 from augury.operate.live.drafting import Drafting
-from augury.operate.live.reading import Reading
+from augury.operate.live.reading import DRAFTING, Reading
 
-ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is judged instead
+ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is judged unless they settle it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Window:
     histograms: dict[str, Buckets] = field(default_factory=dict)
     latencies_since_start: bool = False
     in_interval: Drafting = field(default_factory=Drafting)
+    earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
 
     def per_second(self, counter: str) -> float | None:
         """A counter's rate; None without an interval."""
@@ -45,12 +47,34 @@ class Window:
         return bool(self.seconds) and not self.counted.get("generation_tokens")
 
     @property
+    def whole(self) -> Drafting:
+        """How drafts fared since the start."""
+        return _drafting(self.after, None)
+
+    def by_interval(self) -> Window:
+        """The same, with the drafts judged by the interval alone."""
+        return replace(self, drafting=self.in_interval, since_start=False)
+
+    @property
+    def engines(self) -> dict[str, tuple[Drafting, float]]:
+        """Each engine's drafting and tokens in the stretch that is judged; nothing where there is one alone."""
+        found = {}
+        for name, counts in self.after.by_engine.items():
+            old = self.earlier.by_engine.get(name, {}) if self.earlier and not self.since_start else {}
+            new = {figure: max(0.0, value - old.get(figure, 0.0)) for figure, value in counts.items()}
+            drafts, drafted, accepted = (new.get(figure, 0.0) for figure in DRAFTING)
+            found[name] = Drafting(drafts, drafted, accepted), new.get("generation_tokens", 0.0)
+        return found
+
+    @property
     def tokens_per_step(self) -> float | None:
         """Tokens a request gets in a step, steps without a draft included: each gives one, and what was accepted."""
-        generated = self.generated
-        if not generated or generated <= self.drafting.accepted:
-            return None
-        return generated / (generated - self.drafting.accepted)
+        return _per_step(self.generated, self.drafting.accepted)
+
+    @property
+    def tokens_per_step_now(self) -> float | None:
+        """The same in the interval, whatever is judged."""
+        return _per_step(self.counted.get("generation_tokens"), self.in_interval.accepted) if self.seconds else None
 
     @property
     def hit_rate(self) -> float | None:
@@ -65,17 +89,20 @@ class Window:
         """Positions that drafts may have."""
         return len(self.after.accepted_at) or None
 
-    def latency(self, name: str, share: float | None = None) -> float | None:
-        """A quantile of a latency in seconds; its mean without one."""
-        found = self.histograms.get(name)
-        if found is None:
-            return None
-        return found.mean if share is None else found.quantile(share)
+    def latency(self, name: str) -> float | None:
+        """The mean of a latency in seconds."""
+        return self.histograms[name].mean if name in self.histograms else None
 
     def record(self) -> dict[str, Any]:
         """For programs."""
         latencies = {
-            name: {"mean": found.mean, "p50": found.quantile(0.5), "p99": found.quantile(0.99), "count": found.count}
+            name: {
+                "mean": found.mean,
+                "p50": found.quantile(0.5),
+                "p99": found.quantile(0.99),
+                "p99_at_most": _finite(found.at_most(0.99)),
+                "count": found.count,
+            }
             for name, found in self.histograms.items()
         }
         rates = ("drafts", "drafted", "accepted", "generation_tokens", "prompt_tokens", "preemptions")
@@ -87,6 +114,8 @@ class Window:
             "per_second": {name: self.per_second(name) for name in rates},
             **{name: self.after.gauges.get(name) for name in ("running", "waiting", "kv_usage")},
             "prefix_hit_rate": self.hit_rate, "preemptions": self.counted.get("preemptions"),
+            "interval": self.in_interval.record() if self.seconds else None, "since_start": self.whole.record(),
+            "by_engine": {name: drafting.record() for name, (drafting, _) in self.engines.items()},
             "latency_seconds": latencies, "latencies_since_start": self.latencies_since_start,
             "method": self.after.method, "k": self.k, "k_now": self.after.k_now, "lossy": self.after.lossy,
             "speed_up": self.after.speed_up,
@@ -106,8 +135,16 @@ def window(before: Reading | None, after: Reading) -> Window:
     latencies, stale = _latencies(earlier, after)
     return Window(
         after, after.at - earlier.at if earlier else 0.0, counted, whole if since_start else part, since_start,
-        restarted, latencies, stale, part,
+        restarted, latencies, stale, part, earlier,
     )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _per_step(generated: float | None, accepted: float) -> float | None:
+    return generated / (generated - accepted) if generated and generated > accepted else None
 
 
 def _fell(before: Reading, after: Reading) -> bool:
@@ -117,6 +154,9 @@ def _fell(before: Reading, after: Reading) -> bool:
 
 
 def _drafting(after: Reading, before: Reading | None) -> Drafting:
+    if not after.speculates:
+        return Drafting()  # half of the counters would make a rate of 0 or of nothing
+
     def since(name: str) -> float:
         return after.counters.get(name, 0.0) - (before.counters.get(name, 0.0) if before else 0.0)
 
