@@ -14,6 +14,8 @@ from typing import Any
 COUNTED = {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0}
 POSITIONS: dict[int, int] = {}
 KEPT = 0.7  # seconds that a connection may be idle
+WANTED = sys.argv[2] if len(sys.argv) > 2 else ""  # the Authorization header that everything needs
+ASKED: list[dict[str, Any]] = []  # every request, for GET /asked
 SLOWER = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
 
 
@@ -36,12 +38,15 @@ async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     try:
         while line := await asyncio.wait_for(reader.readline(), KEPT):
             method, path, _ = line.decode().split(" ")
-            length = 0
+            length, given = 0, ""
             while (header := await reader.readline()).strip():
                 name, _, value = header.decode().partition(":")
                 length = int(value) if name.lower() == "content-length" else length
+                given = value.strip() if name.lower() == "authorization" else given
             body = await reader.readexactly(length)
-            if not await answer(method, path, body, writer):
+            if WANTED and given != WANTED:
+                plain(writer, 401, b'{"error": {"message": "who are you?"}}')
+            elif not await answer(method, path, body, writer):
                 return
             await writer.drain()
     except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
@@ -59,12 +64,15 @@ async def answer(method: str, path: str, body: bytes, writer: asyncio.StreamWrit
     if method == "GET":
         if path == "/metrics":
             plain(writer, 200, metrics(), "text/plain")
+        elif path == "/asked":
+            plain(writer, 200, json.dumps(ASKED).encode())
         else:
             plain(writer, 200, json.dumps({"data": [{"id": "fake"}]}).encode())
         return True
     asked = json.loads(body)
+    ASKED.append(asked)
     text = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"]
-    script = json.loads(text) if text.startswith("{") else {"chunks": 1}
+    script = json.loads(text[text.index("{") :]) if "{" in text else {"chunks": 1}
     return await play(script, asked, writer)
 
 

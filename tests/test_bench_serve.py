@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benching import bench, fake, script_file
 from hypothesis import given
 from hypothesis import strategies as st
 from served import Served, free_port, served
@@ -32,7 +32,6 @@ from augury.bench.serving.request import Client, Outcome
 from augury.cli import app
 from augury.config.errors import ConfigError
 
-FAKE = Path(__file__).parent / "fake_openai.py"
 RUN = "from augury.cli import main; main()"
 # The keys of `vllm bench serve`, as its source has them.
 VLLM_KEYS = {
@@ -46,30 +45,10 @@ VLLM_KEYS = {
 DETAILS = {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors"}
 
 
-def bench(*words: str) -> Any:
-    return CliRunner().invoke(app, ["bench", "serve", *words], prog_name="augury")
-
-
-@contextmanager
-def fake(slower: float = 1.0) -> Iterator[str]:
-    with subprocess.Popen([sys.executable, str(FAKE), str(slower)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.terminate()
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with fake() as url:
         yield url
-
-
-def script_file(place: Path, *scripts: dict[str, Any]) -> str:
-    file = place / "scripts.jsonl"
-    file.write_text("\n".join(json.dumps(json.dumps(script)) for script in scripts))
-    return str(file)
 
 
 STEADY = {"ttft": 0.15, "gap": 0.03, "chunks": 12, "each": 3}
@@ -240,7 +219,8 @@ def test_when_nothing_succeeds_the_exit_code_says_so(server: str, tmp_path: Path
     ("words", "told"),
     [
         (["http://127.0.0.1:9"], "127.0.0.1:9"),
-        (["nonsense"], "address"),
+        (["http://127.0.0.1:99999"], "port"),
+        (["ftp://nonsense"], "address"),
         (["URL", "--concurrency", "0"], "--concurrency"),
         (["URL", "--request-rate", "-1"], "--request-rate"),
         (["URL", "--burstiness", "0"], "--burstiness"),

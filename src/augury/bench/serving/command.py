@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import typer
 
 from augury.bench.command import progress
 from augury.bench.serving.compare import Past, as_records, compare, drawable, read_results, verdict
-from augury.bench.serving.dataset import fingerprint, fitted, load
+from augury.bench.serving.dataset import fingerprint, fitted, load, marked
 from augury.bench.serving.load import Traffic
 from augury.bench.serving.report import conditions_line, show, show_comparison
 from augury.bench.serving.results import as_result, brief
@@ -19,8 +20,11 @@ from augury.bench.serving.sweep import Plan, Server, Sweep, run
 from augury.certify.endpoint import Endpoint
 from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
+from augury.operate.live.fetch import Server as Live
+from augury.operate.live.fetch import address_of
 
 INTERRUPTED = 130
+LISTING = 5.0  # seconds to wait for a list of models
 NEW, OLD = "new", "baseline"
 
 
@@ -45,6 +49,9 @@ def bench_serve(
     ] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="All answers have --max-tokens tokens.")] = False,
     extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="Fields for every request.")] = None,
+    reuse_prompts: Annotated[
+        bool, typer.Option("--reuse-prompts", help="Send prompts as they are; else each has a first line of its own.")
+    ] = False,
     endpoint: Annotated[Literal["chat", "completions"], typer.Option(help="The route.")] = "chat",
     baseline_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A second server; the two take turns, round by round.")
@@ -72,14 +79,15 @@ def bench_serve(
     options = {"max_tokens": max_tokens, "temperature": temperature} | ({"ignore_eos": True} if ignore_eos else {})
     levels, traffic = _numbers(concurrency), Traffic(_rate(request_rate), _positive(burstiness), seed or 0)
     chat, turns = endpoint == "chat", baseline_url is not None
-    plan = Plan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns)
+    plan = Plan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns, reuse_prompts)
     plan.prompts.extend(fitted(prompt, chat) for prompt in load(dataset, max(map(plan.count, levels))))
     servers = [_server(NEW, "URL", url, model, api_key, _object("--extra-body", extra_body))]
     if baseline_url is not None:
         fields = _object("--extra-body", extra_body) if baseline_extra_body is None else _object(
             "--baseline-extra-body", baseline_extra_body
         )  # fmt: skip
-        servers.append(_server(OLD, "--baseline-url", baseline_url, baseline_model or model, api_key, fields))
+        other = _server(OLD, "--baseline-url", baseline_url, baseline_model or model, api_key, fields)
+        servers.append(replace(other, again=other.base == servers[0].base))
     with progress("warming up", sum(map(plan.count, levels)) * len(servers)) as tick:
         sweep = run(plan, servers, tick)
     results = _results(sweep, servers, plan)
@@ -91,8 +99,18 @@ def bench_serve(
 def _server(
     name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]
 ) -> Server:  # fmt: skip
-    there = Endpoint(flag, url, key, model)
-    return Server(name, there.base, there.model, key, extra)
+    base, basic = address_of(url)
+    there = Endpoint(flag, base, key, model or (_listed(flag, url, base) if basic else None))
+    # A password in the address means this server; a key may come from the environment, for any.
+    return Server(name, there.base, there.model, basic or (f"Bearer {key}" if key else None), extra)
+
+
+def _listed(flag: str, url: str, base: str) -> str:
+    """The first model of a server that wants a user and a password."""
+    names = list(Live(url).models(LISTING))
+    if not names:
+        raise ConfigError(f"{flag} {base}: no model is listed to this user; check the password, or name one: --model.")
+    return names[0]
 
 
 def _results(sweep: Sweep, servers: list[Server], plan: Plan) -> dict[str, list[dict[str, Any]]]:
@@ -122,6 +140,7 @@ def _conditions(plan: Plan, servers: list[Server], dataset: str) -> dict[str, An
         "seed": plan.seed,
         "extra_body": {server.name: server.extra for server in servers if server.extra},
         "endpoint": plan.path,
+        "prompts_reused": plan.reuse or any(marked(one, "") == one for one in plan.prompts),
         "request_rate": "inf" if plan.traffic.rate == float("inf") else plan.traffic.rate,
         "burstiness": plan.traffic.burstiness,
         "warm_up": "one short request a stream at each concurrency, left out",
@@ -151,13 +170,15 @@ def _give(
         show(console, conditions, results)
         if found is not None:
             show_comparison(console, found, NEW, before.name if before else OLD, whole.get("differences"))
-    if plot is not None and any(results.values()):
+    lines = {name: drawable(levels) for name, levels in results.items()}
+    if plot is not None and any(lines.values()):
         from augury.bench.serving.plot import plot as draw
 
-        lines = results | ({before.name: drawable(before.results)} if before else {})
+        lines |= {before.name: drawable(before.results)} if before else {}
         draw({name: levels for name, levels in lines.items() if levels}, conditions_line(conditions), plot)
-    for path in filter(None, (save, plot)):
-        print(f"wrote {path}", file=sys.stderr)
+        print(f"wrote {plot}", file=sys.stderr)
+    if save is not None:
+        print(f"wrote {save}", file=sys.stderr)
 
 
 def _exit_code(interrupted: bool, results: dict[str, list[dict[str, Any]]]) -> int:

@@ -15,7 +15,17 @@ from augury.config.errors import ConfigError
 RESAMPLES = 500
 FEWEST = 8  # requests on each side below which no interval is given
 PARTS = 6  # stretches of a run that had no rounds
-CONDITIONS = ("model", "dataset", "max_tokens", "temperature", "ignore_eos", "endpoint", "request_rate", "burstiness")
+CONDITIONS = (
+    "model",
+    "dataset",
+    "max_tokens",
+    "temperature",
+    "ignore_eos",
+    "endpoint",
+    "request_rate",
+    "burstiness",
+    "prompts_reused",
+)
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # 95 %, by rounds - 1
 
 
@@ -89,15 +99,14 @@ def drawable(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for one in results:
         each = one.get("mean_tpot_ms") or float("inf")
         found.append({"output_throughput_per_user": 1000 / each, **one})
-    return [one for one in found if one.get("max_concurrency")]
+    return [one for one in found if one.get("max_concurrency") and one.get("completed", 1)]
 
 
 def compare(new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int = 0) -> list[Comparison]:
-    """Every concurrency that both have."""
-    before = {one.get("max_concurrency"): one for one in old}
-    return [
-        _level(one, before[one["max_concurrency"]], seed) for one in new if one.get("max_concurrency") in before
-    ]  # fmt: skip
+    """Every concurrency at which both have answers."""
+    before = {one.get("max_concurrency"): one for one in old if one.get("completed", 1)}
+    fresh = [one for one in new if one.get("completed", 1) and one.get("max_concurrency") in before]
+    return [_level(one, before[one["max_concurrency"]], seed) for one in fresh]
 
 
 def _level(new: dict[str, Any], old: dict[str, Any], seed: int) -> Comparison:
@@ -163,7 +172,10 @@ def _ratio(new: Requests, old: Requests, figure: Any, draws: list[Draw], inverse
     if not draws:
         return Ratio(whole, None, None)
     ratios = np.array([_over(float(figure(new[mine])), float(figure(old[theirs])), inverse) for mine, theirs in draws])
-    spread = float(np.nanstd(np.log(ratios))) * STUDENT[min(_blocks(new), len(STUDENT) + 1) - 2]
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]  # answers that came at once have no time per token
+    if len(ratios) < RESAMPLES // 2:
+        return Ratio(whole, None, None)
+    spread = float(np.std(np.log(ratios))) * STUDENT[min(_blocks(new), len(STUDENT) + 1) - 2]
     return Ratio(whole, whole * float(np.exp(-spread)), whole * float(np.exp(spread)))
 
 
@@ -215,7 +227,7 @@ def verdict(found: list[Comparison]) -> str:
         said.append(f"no difference beyond noise at {_streams(alike)}")
     if unknown:
         said.append(f"{', '.join(unknown)} (too few requests for an interval)")
-    return "; ".join(said) or "nothing to compare: no concurrency is in both"
+    return "; ".join(said) or "nothing to compare: at no concurrency both have answers"
 
 
 def _streams(numbers: list[str]) -> str:

@@ -123,3 +123,22 @@ def fitted(body: Body, chat: bool) -> Body:
         rest = {key: value for key, value in body.items() if key not in dropped}
         return rest | {"prompt": "\n\n".join(spoken)}
     return body
+
+
+def marked(body: Body, line: str) -> Body:
+    """The prompt with a first line of its own, so that no prefix cache knows it; token ids are left as they are."""
+    if "messages" in body:
+        messages = list(body["messages"])
+        at = next((i for i, m in enumerate(messages) if m.get("role") == "user"), 0)
+        said = messages[at].get("content")
+        if isinstance(said, str):
+            messages[at] = messages[at] | {"content": f"{line}\n{said}"}
+        elif isinstance(said, list):
+            messages[at] = messages[at] | {"content": [{"type": "text", "text": line}, *said]}
+        return body | {"messages": messages}
+    prompt = body["prompt"]
+    if isinstance(prompt, str):
+        return body | {"prompt": f"{line}\n{prompt}"}
+    if all(isinstance(one, str) for one in prompt):
+        return body | {"prompt": [f"{line}\n{one}" for one in prompt]}
+    return body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -12,6 +13,12 @@ INK, FAINT = "#22262b", "#6b7178"
 
 def plot(results: dict[str, list[dict[str, Any]]], conditions: str, path: Path) -> None:
     """Draw the figures into a PNG; a point is a concurrency, and further up and right is better."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a model's name may have letters that the font lacks; they become boxes
+        _drawn(results, conditions, path)
+
+
+def _drawn(results: dict[str, list[dict[str, Any]]], conditions: str, path: Path) -> None:
     from matplotlib.figure import Figure  # not pyplot: no display is needed, and no state is left behind
 
     figure = Figure(figsize=(8.0, 5.6), facecolor="white", layout="constrained")

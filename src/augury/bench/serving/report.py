@@ -26,14 +26,19 @@ def show(console: Console, conditions: dict[str, Any], results: dict[str, list[d
     """A table for each server, errors, and what to make of the figures."""
     _say(console, conditions_line(conditions))
     for name, levels in results.items():
-        if levels:
-            console.print(_table(name, levels, console.width < NARROW))
+        measured = [level for level in levels if level["completed"]]
+        if measured:
+            console.print(_table(name, measured, console.width < NARROW))
         for level in levels:
+            if not level["completed"]:
+                said = f"{name}, {_streams(level['max_concurrency'])}: no request succeeded"
+                console.print(said, style="bold red", markup=False)
             _errors(console, level)
-        if any(level["tokens_counted_by"] == "chunks" for level in levels):
+        if any(level["tokens_counted_by"] == "chunks" for level in measured):
             _say(console, f"{name} does not say how many tokens it sent (usage): chunks are counted, and with "
                  "speculation those are fewer.")  # fmt: skip
-    _say(console, HONEST)
+    if any(level["completed"] for levels in results.values() for level in levels):
+        _say(console, HONEST)
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
@@ -44,6 +49,8 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     ]  # fmt: skip
     if conditions["request_rate"] != "inf":
         parts.append(f"{conditions['request_rate']:g} requests a second, burstiness {conditions['burstiness']:g}")
+    reused = "prompts are reused, so prefix caches are warm"
+    parts.append(reused if conditions["prompts_reused"] else "each request has a first line of its own")
     if conditions["ignore_eos"]:
         parts.append("ignore_eos")
     if conditions["extra_body"]:
@@ -68,7 +75,7 @@ def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
         cells = [
             str(level["max_concurrency"]), str(level["completed"]), f"{level['output_throughput']:.1f}",
             f"{level['output_throughput_per_user']:.1f}", f"{level['median_ttft_ms']:.0f}",
-            f"{level['p99_ttft_ms']:.0f}", f"{level['median_tpot_ms']:.1f}", f"{level['p99_tpot_ms']:.1f}",
+            f"{level['p99_ttft_ms']:.0f}", _figure(level["median_tpot_ms"]), _figure(level["p99_tpot_ms"]),
         ]  # fmt: skip
         if not narrow:
             cells += [f"{level['median_e2el_ms']:.0f}", f"{level['request_throughput']:.2f}", str(level["failed"])]
@@ -77,6 +84,11 @@ def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
             cells += [f"{rate:.0f} %" if rate is not None else "", f"{length:.2f}" if length is not None else ""]
         table.add_row(*cells)
     return table
+
+
+def _figure(value: float | None) -> str:
+    """Nothing where no answer has a second token."""
+    return f"{value:.1f}" if value is not None else ""
 
 
 def _errors(console: Console, level: dict[str, Any]) -> None:

@@ -98,8 +98,8 @@ def _says(choice: dict[str, Any]) -> bool:
 class Client:
     """Sends requests to one server; each caller brings a place in which its connection is kept."""
 
-    def __init__(self, base: str, path: str, key: str | None, timeout: float) -> None:
-        self.address, self.path, self.timeout = Address(base, key), path, timeout
+    def __init__(self, base: str, path: str, authorization: str | None, timeout: float) -> None:
+        self.address, self.path, self.timeout = Address(base, authorization), path, timeout
         self._idle: list[Connection] = []
 
     async def send(self, prompt: int, body: bytes) -> Outcome:

@@ -62,7 +62,8 @@ def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
     result |= _spread("tpot", [one.tpot for one in good if one.tpot is not None])
     result |= _spread("itl", [gap for one in good for gap in one.itl])
     result |= _spread("e2el", [one.latency for one in good])
-    result |= spec_decode_keys(added(level.counted) if level.counted else None)
+    # Without an answer of ours, what the server counted is the traffic of others.
+    result |= spec_decode_keys(added(level.counted) if level.counted and good else None)
     result |= {
         "output_throughput_per_user": per_user(good),
         "tokens_counted_by": "server" if all(one.told for one in good) else "chunks",
@@ -93,9 +94,13 @@ def per_user(good: list[Outcome]) -> float:
     return sum(one.output_tokens for one in good) / spent if spent else 0.0
 
 
-def _spread(name: str, seconds: list[float]) -> dict[str, float]:
-    values = np.array(seconds or [0.0]) * 1000
-    found = {
+def _spread(name: str, seconds: list[float]) -> dict[str, float | None]:
+    """Mean, median, deviation and percentiles in milliseconds; None where nothing was measured."""
+    if not seconds:
+        names = ("mean", "median", "std", *(f"p{share}" for share in PERCENTILES))
+        return {f"{which}_{name}_ms": None for which in names}
+    values = np.array(seconds) * 1000
+    found: dict[str, float | None] = {
         f"mean_{name}_ms": float(values.mean()), f"median_{name}_ms": float(np.median(values)),
         f"std_{name}_ms": float(values.std()),
     }  # fmt: skip

@@ -23,12 +23,15 @@ class Counted:
     running: float = 0.0
 
 
-def scrape(base: str, timeout: float = 5.0) -> Counted | None:
+def scrape(base: str, authorization: str | None = None, timeout: float = 5.0) -> Counted | None:
     """What /metrics says now; None where there is none, or no speculation in it."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
-        with urllib.request.urlopen(f"{base}/metrics", timeout=timeout) as answer:
+        request = urllib.request.Request(f"{base}/metrics")
+        if authorization:  # unredirected: another host that we are sent on to must not see it
+            request.add_unredirected_header("Authorization", authorization)
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
             text = answer.read().decode()
         found, speculates = Counted(), False
         for family in text_string_to_metric_families(text):
@@ -53,12 +56,12 @@ def _add(found: Counted, name: str, labels: dict[str, str], value: float) -> boo
     return True
 
 
-def scrape_when_idle(base: str) -> Counted | None:
+def scrape_when_idle(base: str, authorization: str | None = None) -> Counted | None:
     """The counters once nothing runs any more, and two readings agree."""
-    limit, before = time.monotonic() + SETTLED, scrape(base)
+    limit, before = time.monotonic() + SETTLED, scrape(base, authorization)
     while before is not None and time.monotonic() < limit:
         time.sleep(0.2)
-        after = scrape(base)
+        after = scrape(base, authorization)
         if after is None or (after == before and not after.running):
             return after
         before = after

@@ -27,13 +27,13 @@ class StreamError(Exception):
 class Address:
     """Where a server listens, and how requests are put."""
 
-    def __init__(self, base: str, key: str | None) -> None:
+    def __init__(self, base: str, authorization: str | None) -> None:
         parts = urlsplit(base)
         self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self.tls = ssl.create_default_context() if parts.scheme == "https" else None
         self.path = parts.path.rstrip("/")
         self.netloc = parts.netloc.rpartition("@")[2]
-        self._authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+        self._authorization = f"Authorization: {authorization}\r\n" if authorization else ""
 
     def post(self, path: str, body: bytes) -> bytes:
         """A request, head and body."""

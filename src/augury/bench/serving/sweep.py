@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from augury.bench.serving.dataset import Body, fitted
+from augury.bench.serving.dataset import Body, fitted, marked
 from augury.bench.serving.load import WARM_TOKENS, Stopped, Traffic, run_round
 from augury.bench.serving.request import Client
 from augury.bench.serving.results import Level
@@ -29,8 +29,9 @@ class Server:
     name: str
     base: str
     model: str
-    key: str | None = None
+    authorization: str | None = None  # the header's value
     extra: dict[str, Any] = field(default_factory=dict)
+    again: bool = False  # the other server of a comparison is this very one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Plan:
     traffic: Traffic
     timeout: float
     turns: bool = False  # two servers take turns
+    reuse: bool = False  # send prompts as they are, again and again
 
     @property
     def path(self) -> str:
@@ -66,7 +68,11 @@ class Plan:
         for number in range(self.count(concurrency)):
             prompt = number % len(self.prompts)
             seeded = {} if self.seed is None else {"seed": self.seed + number}
-            made.append((prompt, self._body(self.prompts[prompt], server, seeded)))
+            asked = self.prompts[prompt]
+            if not self.reuse:
+                # By concurrency and number, so that every run and every server gets the same; b where one is both.
+                asked = marked(asked, f"Request {concurrency}-{number + 1}{'b' * server.again}.")
+            made.append((prompt, self._body(asked, server, seeded)))
         return made
 
     def warm_ups(self, concurrency: int, server: Server) -> list[tuple[int, bytes]]:
@@ -108,7 +114,7 @@ async def _run(plan: Plan, servers: list[Server], tick: Callable[[str], None], s
         loop.remove_signal_handler(signal.SIGINT)  # a second time means it
 
     loop.add_signal_handler(signal.SIGINT, stop)
-    clients = {server.name: Client(server.base, plan.path, server.key, plan.timeout) for server in servers}
+    clients = {server.name: Client(server.base, plan.path, server.authorization, plan.timeout) for server in servers}
     try:
         for concurrency in plan.concurrencies:
             if not stopped.asked:
@@ -136,9 +142,9 @@ async def _level(
             if stopped.asked:
                 continue
             share = plan.bodies(concurrency, server)[number::rounds]
-            before = await asyncio.to_thread(scrape_when_idle, server.base)
+            before = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
             done = await run_round(client, share, concurrency, plan.traffic, stopped, partial(tick, said))
-            after = await asyncio.to_thread(scrape_when_idle, server.base)
+            after = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
             for outcome in done.outcomes:
                 outcome.round = number
             level.outcomes += done.outcomes
