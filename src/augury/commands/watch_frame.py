@@ -125,9 +125,9 @@ def _load(window: Window) -> Text:
         said.append(f"KV {gauges['kv_usage']:.0%}")
     if window.hit_rate is not None:
         said.append(f"prefix hits {window.hit_rate:.0%}")
-    for name in ("ttft", "tpot"):
-        if (value := window.latency(name)) is not None and not window.latencies_since_start:
-            said.append(f"mean {name.upper()} {1000 * value:,.3g} ms")
+    means = [(name.upper(), window.latency(name)) for name in ("ttft", "tpot") if not window.latencies_since_start]
+    if shown := [f"{name} {1000 * value:,.3g} ms" for name, value in means if value is not None]:
+        said.append(f"mean {', '.join(shown)}")
     return Text("  ".join(said))
 
 
