@@ -236,8 +236,16 @@ def test_the_unit_tests_notice_a_broken_alert(tmp_path: Path) -> None:
         assert changed != json.dumps(rule), before
         rules["groups"][0]["rules"] = [json.loads(changed)]
         (place / "augury-alerts.yml").write_text(yaml.safe_dump(rules))
-        told = some_tests(place, tests, lambda checks, name=name: any(check["alertname"] == name for check in checks))
+        told = some_tests(place, tests, name)
         assert told.returncode != 0 and name in told.stdout + told.stderr, (name, told)
+
+
+@pytest.mark.parametrize(("method", "named"), [("eagle3", "EAGLE-3 curve"), ("suffix", "look-up in open chat")])
+def test_curves_of_good_health_are_among_the_tests(method: str, named: str, tmp_path: Path) -> None:
+    place = kit(tmp_path, method=method) / "prometheus"
+    (one,) = (test for test in yaml.safe_load((place / "tests.yml").read_text())["tests"] if named in test["name"])
+    fired = [check["alertname"] for check in one["alert_rule_test"] if check["exp_alerts"]]
+    assert fired == (["AuguryPositionWasteful"] if method == "eagle3" else []) and len(one["alert_rule_test"]) > 5
 
 
 @needs_promtool
@@ -247,8 +255,7 @@ def test_the_unit_tests_notice_an_alert_for_every_exporter(tmp_path: Path) -> No
     broken = re.sub(r"up == 0 and on .*", "up == 0", good)
     assert broken != good
     (place / "augury-alerts.yml").write_text(broken)
-    tests = (place / "tests.yml").read_text()
-    told = some_tests(place, tests, lambda checks: checks[0]["alertname"] == "AuguryTargetDown")
+    told = some_tests(place, (place / "tests.yml").read_text(), "AuguryTargetDown")
     assert told.returncode != 0 and "10.0.0.9:9100" in told.stdout + told.stderr
 
 

@@ -12,6 +12,7 @@ from augury.operate.monitor.worlds import HOUR, World
 
 Test = dict[str, Any]
 DAY = 24 * HOUR
+EAGLE3, EAGLE3_BAR = (0.73, 0.52, 0.35), 0.4  # acceptance by position in vLLM's own example, and the usual bar
 
 
 def rule_tests(settings: Settings) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class Tests:
 
     def every(self) -> list[Test]:
         """All tests of all alerts there are."""
-        made = [self._quiet(), self._restart(), *self._no_drafts(), *self._never(), self._queue()]
+        made = [self._quiet(), self._restart(), *self._decay(), *self._no_drafts(), *self._never(), self._queue()]
         made += [self._kv(), *self._prefix(), self._down(), *self._apart(), *self._one_sick()]
         if self.settings.min_position is not None:
             made += self._position(self.settings.min_position)
@@ -105,6 +106,20 @@ class Tests:
         )
         quiet = [name for name in self.alerts if name not in ("AuguryTargetDown",)]
         return self._test("a restart in between", world, *(self._silent(name, m) for name in quiet for m in (22, 55)))
+
+    def _decay(self) -> list[Test]:
+        """Curves of good health: a look-up's in open chat, and vLLM's own of EAGLE-3, where K alone is remarked on."""
+        settings, quiet = self.settings, [self._silent(name, 55) for name in self.alerts if name != "AuguryTargetDown"]
+        if settings.model_free and settings.min_acceptance is settings.min_position is None:
+            rates = [0.25 * 0.5**position for position in range(settings.k)]
+            return [self._test("a look-up in open chat", self._world(rates), *quiet)]
+        usual = settings.min_position == EAGLE3_BAR and (settings.min_acceptance or 0) <= 0.5
+        if settings.method.name != "eagle3" or settings.k != len(EAGLE3) or not usual:
+            return []
+        name, said = "AuguryPositionWasteful", "num_speculative_tokens 2 keeps those above"
+        fires = self._fires(name, 55, value=share(EAGLE3[-1]), k=said)
+        others = [one for one in quiet if one["alertname"] not in (name, "AuguryBelowPlain")]
+        return [self._test("vLLM's own EAGLE-3 curve", self._world(list(EAGLE3)), *others, fires)]
 
     def _acceptance(self, floor: float) -> list[Test]:
         name, low = "AuguryAcceptanceLow", floor / 2
