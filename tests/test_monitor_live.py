@@ -56,7 +56,10 @@ def ours(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     directory = kit(place / "kit", kind="ours", method="ngram", k=4, selector='job="augury"')
     with prometheus(directory, place / "prometheus", "augury", [f"127.0.0.1:{server.port}"]) as running:
         few = {"ignore_eos": True, "allowed_token_ids": [65, 66, 67], "temperature": 0.5, "seed": 1, "max_tokens": 150}
-        for _ in range(2):  # the second time its prompts are in the prefix cache
+        busy = "max_over_time(vllm:num_requests_running[1m]) > 0"
+        for number in range(40):  # the second time its prompts are in the prefix cache; then until a scrape meets one
+            if number > 1 and running.ask(busy):
+                break
             prompts = ["abcabc" * 8, "ABAB" * 10, "The cat sat. The cat"]
             server.http.post("/v1/completions", json={"prompt": prompts, **few}).raise_for_status()
         server.until_idle()
