@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from served import NGRAM, Served, served
 from typer.testing import CliRunner
 
-from augury.bench.tuning.run import groups_of, split
+from augury.bench.tuning.page import tuning_page
+from augury.bench.tuning.prompts import conversations, token_ids
+from augury.bench.tuning.report import report_of, show
+from augury.bench.tuning.run import Plan, groups_of, race_all, split
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
@@ -329,3 +332,69 @@ def test_a_server_of_ours_by_its_requests(server: Served, prompts: Path) -> None
 def test_command_lines_that_cannot_be(words: list[str], said: str) -> None:
     done = run(*words)
     assert done.exit_code == 2 and said in done.output and "Traceback" not in done.output
+
+
+# --- found by a tester -----------------------------------------------------------------------------------------------
+
+
+def test_prompts_in_the_forms_that_people_have(tmp_path: Path) -> None:
+    chats = tmp_path / "chats.jsonl"
+    chats.write_text('{"messages": [{"role": "user", "content": "hello"}]}\n' * 2)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one\ntwo\n")
+    assert [body["messages"][-1]["content"] for body in conversations([str(chats), str(lines)])] == [
+        "hello", "hello", "one", "two",
+    ]  # fmt: skip
+    binary = tmp_path / "x.bin"
+    binary.write_bytes(bytes(range(256)))
+    with pytest.raises(ConfigError, match=r"x\.bin"):
+        conversations([str(binary)])
+
+
+def test_a_prompt_without_room_is_named(model: Path) -> None:
+    bodies = [{"messages": [{"role": "user", "content": text}]} for text in ("x", "long " * 400)]
+    with pytest.raises(ConfigError, match=r"prompt 2 \('long long"):
+        token_ids(bodies, str(model), 16)
+
+
+def test_outputs_that_cannot_be_written_are_told_before_the_race(tmp_path: Path) -> None:
+    done = run("--report", str(tmp_path), "--model", "nowhere")
+    assert done.exit_code == 2 and "cannot be written" in done.output
+
+
+class Interrupted:
+    """Runs a while, then somebody presses Ctrl-C."""
+
+    def __init__(self, runs: int) -> None:
+        self.left = runs
+
+    def answer(self, arm: Arm, group: list[int]) -> Ran:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return Ran(1.0 / (1 + arm.k), 10 * len(group))
+
+
+@pytest.mark.parametrize("runs", [0, 1, 5, 20])
+def test_what_was_run_before_ctrl_c_is_reported(runs: int, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan([1, 4], 1.0, 0.95, {"temperature": 0.0, "max_tokens": 8}, list(range(8)), list(range(8)))
+    races, stopped = race_all(plan, [CHAIN], Interrupted(runs))  # type: ignore[arg-type]
+    assert stopped and list(races) == [1]
+    conditions = {"racing": 8, "held_out": 8, "stopped": True, "baseline": "plain decoding", "model": "m",
+                  "prompts": "p", "max_tokens": 8, "temperature": 0.0, "confidence": 0.95, "seconds": 1.0}  # fmt: skip
+    found = report_of(races, [CHAIN], choose(races, [CHAIN]), {}, {}, conditions)
+    show(found)
+    assert "Stopped before its end" in capsys.readouterr().out
+    assert "<svg" in tuning_page(found)
+
+
+def test_a_canary_that_loses_does_not_lead() -> None:
+    canary = Family("canary", {}, (0,))
+    race = Race(canary.arms, 12)
+    race.run(scripted({canary.arms[0]: 0.8}))
+    choice = choose({4: race}, [canary], "http://a as it runs")
+    assert choice.verdict == DO_NOT and "http://a as it runs" in choice.reason
+    better = Race(canary.arms, 12)
+    better.run(scripted({canary.arms[0]: 1.5}))
+    choice = choose({4: better}, [canary])
+    assert (choice.verdict, choice.family, choice.speculative) == (USE, "canary", None)

@@ -40,24 +40,24 @@ def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
     """Names that are given one value in all the file, and those whose value is changed afterwards."""
     values: dict[str, ast.expr] = {}
     bound: Counter[str] = Counter()
-    changed = set()
+    changed: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound[node.id] += 1
         elif isinstance(node, ast.arg):
             bound[node.arg] += 1
-        elif _changes(node):
-            changed.add(node.value.id)
+        changed |= _changed_by(node)
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             values[node.targets[0].id] = node.value
     return {name: value for name, value in values.items() if bound[name] == 1}, changed
 
 
-def _changes(node: Any) -> bool:
-    """Whether something is put into a name's value, or a method that changes it is named."""
+def _changed_by(node: ast.AST) -> set[str]:
+    """The name into whose value something is put, or whose method that changes it is named."""
     if not isinstance(node, ast.Subscript | ast.Attribute) or not isinstance(node.value, ast.Name):
-        return False
-    return not isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Attribute) and node.attr in CHANGES)
+        return set()
+    put = not isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Attribute) and node.attr in CHANGES)
+    return {node.value.id} if put else set()
 
 
 def _is_dict(value: ast.expr) -> bool:

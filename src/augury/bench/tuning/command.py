@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.bench.prompts import load_prompts
-from augury.bench.tuning.run import Plan, confirm, race_at, split
+from augury.bench.tuning.prompts import conversations
+from augury.bench.tuning.run import Plan, confirm, race_all, split
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
 from augury.operate.tune.choose import UNSURE, choose
@@ -28,12 +29,15 @@ def tune(
         list[str] | None,
         typer.Option("--speculative-config", "-sc", help="A configuration to try, as JSON; its K is the largest."),
     ] = None,
-    tokens: Annotated[str, typer.Option(help="K to try, comma-separated.")] = "",
+    tokens: Annotated[str, typer.Option(help="K of chains to try, comma-separated.")] = "",
     tree: Annotated[bool, typer.Option("--tree", help="Try trees too, where a drafter can grow them.")] = False,
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated.")] = "1,4",
     max_tokens: Annotated[int, typer.Option(min=8, help="New tokens for each prompt, at most.")] = 64,
     temperature: Annotated[float, typer.Option(min=0, help="Every arm draws with the same seeds.")] = 0.0,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop racing after so long; a first rung is always run.")] = 10,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, help="Stop racing after so long; loading, a first rung and the last word extra."),
+    ] = 10,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals, over all looks.")] = 0.95,
     canary_url: Annotated[str, typer.Option(help="A second server to hold against URL.")] = "",
     api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="Key of the servers.")] = None,
@@ -45,12 +49,10 @@ def tune(
     from augury.bench.tuning.report import report_of, show
     from augury.bench.tuning.runners import live_runner, local_runner
 
-    for path in (out, report):
-        if path is not None and not path.parent.is_dir():
-            raise ConfigError(f"{path}: there is no directory {path.parent}.")
+    _check_paths(out, report)
     written = [from_json(text) for text in speculative_config or ()]
     loads, ks = _numbers("--concurrency", concurrency), _numbers("--tokens", tokens) if tokens else []
-    asked = [prompt for name in _words(prompts) for prompt in load_prompts(name)]
+    asked = conversations(_words(prompts))
     params = {"temperature": temperature, "max_tokens": max_tokens}
     plan = Plan(loads, minutes, confidence, params, *split(len(asked)))
     begun = time.perf_counter()
@@ -64,19 +66,28 @@ def tune(
             raise ConfigError("--canary-url needs the URL of the server that it is held against.")
         families = families_of(_words(methods), written, ks, tree)
         runner, families, left_out, conditions = local_runner(model, families, plan, asked)
-    races = {load: race_at(load, plan, families, runner) for load in loads}
-    choice = choose(races, families)
-    confirmed = {} if url else confirm(choice, plan, runner)
-    conditions |= _conditions(plan, prompts, time.perf_counter() - begun)
+    races, stopped = race_all(plan, families, runner)
+    choice = choose(races, families, conditions["baseline"])
+    confirmed = {} if url or stopped else confirm(choice, plan, runner)
+    conditions |= _conditions(plan, prompts, time.perf_counter() - begun) | {"stopped": stopped}
     found = report_of(races, families, choice, confirmed, left_out, conditions)
-    _write(found, out, report)
     if as_json:
         from augury.commands.terminal import print_json
 
         print_json(found)
     else:
         show(found)
-    raise typer.Exit(int(choice.verdict == UNSURE))
+    _write(found, out, report)  # last: a disk that is full must not swallow what was measured
+    raise typer.Exit(130 if stopped else int(choice.verdict == UNSURE))
+
+
+def _check_paths(*paths: Path | None) -> None:
+    """What can be known to fail before anything is measured."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise ConfigError(f"{path}: there is no directory {path.parent}.")
+        if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+            raise ConfigError(f"{path} cannot be written; name a file in a directory of yours.")
 
 
 def _conditions(plan: Plan, prompts: str, seconds: float) -> dict[str, Any]:

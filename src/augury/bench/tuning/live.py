@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from augury.bench.prompts import BenchPrompt
+from augury.bench.serving.dataset import Body
 from augury.certify.endpoint import Endpoint
 from augury.config.errors import ConfigError
 from augury.operate.tune.families import PLAIN_ARM, TOKENS, Arm, Family
@@ -27,7 +27,7 @@ class LiveRunner:
     """Sends groups of prompts. The rest of the server's traffic goes on, and disturbs every arm alike."""
 
     def __init__(
-        self, server: Endpoint, canary: Endpoint | None, prompts: Sequence[BenchPrompt], params: dict[str, Any]
+        self, server: Endpoint, canary: Endpoint | None, prompts: Sequence[Body], params: dict[str, Any]
     ) -> None:
         self.server, self.canary = server, canary
         self.prompts, self._params = prompts, params
@@ -75,18 +75,18 @@ class LiveRunner:
         )
 
     def _ask(self, arm: Arm, number: int, max_tokens: int) -> Reply:
-        prompt, options = self.prompts[number], dict(self._params)
+        body = dict(self.prompts[number])
+        messages = body.pop("messages")
+        options = {**body, **self._params}
         options |= {"max_tokens": max_tokens, "seed": number, "stream_options": {"include_usage": True}}
         endpoint = self.server
         if arm.family == CANARY and self.canary is not None:
             endpoint = self.canary
         elif self.canary is None:
             options["speculative"] = {"enabled": False} if arm == PLAIN_ARM else {"num_speculative_tokens": arm.k}
-        if prompt.answer:
-            options |= {"continue_final_message": True, "add_generation_prompt": False}
         tokens, chunks = 0, 0
         speculation: dict[str, Any] = {}
-        for chunk in endpoint.chat(prompt.messages(), **options):
+        for chunk in endpoint.chat(messages, **{**options, "stream": True}):
             chunks += bool(chunk.get("choices"))
             tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
             speculation = (chunk.get("metrics") or {}).get("speculative_decoding") or speculation

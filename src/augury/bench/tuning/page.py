@@ -6,6 +6,7 @@ import json
 from html import escape
 from typing import Any
 
+from augury.bench.tuning.report import last_word
 from augury.certify.html import h2, page, table
 from augury.certify.svg import Whisker, whiskers
 from augury.operate.tune.choose import UNSURE, USE
@@ -21,13 +22,16 @@ def tuning_page(found: dict[str, Any]) -> str:
         parts.append(f"<pre>-sc '{escape(json.dumps(choice['speculative_config']))}'</pre>")
     for entry in found["confirmed"]:
         parts.append(
-            f"<p>On prompts kept back, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain decoding "
-            f"({_reach(entry)}).</p>"
+            f"<p>{last_word(found).capitalize()}, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain "
+            f"decoding ({_reach(entry)}).</p>"
         )
     for load in found["loads"]:
         parts += _load(load)
     parts += [f'<p class="bad">Left out {escape(name)}: {escape(why)}</p>' for name, why in found["left_out"].items()]
     parts += [f'<p class="note">{escape(note)}</p>' for note in found["notes"]]
+    for name in ("versions", "traffic"):
+        if isinstance(conditions.get(name), dict):
+            conditions[name] = ", ".join(f"{key} {value}" for key, value in conditions[name].items())
     return page("Augury: tuning", parts, conditions, conditions.pop("seconds"))
 
 
@@ -46,9 +50,8 @@ def _load(load: dict[str, Any]) -> list[str]:
         for arm in load["arms"]
     ]  # fmt: skip
     names = ("", "speed-up", "sure to lie in", "tok/s", "accepted", "length", "runs", "rungs", "left the race")
-    state = "decided" if load["decided"] else "not decided"
     return [
-        h2(f"{load['concurrency']} at once: {load['leader']} leads, {state}"),
+        h2(f"{load['concurrency']} at once: {load['verdict']}"),
         whiskers(lines, "speed-up over the baseline", 1.0),
         table(names, rows),
     ]

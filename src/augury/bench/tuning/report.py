@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from augury.operate.tune.choose import UNSURE, Choice
+from augury.operate.tune.choose import UNSURE, USE, Choice
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family
 from augury.operate.tune.intervals import Interval
 from augury.operate.tune.race import Race
@@ -41,8 +41,17 @@ def _load(load: int, race: Race, families: Mapping[str, Family]) -> dict[str, An
         "concurrency": load,
         "decided": race.sure,
         "leader": race.leader.name,
+        "verdict": _standing(race),
         "arms": [_arm(race, arm, families) for arm in arms if race.lanes[arm].runs],
     }
+
+
+def _standing(race: Race) -> str:
+    """Who leads, in words that do not say more than is known."""
+    speed = race.speed_up(race.leader)
+    if speed.low > 1:
+        return f"{race.leader.name} leads" + (", decided" if race.sure else ", not decided")
+    return f"nothing is surely faster; nearest {race.leader.name}"
 
 
 def _arm(race: Race, arm: Arm, families: Mapping[str, Family]) -> dict[str, Any]:
@@ -72,8 +81,10 @@ def notes_of(
         notes.append("Give it more --minutes, more prompts, or a machine with less else to do.")
     if undecided := [str(load) for load, race in races.items() if not race.sure]:
         notes.append(f"The race at {', '.join(undecided)} at once ended undecided: its leader is likely, not sure.")
+    if conditions.get("stopped"):
+        notes.append("Stopped before its end: what is shown is what had been run.")
     if conditions["racing"] == conditions["held_out"] and confirmed:
-        notes.append("Too few prompts to keep any back: the last word was had on the same ones. Give 12 or more.")
+        notes.append("Too few prompts to keep any back for the last word: give 12 or more.")
     for load, speed in confirmed.items():
         if choice.ks[load] and speed.low <= 1:
             notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")
@@ -106,9 +117,8 @@ def show(found: dict[str, Any]) -> None:
 
     console = output_console()
     for load in found["loads"]:
-        state = "decided" if load["decided"] else "not decided"
         table = Table(
-            title=f"{load['concurrency']} at once: {load['leader']} leads, {state}", title_justify="left", box=None,
+            title=f"{load['concurrency']} at once: {load['verdict']}", title_justify="left", box=None,
             title_style="bold", header_style="dim", pad_edge=False,
         )  # fmt: skip
         for name in ("speed-up", "sure to lie in", "accepted", "length", "rungs"):
@@ -116,7 +126,7 @@ def show(found: dict[str, Any]) -> None:
                 table.add_column("")
             table.add_column(name, justify="right")
         for arm in load["arms"][:SHOWN]:
-            table.add_row(*_row(arm, arm["name"] == load["leader"]))
+            table.add_row(*_row(arm, arm["name"] == load["leader"], "canary_url" in found["conditions"]))
         console.print(table)
         if len(load["arms"]) > SHOWN:
             console.print(f"[dim]and {len(load['arms']) - SHOWN} slower ones (--json, --report)[/]")
@@ -126,9 +136,9 @@ def show(found: dict[str, Any]) -> None:
     _show_choice(console, found)
 
 
-def _row(arm: dict[str, Any], leads: bool) -> list[str]:
+def _row(arm: dict[str, Any], leads: bool, canary: bool) -> list[str]:
     if arm["name"] == PLAIN_ARM.name:
-        return ["[dim]plain[/]", "1.00", "", "", "", ""]
+        return [f"[dim]{'as it runs' if canary else 'plain'}[/]", "1.00", "", "", "", ""]
     high = "inf" if arm["high"] is None else f"{arm['high']:.2f}"
     colour = "green" if arm["low"] > 1 else "red" if arm["high"] is not None and arm["high"] < 1 else "yellow"
     name = f"[bold]{arm['name']}[/]" if leads else arm["name"]
@@ -138,18 +148,25 @@ def _row(arm: dict[str, Any], leads: bool) -> list[str]:
     ]  # fmt: skip
 
 
+def last_word(found: Mapping[str, Any]) -> str:
+    """On what the winner was measured in the end."""
+    told = found["conditions"]
+    return "once more on the same prompts" if told["racing"] == told["held_out"] else "on prompts kept back"
+
+
 def _show_choice(console: Any, found: dict[str, Any]) -> None:
     choice = found["choice"]
-    if choice["speculative_config"] is None:
+    if choice["verdict"] != USE:
         colour = "yellow" if choice["verdict"] == UNSURE else "red"
         console.print(f"[bold {colour}]{choice['verdict']}[/]: {choice['reason']}", soft_wrap=True)
     else:
         console.print(f"[bold green]{choice['family']}[/]: {choice['reason']}", soft_wrap=True)
-        console.print(f"\n  -sc '{json.dumps(choice['speculative_config'])}'\n", soft_wrap=True, markup=False)
+        if choice["speculative_config"] is not None:
+            console.print(f"\n  -sc '{json.dumps(choice['speculative_config'])}'\n", soft_wrap=True, markup=False)
         for entry in found["confirmed"]:
             high = "inf" if entry["high"] is None else f"{entry['high']:.2f}"
             console.print(
-                f"on prompts kept back, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain "
+                f"{last_word(found)}, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain "
                 f"({entry['low']:.2f}-{high})", soft_wrap=True,
             )  # fmt: skip
     for note in found["notes"]:

@@ -38,22 +38,32 @@ class Plan:
     held_out: list[int]
 
 
-def race_at(load: int, plan: Plan, families: Sequence[Family], runner: Runner) -> Race:
+def race_all(plan: Plan, families: Sequence[Family], runner: Runner) -> tuple[dict[int, Race], bool]:
+    """A race at every load; Ctrl-C ends them, and what has been run so far is kept."""
+    races: dict[int, Race] = {}
+    arms = [arm for family in families for arm in family.arms]
+    for load in plan.loads:
+        groups = groups_of(plan.racing, load)
+        races[load] = Race(arms, len(groups), plan.confidence)
+        try:
+            race_at(load, plan, races[load], groups, runner)
+        except KeyboardInterrupt:
+            return races, True
+    return races, False
+
+
+def race_at(load: int, plan: Plan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
     """One race, with so many requests at once."""
     from augury.bench.command import progress
 
-    arms = [arm for family in families for arm in family.arms]
-    groups = groups_of(plan.racing, load)
-    race = Race(arms, len(groups), plan.confidence)
     until = time.monotonic() + plan.minutes * 60 / len(plan.loads)
-    with progress("racing", size(len(arms))) as tick:
+    with progress("racing", size(len(race.lanes) - 1)) as tick:
 
         def answer(turn: Turn) -> Ran:
             tick(f"{load} at once, rung {turn.rung + 1}: {len(race.left)} left, {turn.arm.name}")
             return runner.answer(turn.arm, groups[turn.group % len(groups)])
 
         race.run(answer, lambda: time.monotonic() > until)
-    return race
 
 
 def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from augury.bench.prompts import BenchPrompt
+from augury.bench.serving.dataset import Body
+from augury.bench.tuning.prompts import token_ids
 from augury.bench.tuning.run import Plan, Runner
 from augury.config.errors import ConfigError
 from augury.operate.tune.families import Family
 
 
 def local_runner(
-    model: str, families: list[Family], plan: Plan, asked: Sequence[BenchPrompt]
+    model: str, families: list[Family], plan: Plan, asked: list[Body]
 ) -> tuple[Runner, list[Family], dict[str, str], dict[str, Any]]:
     """The engines, those families that could be built, and why the others could not."""
     from augury.bench.command import find_weights
     from augury.bench.tuning.local import LocalRunner
     from augury.commands.terminal import waiting
     from augury.model.errors import ModelError
-    from augury.model.tokenizer import Tokenizer
 
     directory = find_weights(model, True)[0]
-    tokenizer = Tokenizer(Path(directory))
-    prompts = [tokenizer.chat(prompt.messages(), **prompt.template_options()) for prompt in asked]
+    prompts = token_ids(asked, directory, plan.params["max_tokens"])
     room = max(map(len, prompts)) + plan.params["max_tokens"] + 64
     engine = {"max_model_len": _within(room, directory), "max_num_seqs": max(plan.loads)}
     with waiting("loading the model"):
@@ -44,7 +42,7 @@ def local_runner(
 
 
 def live_runner(
-    url: str, canary_url: str, key: str | None, asked: Sequence[BenchPrompt], params: dict[str, Any], ks: list[int]
+    url: str, canary_url: str, key: str | None, asked: list[Body], params: dict[str, Any], ks: list[int]
 ) -> tuple[Runner, list[Family], dict[str, Any]]:
     from augury.bench.tuning.live import LiveRunner
     from augury.certify.endpoint import Endpoint
@@ -52,7 +50,7 @@ def live_runner(
     server = Endpoint("URL", url, key)
     canary = Endpoint("--canary-url", canary_url, key) if canary_url else None
     runner = LiveRunner(server, canary, asked, params)
-    baseline = f"{server.base} as it runs" if canary else "the same server, speculation switched off for the request"
+    baseline = f"{server.base} as it runs" if canary else "the same server with speculation off"
     conditions = {"model": server.model, "url": server.base, "baseline": baseline, "traffic": traffic(server.base, key)}
     return runner, runner.families(ks), conditions | ({"canary_url": canary.base} if canary else {})
 

@@ -24,7 +24,7 @@ class Choice:
     reason: str
 
 
-def choose(races: Mapping[int, Race], families: Sequence[Family]) -> Choice:
+def choose(races: Mapping[int, Race], families: Sequence[Family], baseline: str = "plain decoding") -> Choice:
     """The family with the best mean over the loads, each at its best K there, none where that is not surely faster."""
     best = {family.name: {load: _best(race, family) for load, race in races.items()} for family in families}
 
@@ -34,10 +34,11 @@ def choose(races: Mapping[int, Race], families: Sequence[Family]) -> Choice:
     names = sorted(best, key=worth, reverse=True)
     if not names or all(arm == PLAIN_ARM for arm in best[names[0]].values()):
         unsure = any(race.speed_up(race.leader).high > 1 + race.same for race in races.values())
-        return Choice(UNSURE if unsure else DO_NOT, None, None, dict.fromkeys(races, 0), _why_not(races))
+        return Choice(UNSURE if unsure else DO_NOT, None, None, dict.fromkeys(races, 0), _why_not(races, baseline))
     family = next(family for family in families if family.name == names[0])
     ks = {load: arm.k for load, arm in sorted(best[family.name].items())}
-    return Choice(USE, family.name, written(family, ks), ks, _why(races, best[family.name]))
+    spec = written(family, ks) if family.speculative else None  # a canary's settings are its own
+    return Choice(USE, family.name, spec, ks, _why(races, best[family.name], baseline))
 
 
 def written(family: Family, ks: Mapping[int, int]) -> dict[str, Any]:
@@ -71,12 +72,13 @@ def _best(race: Race, family: Family) -> Arm:
     return arm if race.speed_up(arm).low > 1 else PLAIN_ARM
 
 
-def _why(races: Mapping[int, Race], best: Mapping[int, Arm]) -> str:
-    parts = [f"{races[load].speed_up(arm)} times plain at {load}" for load, arm in sorted(best.items()) if arm.k]
-    return f"surely faster than plain decoding: {', '.join(parts)} at once"
+def _why(races: Mapping[int, Race], best: Mapping[int, Arm], baseline: str) -> str:
+    won = [(load, arm) for load, arm in sorted(best.items()) if arm != PLAIN_ARM]
+    parts = [f"{races[load].speed_up(arm)} times as fast at {load}" for load, arm in won]
+    return f"surely faster than {baseline}: {', '.join(parts)} at once"
 
 
-def _why_not(races: Mapping[int, Race]) -> str:
+def _why_not(races: Mapping[int, Race], baseline: str) -> str:
     nearest = [(load, race.leader, race.speed_up(race.leader)) for load, race in sorted(races.items())]
     told = ", ".join(f"{arm.name} {speed} at {load}" for load, arm, speed in nearest if arm != PLAIN_ARM)
-    return f"nothing tried is surely faster than plain decoding (nearest: {told or 'none'} at once)"
+    return f"nothing tried is surely faster than {baseline} (nearest: {told or 'none'} at once)"
