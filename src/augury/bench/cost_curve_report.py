@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from textwrap import fill
@@ -16,6 +15,7 @@ from rich.table import Table
 from augury.bench.plot import FAINT, INK
 from augury.bench.report import QUIET
 from augury.config.errors import ConfigError
+from augury.config.files import write_text
 from augury.operate.advise.curve import CostCurve
 
 LEGEND = (
@@ -26,12 +26,9 @@ LEGEND = (
 
 def store(curve: CostCurve, file: Path) -> None:
     """Write the file, all or nothing."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(json.dumps(curve.file.model_dump(), indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, file)
+        write_text(file, json.dumps(curve.file.model_dump(), indent=1) + "\n")
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ConfigError(f"--cost-curve {file}: cannot be written ({error.strerror}).") from None
 
 

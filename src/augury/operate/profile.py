@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.config.files import write_text
 from augury.operate.json_files import read_json
 
 KEYS: dict[str, type | tuple[type, ...]] = {
@@ -52,9 +52,12 @@ def check_profile(profile: Any, where: str) -> dict[str, Any]:
     """The profile itself, if it is one and its figures agree with each other; otherwise what is wrong with it."""
     if not isinstance(profile, dict):
         raise ConfigError(f"{where}: a speculation profile is a JSON object, found {type(profile).__name__}.")
-    for name, kind in KEYS.items():
-        if not isinstance(profile.get(name), kind) or isinstance(profile.get(name), bool):
-            raise ConfigError(f"{where}: {name} is missing or of the wrong type.")
+    if str(profile.get("format", "")).startswith("augury-cost-curve"):
+        raise ConfigError(f"{where}: this is a cost curve, no speculation profile; give it to --cost-curve.")
+    if missing := [name for name in KEYS if name not in profile]:
+        raise ConfigError(f"{where}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.")
+    if wrong := [name for name, kind in KEYS.items() if not _is(profile[name], kind)]:
+        raise ConfigError(f"{where}: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} of the wrong type.")
     marginal, conditional = (_rates(profile, f"{kind}_accept_rates", where) for kind in ("marginal", "conditional"))
     if abs(1 + sum(marginal) - profile["mean_accept_length"]) > SAME * max(1, len(marginal)):
         raise ConfigError(
@@ -67,6 +70,10 @@ def check_profile(profile: Any, where: str) -> dict[str, Any]:
         if abs(product - share) > SAME:
             raise ConfigError(f"{where}: the conditional rates up to {i} make {product:.6f}, the marginal is {share}.")
     return profile
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _rates(profile: dict[str, Any], name: str, where: str) -> list[float]:
@@ -87,10 +94,7 @@ def read_profile(path: Path) -> dict[str, Any]:
 def write_profile(profile: Mapping[str, Any], path: Path) -> None:
     """Write a profile, all or nothing."""
     check_profile(dict(profile), str(path))
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(json.dumps(profile, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(beside, path)
+        write_text(path, json.dumps(profile, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ConfigError(f"{path}: cannot be written ({error.strerror}).") from None

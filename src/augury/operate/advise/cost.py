@@ -27,6 +27,20 @@ class Cost(Protocol):
         ...
 
     @property
+    def leans(self) -> float:
+        """How much too fast, as a logarithm, its speculative steps may be on top of that; 0: no lean is known."""
+        ...
+
+    @property
+    def cannot(self) -> str | None:
+        """Why the target cannot run there at all, if so."""
+        ...
+
+    def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
+        """Whether the caches of so many requests fit beside the weights and what drafting takes."""
+        ...
+
+    @property
     def name(self) -> str:
         """What it was told from, in a few words."""
         ...

@@ -115,6 +115,20 @@ class CostCurve:
         """Not known: what was measured is a machine's time."""
         return math.inf
 
+    @property
+    def leans(self) -> float:
+        """Measured: neither way."""
+        return 0.0
+
+    @property
+    def cannot(self) -> str | None:
+        """It ran."""
+        return None
+
+    def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
+        """Taken for granted, since memory was not measured."""
+        return True
+
     @cached_property
     def axes(self) -> tuple[list[int], list[int], list[int]]:
         """Contexts, numbers of requests, rows a request."""
@@ -230,6 +244,8 @@ def along(x: float, places: list[Any], values: list[float]) -> float:
 
 def check_curve(value: Any, where: str) -> CostCurve:
     """A curve, if it is one; otherwise which field is wrong."""
+    if isinstance(value, dict) and "marginal_accept_rates" in value and "format" not in value:
+        raise ConfigError(f"{where}: this is a speculation profile, no cost curve; give it to --profile.")
     try:
         return CostCurve(CurveFile.model_validate(value), where)
     except ValidationError as error:

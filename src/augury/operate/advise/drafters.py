@@ -64,12 +64,17 @@ def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None =
 def _given(method: str, facts: ModelFacts, target: Shape | None) -> Shape:
     """A drafter's shape from its own files; a head without a model's fields counts by the bytes of its weights."""
     try:
-        return shape_of(facts)
+        shape = shape_of(facts)
     except ConfigError:
         found = sum(file.stat().st_size for file in _weights(facts.directory))
         if not found:
             raise
         return replace(_blank(facts.name, target), every_row=found // 2)
+    if method not in (*TARGETS_WORDS, "eagle3"):
+        return shape
+    # A head takes the target's embedding, and chooses among its own words where it has fewer.
+    shape = replace(shape, tied=True, vocab=min(facts.number("draft_vocab_size") or shape.vocab, shape.vocab))
+    return _joined(shape) if method == "eagle3" else shape
 
 
 def _weights(directory: Path | None) -> list[Path]:
@@ -103,11 +108,16 @@ def _eagle(target: Shape) -> Shape:
 
 
 def _eagle3(target: Shape) -> Shape:
-    """A layer whose queries, keys and values read twice the width, three streams joined before it, a vocabulary of
-    its own."""
+    """A layer with a vocabulary of its own."""
     layer = _one_layer(target, "eagle3")
-    more = target.hidden * (3 * target.hidden + target.hidden + layer.cache_values)
-    return replace(layer, vocab=min(HEAD_VOCABULARY, target.vocab), every_row=layer.every_row + more)
+    return _joined(replace(layer, vocab=min(HEAD_VOCABULARY, target.vocab)))
+
+
+def _joined(head: Shape) -> Shape:
+    """With what no config.json states of EAGLE-3: twice the width read by queries, keys and values of the first layer,
+    three streams joined before it."""
+    values = (head.cache_values + head.window_values) // head.layers
+    return replace(head, every_row=head.every_row + head.hidden * (3 * head.hidden + head.hidden + values))
 
 
 def _mtp(target: Shape) -> Shape:

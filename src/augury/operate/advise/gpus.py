@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from augury.config.errors import ConfigError
+
+
+MAKERS = re.compile("^(nvidia|amd|intel)?(geforce|tesla|instinct)?")
 
 
 class Gpu(BaseModel):
@@ -34,9 +38,9 @@ def gpus() -> dict[str, Gpu]:
 
 
 def find_gpu(name: str) -> Gpu:
-    """A device by name or alias, whatever the spaces, dashes and capitals."""
+    """A device by name or alias, or as nvidia-smi calls it, whatever the spaces, dashes and capitals."""
     known = {_plain(word): gpu for gpu in gpus().values() for word in (gpu.name, *gpu.aliases)}
-    found = known.get(_plain(name)) or known.get(_plain(name).removeprefix("nvidia"))
+    found = known.get(_plain(name)) or known.get(MAKERS.sub("", _plain(name)))
     if found is None:
         close = [known[word].name for word in get_close_matches(_plain(name), known, n=3, cutoff=0.5)]
         hint = f"did you mean {' or '.join(dict.fromkeys(close))}?" if close else f"known are {', '.join(gpus())}."

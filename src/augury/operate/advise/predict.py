@@ -16,7 +16,7 @@ from augury.operate.advise.traffic import Traffic
 PLACES = np.array([-2.856970, -1.355626, 0.0, 1.355626, 2.856970])
 SHARES = np.array([0.011257, 0.222076, 0.533333, 0.222076, 0.011257])
 SAME = 0.01  # a K that gains less than this over the one before it is not worth a change
-BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+EACH = 520  # sizes up to here are tried one by one; past 512 plain steps are beyond the captured graphs too
 
 
 class Speedup(NamedTuple):
@@ -80,10 +80,13 @@ class Predictor:
             return At(requests, 0, one, one, plain, plain, 1.0)
         draws = acceptance.at(tokens)
         steps = self._mean_step(draws, requests, tokens)
+        steps[0] = self._expected_step(draws.nodes[0], requests, tokens)
         steps = steps + self.cost.draft_ms(drafting, requests, tokens, self.traffic.context)
         times = draws.tokens * plain / steps
         doubt = self.cost.spread(requests, 1 + tokens, self.traffic.context)
-        times[1:] *= np.exp(doubt * np.random.default_rng(SEED + 1).standard_normal(SAMPLES))
+        random = np.random.default_rng(SEED + 1)
+        noise = doubt * random.standard_normal(SAMPLES) - self.cost.leans * random.uniform(0, 1, SAMPLES)
+        times[1:] *= np.exp(noise)
         share = self.decoding_share(requests)
         return At(
             requests, tokens, summed(times), summed(1 / (1 - share + share / times)), float(steps[0]), plain,
@@ -96,19 +99,43 @@ class Predictor:
         return max(tried, key=lambda at: (at.decode.value, -at.tokens))
 
     def schedule(self, acceptance: Acceptance, drafting: Drafting, most: int) -> list[tuple[int, int, int]]:
-        """Ranges of requests with the K each wants; a neighbour's K stays where another would gain almost nothing."""
-        sizes = [size for size in BATCHES if size <= most]
-        chosen: list[tuple[int, int]] = []
-        for size in sizes:
-            best = self.best(acceptance, drafting, size)
-            if chosen and chosen[-1][1] != best.tokens:
-                kept = self.at(acceptance, drafting, size, chosen[-1][1])
-                if kept.decode.value >= best.decode.value * (1 - SAME):
-                    best = kept
-            if not chosen or chosen[-1][1] != best.tokens:
-                chosen.append((size, best.tokens))
-        ends = [start - 1 for start, _ in chosen[1:]] + [max(most, chosen[-1][0])]
-        return [(start, end, tokens) for (start, tokens), end in zip(chosen, ends, strict=True)]
+        """Ranges of requests with a K that is best, or nearly, at every size in them; as few ranges as that allows."""
+        sizes = batch_sizes(most)
+        lengths = sorted((0, *acceptance.lengths))
+        rows = [[self.speed(acceptance, drafting, size, tokens) for tokens in lengths] for size in sizes]
+        speeds = np.array(rows)  # a line a size
+        fine = speeds >= np.maximum(speeds.max(1, keepdims=True) * (1 - SAME), 1.0)
+        found: list[tuple[int, int, int]] = []
+        at = 0
+        while at < len(sizes):
+            # The K that stays good longest; among equals the faster over that stretch.
+            ends = at + np.where(fine[at:].all(0), len(sizes) - at, (~fine[at:]).argmax(0))
+            end = int(ends.max())
+            means = np.where(ends == end, speeds[at:end].mean(0), 0.0)
+            found.append((sizes[at], sizes[end] - 1 if end < len(sizes) else most, lengths[int(means.argmax())]))
+            at = end
+        return found
+
+    def speed(self, acceptance: Acceptance, drafting: Drafting, requests: int, tokens: int) -> float:
+        """The expected speed-up alone, as `at` has it."""
+        if tokens == 0:
+            return 1.0
+        draws = acceptance.at(tokens)
+        step = self._expected_step(draws.nodes[0], requests, tokens)
+        step += self.cost.draft_ms(drafting, requests, tokens, self.traffic.context)
+        return float(draws.tokens[0]) * self.step_ms(requests, 1) / step
+
+    def _expected_step(self, shares: np.ndarray, requests: int, tokens: int) -> float:
+        """Milliseconds of the best estimate's step, asked of the cost itself: a cliff between two stops is not blurred."""
+        nodes = np.arange(tokens + 1)
+        if requests == 1:
+            return float(sum(share * self.step_ms(1, 1 + n) for n, share in enumerate(shares.tolist()) if share))
+        mean = float(shares @ nodes)
+        deviation = float(np.sqrt(max(float(shares @ nodes**2) - mean**2, 0.0) / requests))
+        if deviation < 1e-9:
+            return self.step_ms(requests, 1 + mean)
+        rows = np.clip(1 + mean + PLACES * deviation, 1, 1 + tokens)
+        return float(sum(w * self.step_ms(requests, r) for w, r in zip(SHARES.tolist(), rows.tolist(), strict=True)))
 
     def _mean_step(self, draws: Draws, requests: int, tokens: int) -> np.ndarray:
         """Milliseconds of the mean step, a figure a line of the draws."""
@@ -121,6 +148,14 @@ class Predictor:
         stops = np.unique(np.linspace(requests, requests * (1 + tokens), min(96, requests * tokens + 1)).astype(int))
         known = np.array([self.step_ms(requests, total / requests) for total in stops.tolist()])
         return np.asarray(np.interp(np.clip(rows, 1, 1 + tokens), stops / requests, known) @ SHARES)
+
+
+def batch_sizes(most: int) -> list[int]:
+    """Sizes to try: all of them where steps have cliffs, beyond that in steps of a few hundredths."""
+    found = list(range(1, min(most, EACH) + 1))
+    while found[-1] < most:
+        found.append(min(most, found[-1] + max(1, found[-1] // 64)))
+    return found
 
 
 def summed(samples: np.ndarray) -> Speedup:

@@ -15,6 +15,8 @@ from augury.config.facts import ModelFacts, architectures, read_facts
 from augury.operate.advise.shape import Shape
 
 NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
+WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # classes that write although they end in Model
+MOST_DEVICES = 64
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new", "clip", "siglip", "t5encoder")
 
 
@@ -84,7 +86,28 @@ def why_not_decoding(facts: ModelFacts) -> str | None:
     writes = any("CausalLM" in name or "ConditionalGeneration" in name for name in names)
     if facts.kind in ENCODERS and not writes:
         return f"{facts.kind} models give embeddings; they decode nothing, so there is nothing to speed up"
+    if names and all(name.endswith("Model") and not any(part in name for part in WRITING) for name in names):
+        return f"{names[0]} is a bare backbone, which gives embeddings; it decodes nothing, so there is nothing to speed up"
     return None
+
+
+def check_parallel(facts: ModelFacts, parallel: int) -> None:
+    """vLLM's rule: query heads divide evenly; key heads divide evenly, or are copied evenly where they are fewer."""
+    heads = facts.heads
+    if parallel == 1 or not heads:
+        return
+    keys = heads if facts.number("kv_lora_rank") else facts.number("num_key_value_heads") or heads
+    if _splits(heads, keys, parallel):
+        return
+    fitting = [n for n in range(1, min(heads, MOST_DEVICES) + 1) if _splits(heads, keys, n)]
+    raise ConfigError(
+        f"--tp {parallel}: the target has {heads} attention heads and {keys} key heads, which do not divide by it; "
+        f"take {', '.join(map(str, fitting))}."
+    )
+
+
+def _splits(heads: int, keys: int, parallel: int) -> bool:
+    return heads % parallel == 0 and (keys % parallel == 0 if keys >= parallel else parallel % keys == 0)
 
 
 def no_shape(facts: ModelFacts) -> Shape:
