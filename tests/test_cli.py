@@ -291,3 +291,10 @@ def test_pieces_add_up_to_the_text(text: str, stop: list[str]) -> None:
 def test_a_model_cannot_steer_the_terminal() -> None:
     assert colored([Piece("a\x1b[2Jb\tc\nd", False)], "green").plain == "a[2Jb\tc\nd"
     assert 27 in UNSAFE and 10 not in UNSAFE
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="a disk that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", RUN, "config", "keys"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"no space left" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ def panels() -> Literal["rich"] | None:
 def _one_line() -> Iterator[None]:
     try:
         yield
+        sys.stdout.flush()  # a full disk must be met here, where it is told in one line
     except KeyboardInterrupt:
         print(file=sys.stderr)  # the shell's prompt starts on a line of its own
         raise typer.Exit(130) from None
@@ -80,6 +82,8 @@ def _one_line() -> Iterator[None]:
         if line is None or os.environ.get("AUGURY_DEBUG"):
             raise
         print(f"error: {line}", file=sys.stderr)
+        if isinstance(error, OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to write it once more
         raise typer.Exit(2) from None
 
 
@@ -91,6 +95,8 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "augury").startswith("augury"):
         extra = EXTRAS.get((error.name or "").partition(".")[0], "engine")
         return f"this command needs {error.name}, which is not installed: pip install 'augury[{extra}]'"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        return "the output cannot be written: no space left on the device."
     ours = isinstance(error, (ConfigError, ModelError))
     keyword = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
     return " ".join(str(error).split()) if ours or keyword else None
