@@ -126,6 +126,8 @@ def test_a_drafter_and_its_profile(tmp_path: Path) -> None:
         (["--target", "llama-3.1-8b", "--gpu", "H200", "--concurrency", "1,x"], "--concurrency 1,x"),
         (["--target", "nobody/nothing", "--gpu", "H200"], "--target nobody/nothing"),
         (["--target", "llama-3.1-8b", "--gpu", "H200", "--vllm-version", "new"], "--vllm-version='new'"),
+        (["--target", "llama-3.1-8b", "--gpu", "H200", "--vllm-version", "0.7"], "begins with vLLM 0.8.2"),
+        (["--target", "llama-3.1-8b", "--gpu", "H200", "--tp", "3"], "--tp 3: the target has 32 attention heads"),
         (["--target", "llama-3.1-8b", "--gpu", "H200", "--drafter", "/nowhere"], "--drafter /nowhere"),
         (["--target", "llama-3.1-8b", "--gpu", "H200", "--out", "/nowhere/x"], "--out /nowhere/x"),
         (["--target", "llama-3.1-8b", "--cost-curve", "/nowhere.json"], "/nowhere.json: No such file"),

@@ -22,6 +22,7 @@ from augury.operate.advise.traffic import Traffic
 from augury.operate.profile import make_profile
 
 H200 = find_gpu("H200")
+PROFILE = make_profile("eagle3", 3, [800, 600, 400], 1000, [200, 200, 200, 400], 2.8, {})
 
 
 def ask(name: str = "llama-3.1-8b", gpu: str = "H200", **changes: Any) -> Question:
@@ -31,8 +32,7 @@ def ask(name: str = "llama-3.1-8b", gpu: str = "H200", **changes: Any) -> Questi
 
 
 def test_a_profile_of_ones_own_is_worth_a_firm_word() -> None:
-    profile = make_profile("eagle3", 3, [800, 600, 400], 1000, [200, 200, 200, 400], 2.8, {})
-    advice = advise(ask(profiles=[profile]))
+    advice = advise(ask(profiles=[PROFILE]))
     best = advice.recommended
     assert best is not None and best.candidate.method == "eagle3" and best.verdict == USE
     assert best.config is not None and best.config["num_speculative_tokens"] == 3
@@ -84,9 +84,12 @@ def test_a_drafter_that_does_not_fit_is_refused() -> None:
     tight = advise(ask(max_memory=1e8))
     [head] = [line for line in tight.lines if line.candidate.method == "eagle3"]
     assert head.verdict == NOT and "--max-memory leaves 0.1" in head.reason
-    full = advise(ask(gpu="RTX 3090", name="qwen3-32b"))
-    [head] = [line for line in full.lines if line.candidate.method == "eagle3"]
-    assert head.verdict == NOT and "the device has 0.0 left" in head.reason
+    full = advise(ask(gpu="A100 80GB", name="qwen3-32b", loads=(1, 256)))  # 65.5 of the 72 GB are weights
+    [head] = [line for line in full.lines if line.candidate.method == "dspark"]
+    assert head.too_many == (256,) and head.as_record()["by_requests"][1] == {"requests": 256, "fits": False}
+    crowded = advise(ask(gpu="L4", profiles=[PROFILE], loads=(64, 128)))
+    [head] = [line for line in crowded.lines if line.candidate.method == "eagle3"]
+    assert head.verdict == NOT and "do not fit into the 5.5 GB" in head.reason and head.config is None
 
 
 @pytest.mark.parametrize(
@@ -110,16 +113,19 @@ def test_beyond_the_crossover_the_answer_is_no() -> None:
     profile = make_profile("eagle3", 3, [300, 100, 30], 1000, [700, 200, 70, 30], 1.43, {})
     advice = advise(ask(profiles=[profile], loads=(256, 512)))
     [head] = [line for line in advice.lines if line.candidate.method == "eagle3"]
-    assert head.verdict == NOT and "expected at most" in head.reason
+    assert head.verdict == NOT and "no K is expected to be faster" in head.reason
 
 
 def test_models_that_write_nothing_are_known() -> None:
     for raw in (
         {"model_type": "bert", "architectures": ["BertModel"]},
+        *({"model_type": "x", "architectures": [name]} for name in ("LlamaModel", "MistralModel", "Qwen3Model")),
         {"model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"]},
     ):
         assert "nothing to speed up" in str(why_not_decoding(ModelFacts("x", raw)))
     assert why_not_decoding(find_target("llama-3.1-8b")) is None
+    for name in ("LlamaForCausalLM", "GPT2LMHeadModel", "ChatGLMModel", "InternVLChatModel", "Qwen2_5OmniModel"):
+        assert why_not_decoding(ModelFacts("x", {"model_type": "x", "architectures": [name]})) is None
 
 
 def test_loads_beyond_a_curve_are_said_to_be_guessed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -52,8 +51,10 @@ def advise(
     from augury.operate.advise.advice import advise as weigh
     from augury.operate.advise.candidates import Question
     from augury.operate.advise.traffic import Traffic
+    from augury.operate.doctor import check_release
     from augury.operate.profile import read_profile
 
+    release = version(NEWEST if vllm_version is None else check_release(vllm_version))
     for option, file in (("--out", out), ("--plot", plot)):
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
@@ -70,8 +71,8 @@ def advise(
         profiles += [seen] if seen else []
     asked = Question(
         facts, shape, cost, traffic, recorded, profiles,
-        [_drafter(name) for name in drafter or ()], version(vllm_version or NEWEST, "--vllm-version"), loads,
-        None if max_memory is None else max_memory * 1e9,
+        [_drafter(name) for name in drafter or ()], release, loads,
+        None if max_memory is None else max_memory * 1e9, vllm_version is not None,
     )  # fmt: skip
     advice = weigh(asked)
     if as_json:
@@ -125,7 +126,7 @@ def _cost(gpu: str | None, tp: int, curve: Path | None, shape: Shape | None, fac
     from augury.operate.advise.curve import read_curve
     from augury.operate.advise.gpus import find_gpu
     from augury.operate.advise.roofline import Roofline
-    from augury.operate.advise.target import no_shape
+    from augury.operate.advise.target import check_parallel, no_shape
 
     if (gpu is None) == (curve is None):
         raise ConfigError("costs come from a GPU or from a curve: give --gpu NAME or --cost-curve FILE, one of them.")
@@ -139,6 +140,7 @@ def _cost(gpu: str | None, tp: int, curve: Path | None, shape: Shape | None, fac
                     f"is {value}."
                 )
         return found
+    check_parallel(facts, tp)
     return Roofline(shape or no_shape(facts), find_gpu(str(gpu)), tp)
 
 
@@ -169,10 +171,9 @@ def _drafter(name: str) -> ModelFacts:
 
 def _write(path: Path, config: dict[str, object] | None) -> None:
     """The recommended configuration, all or nothing; null where there is none."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    from augury.config.files import write_text
+
     try:
-        beside.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        os.replace(beside, path)
+        write_text(path, json.dumps(config, indent=2) + "\n")
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ConfigError(f"--out {path}: cannot be written ({error.strerror}).") from None

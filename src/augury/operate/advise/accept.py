@@ -10,6 +10,8 @@ import numpy as np
 
 SAMPLES = 400
 SEED = 20
+ENOUGH_DRAFTS = 200  # fewer say nothing of a drafter
+BEYOND = 1 / 18  # of a range on either side, so that nine draws in ten fall into it
 CLUSTERING = 4.0  # drafts of one answer are alike: so many count as one
 
 
@@ -86,15 +88,21 @@ class Rated:
         return Draws(emitted, nodes)
 
 
+def drafts_of(profile: Mapping[str, Any]) -> int:
+    """Drafts that a profile was told from."""
+    counts = profile["acceptance_length_histogram"].values()
+    return sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count > 0)
+
+
 def from_profile(profile: Mapping[str, Any]) -> Rated:
     """The rates of a checked speculation_profile.json; the doubt is that of a mean over as many drafts."""
     rates = np.array(profile["marginal_accept_rates"], np.float64)
-    counts = [c for c in profile["acceptance_length_histogram"].values() if isinstance(c, int) and c > 0]
-    drafts = max(1.0, sum(counts) / CLUSTERING)
+    drafts = max(1.0, drafts_of(profile) / CLUSTERING)
     replay = profile.get("replay")
     share = replay.get("share_drafted", 1.0) if isinstance(replay, Mapping) else 1.0
     noise = np.random.default_rng(SEED).standard_normal((SAMPLES, 1))
-    wrong = np.sqrt(rates * (1 - rates) / drafts)
+    near = (rates * drafts + 1) / (drafts + 2)  # all or none of a few drafts is not all or none of them
+    wrong = np.sqrt(near * (1 - near) / drafts)
     lines = np.clip(rates + noise * wrong, 0, 1)
     share = float(share) if isinstance(share, int | float) and 0 <= share <= 1 else 1.0
     return Rated(np.concatenate([rates[None], np.minimum.accumulate(lines, axis=1)]), share)
@@ -106,7 +114,8 @@ def from_lengths(low: float, middle: float, high: float, tokens: int, discount: 
     `discount` multiplies the rate at the low end and half-way at the middle, for traffic the drafter was not made for.
     """
     random = np.random.default_rng(SEED)
-    drawn = random.uniform(low, high, SAMPLES)  # nothing is known of where in between
+    beyond = BEYOND * (high - low)
+    drawn = random.uniform(low - beyond, high + beyond, SAMPLES)  # nothing is known of where in between
     rates = np.array([rate_for(length, tokens) for length in (middle, *drawn)])
     rates *= np.concatenate([[(1 + discount) / 2], random.uniform(discount, 1.0, SAMPLES)])
     return Rated(rates[:, None] ** np.arange(1, tokens + 1))

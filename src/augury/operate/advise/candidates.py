@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from augury.config.errors import ConfigError
@@ -14,10 +14,11 @@ from augury.config.versions import Version, valid_in, version
 from augury.methods.mtp import trained_depth
 from augury.methods.registry import METHODS
 from augury.methods.spec import Facts
-from augury.operate.advise.accept import Acceptance, Draws, Replayed, from_profile
+from augury.operate.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replayed, drafts_of, from_profile
 from augury.operate.advise.cost import Cost
 from augury.operate.advise.curve import CostCurve
 from augury.operate.advise.drafters import Drafting, drafting_for
+from augury.operate.advise.existing import drafter_exists
 from augury.operate.advise.published import find_published
 from augury.operate.advise.shape import Shape
 from augury.operate.advise.traffic import LENGTHS, MODEL_FREE, Recorded, Traffic
@@ -41,11 +42,17 @@ class Question:
     release: Version = (0, 32, 0)
     loads: tuple[int, ...] = (1, 8, 32, 64, 128)
     max_memory: float | None = None  # bytes for a drafter
+    release_named: bool = False
 
     @property
     def measured(self) -> bool:
         """Whether costs come from a machine rather than from a table."""
         return isinstance(self.cost, CostCurve)
+
+    @property
+    def ours(self) -> bool:
+        """Whether the advice is for our own engine: it was measured there, and nobody named a release of vLLM."""
+        return self.measured and not self.release_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Candidate:
     drafting: Drafting | None = None
     notes: tuple[str, ...] = ()
     missing: str = ""
+    exists: bool = True  # given, or published for targets of this shape
 
 
 @dataclass(frozen=True)
@@ -83,10 +91,10 @@ def candidates(asked: Question) -> list[Candidate]:
 
 
 def _released(method: str, asked: Question) -> bool:
-    """Whether the release runs it; with a curve the engine is ours, which runs all of them."""
+    """Whether the release runs it; our own engine runs all of them."""
     card = METHODS[method]
     gap = card.vllm_gap is not None and valid_in(asked.release, *card.vllm_gap)
-    return asked.measured or (valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap)
+    return asked.ours or (valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap)
 
 
 def _model_free(asked: Question) -> Iterator[Candidate]:
@@ -123,7 +131,8 @@ def _given(asked: Question) -> Iterator[Candidate]:
 def _of_family(asked: Question) -> Iterator[Candidate]:
     """What the target carries itself, and what is published for its family (knowledge/targets.yaml)."""
     for method in family_methods(asked.facts):
-        yield _priced(asked, _from_published(asked, method, _config(method, None)))
+        found = _priced(asked, _from_published(asked, method, _config(method, None)))
+        yield replace(found, exists=drafter_exists(method, asked.facts))
 
 
 def family_methods(facts: ModelFacts) -> list[str]:
@@ -156,7 +165,10 @@ def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -
     conditions = profile["measurement_conditions"]
     model = conditions.get("model", conditions.get("target"))
     told = f"your profile, K={profile['num_speculative_tokens']}" + (f", {model}" if isinstance(model, str) else "")
-    return Candidate(method, config, told, True, from_profile(profile))
+    drafts = drafts_of(profile)
+    few = f"a profile of {drafts} drafts is no evidence, {ENOUGH_DRAFTS} are; its interval says so"
+    enough = drafts >= ENOUGH_DRAFTS
+    return Candidate(method, config, told, enough, from_profile(profile), notes=() if enough else (few,))
 
 
 def _from_published(asked: Question, method: str, config: dict[str, Any]) -> Candidate:
@@ -185,10 +197,7 @@ def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = 
     known = Facts({"n_predict": trained_depth(asked.facts.raw)}, {}) if method == "mtp" else Facts({}, {})
     lengths = tuple(k for k in candidate.acceptance.lengths if METHODS[method].check_tokens(k, known) is None)
     notes = candidate.notes + ((drafting.assumed,) if drafting.assumed and not asked.measured else ())
-    return Candidate(
-        method, candidate.config, candidate.source, candidate.yours, Limited(candidate.acceptance, lengths), drafting,
-        notes,
-    )  # fmt: skip
+    return replace(candidate, acceptance=Limited(candidate.acceptance, lengths), drafting=drafting, notes=notes)
 
 
 def _without(candidate: Candidate, why: str) -> Candidate:

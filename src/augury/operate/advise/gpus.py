@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from augury.config.errors import ConfigError
 
-
 MAKERS = re.compile("^(nvidia|amd|intel)?(geforce|tesla|instinct)?")
 
 

@@ -21,9 +21,10 @@ def draw(advice: Advice, path: Path) -> None:
         if not line.by_load:
             continue
         name = line.candidate.method + ("" if line.candidate.yours else " (published acceptance)")
-        (drawn,) = axis.plot(loads, [at.decode.value for at in line.by_load], marker="o", markersize=4, label=name)
+        places = [at.requests for at in line.by_load]
+        (drawn,) = axis.plot(places, [at.decode.value for at in line.by_load], marker="o", markersize=4, label=name)
         low, high = [at.decode.low for at in line.by_load], [at.decode.high for at in line.by_load]
-        axis.fill_between(loads, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
+        axis.fill_between(places, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
         for at in line.by_load:
             if at.tokens:
                 axis.annotate(f"K={at.tokens}", (at.requests, at.decode.value), fontsize=7, color=FAINT,
@@ -40,7 +41,7 @@ def draw(advice: Advice, path: Path) -> None:
     axis.tick_params(colors=FAINT, labelsize=8, length=0)
     axis.grid(color="#eceef0", linewidth=0.8)
     axis.set_axisbelow(True)
-    if advice.lines:
+    if any(line.by_load for line in advice.lines):
         axis.legend(fontsize=8, frameon=False)
-    figure.supxlabel(fill("; ".join(advice.assumed), 130), color=FAINT, fontsize=7, x=0.01, ha="left")
+    figure.supxlabel(fill(advice.cannot or "; ".join(advice.assumed), 130), color=FAINT, fontsize=7, x=0.01, ha="left")
     figure.savefig(path, dpi=140, format="png")

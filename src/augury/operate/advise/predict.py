@@ -126,7 +126,7 @@ class Predictor:
         return float(draws.tokens[0]) * self.step_ms(requests, 1) / step
 
     def _expected_step(self, shares: np.ndarray, requests: int, tokens: int) -> float:
-        """Milliseconds of the best estimate's step, asked of the cost itself: a cliff between two stops is not blurred."""
+        """Milliseconds of the best estimate's step, asked of the cost itself, so that no cliff is blurred."""
         nodes = np.arange(tokens + 1)
         if requests == 1:
             return float(sum(share * self.step_ms(1, 1 + n) for n, share in enumerate(shares.tolist()) if share))

@@ -9,44 +9,62 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from augury.operate.advise.advice import NOT, TRY, USE, Advice, Line
+from augury.config.versions import version
+from augury.operate.advise.advice import Advice
+from augury.operate.advise.lines import NOT, TRY, UNKNOWN, USE, Line
 from augury.operate.advise.predict import At
 from augury.operate.replay_report import shown
 
 STYLES = {USE: "green", TRY: "yellow", NOT: "red"}
-WIDE = 5  # loads that fit eighty columns side by side
+SHORT_OPTION_SINCE = "0.19"  # -sc
+BESIDE, CELL = 27, 9  # columns of method, verdict and memory, and of a load at its widest
 
 
 def show(console: Console, advice: Advice) -> None:
     """Print everything."""
-    traffic = advice.question.traffic
-    console.print(
-        f"[bold]{shown(advice.question.facts.name)}[/bold]: times as fast as plain decoding, by requests at once"
-    )
-    if any(line.by_load for line in advice.lines):
-        console.print(table_of(advice))
-    if len(advice.question.loads) > WIDE:
-        console.print(f"more loads than {WIDE} stand in --json and --plot", style="dim")
-    for line in advice.lines:
-        console.print(_explained(line), soft_wrap=True)
-    best = advice.recommended
-    if best is not None and best.config is not None:
-        console.print(f"\n[bold]{'Use' if best.verdict == USE else 'Try'}[/bold]:")
-        console.print(f"  -sc '{json.dumps(best.config)}'", soft_wrap=True, markup=False)
-        console.print(_whole(best, traffic.prompt_tokens), soft_wrap=True)
-    else:
-        console.print("\n[bold red]Do not speculate[/bold red]:")
-        for why in advice.against or tuple(f"{line.candidate.method}: {line.reason}" for line in advice.lines):
-            console.print(f"  - {shown(why)}", soft_wrap=True)
+    name = f"[bold]{shown(advice.question.facts.name)}[/bold]"
+    if advice.cannot is not None:
+        console.print(f"{name}: [bold red]{shown(advice.cannot)}[/bold red]", soft_wrap=True)
+        return
+    console.print(f"{name}: times as fast as plain decoding, by requests at once")
+    if any(line.by_load or line.too_many for line in advice.lines):
+        for table in tables_of(advice, console.width):
+            console.print(table)
+    if not advice.against:
+        for line in advice.lines:
+            console.print(_explained(line), soft_wrap=True)
+    _conclude(console, advice)
     for title, listed in (("Assumed", advice.assumed), ("To be surer", advice.surer)):
         console.print(f"\n[bold]{title}[/bold]")
         for one in listed:
             console.print(f"  - {shown(one)}", soft_wrap=True, style="dim")
 
 
-def table_of(advice: Advice) -> Table:
+def _conclude(console: Console, advice: Advice) -> None:
+    """What to paste, or why there is nothing to."""
+    asked, best = advice.question, advice.recommended
+    if best is not None and best.config is not None:
+        engine = " (for Augury's engine)" if asked.ours else ""
+        console.print(f"\n[bold]{'Use' if best.verdict == USE else 'Try'}[/bold]{engine}:")
+        option = "-sc" if asked.ours or asked.release >= version(SHORT_OPTION_SINCE) else "--speculative-config"
+        console.print(f"  {option} '{json.dumps(best.config)}'", soft_wrap=True, markup=False)
+        console.print(_whole(best, asked.traffic.prompt_tokens), soft_wrap=True)
+        return
+    open_questions = not advice.against and any(line.verdict == UNKNOWN for line in advice.lines)
+    console.print(f"\n[bold red]{'Nothing to advise yet' if open_questions else 'Do not speculate'}[/bold red]:")
+    for why in advice.against or tuple(f"{line.candidate.method}: {line.reason}" for line in advice.lines):
+        console.print(f"  - {shown(why)}", soft_wrap=True)
+
+
+def tables_of(advice: Advice, width: int) -> list[Table]:
+    """As many loads side by side as the screen has room for, then the next ones below."""
+    loads = advice.question.loads
+    beside = max(1, (width - BESIDE) // CELL)
+    return [table_of(advice, loads[i : i + beside]) for i in range(0, len(loads), beside)]
+
+
+def table_of(advice: Advice, loads: tuple[int, ...]) -> Table:
     """A line a method, a column a load; the interval stands below the figure."""
-    loads = advice.question.loads[:WIDE]
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=7)
@@ -54,8 +72,9 @@ def table_of(advice: Advice) -> Table:
         table.add_column(f"{load}", justify="right", no_wrap=True)
     table.add_column("GB", justify="right", no_wrap=True)
     for line in advice.lines:
-        if line.by_load:
-            cells = [_cell(at) for at in line.by_load[:WIDE]]
+        if line.by_load or line.too_many:
+            known = {at.requests: _cell(at) for at in line.by_load}
+            cells = [known.get(load, Text("does\nnot fit", "dim")) for load in loads]
             memory = f"{line.memory_bytes / 1e9:.1f}" if line.memory_bytes else "0"
             mark = "" if line.candidate.yours else "*"
             verdict = Text(line.verdict, STYLES.get(line.verdict, ""))

@@ -9,6 +9,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS
+from augury.operate.advise.accept import ENOUGH_DRAFTS
 from augury.operate.advise.traffic import Traffic
 from augury.operate.live.fetch import Server
 from augury.operate.live.reading import Reading, readings
@@ -24,7 +25,11 @@ def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | Non
     if not found:
         raise ConfigError(f"--url {url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
     reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))
-    return traffic_of(reading, traffic, url), profile_of(reading, url)
+    told, drafts = traffic_of(reading, traffic, url), reading.counters.get("drafts", 0.0)
+    if 0 < drafts < ENOUGH_DRAFTS:
+        note = f"the server has drafted {drafts:.0f} times, no evidence of its acceptance ({ENOUGH_DRAFTS} are)"
+        return replace(told, notes=(*told.notes, f"{note}: not used")), None
+    return told, profile_of(reading, url)
 
 
 def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:

@@ -87,7 +87,7 @@ def why_not_decoding(facts: ModelFacts) -> str | None:
     if facts.kind in ENCODERS and not writes:
         return f"{facts.kind} models give embeddings; they decode nothing, so there is nothing to speed up"
     if names and all(name.endswith("Model") and not any(part in name for part in WRITING) for name in names):
-        return f"{names[0]} is a bare backbone, which gives embeddings; it decodes nothing, so there is nothing to speed up"
+        return f"{names[0]} is a bare backbone and gives embeddings: it decodes nothing, there is nothing to speed up"
     return None
 
 

@@ -39,6 +39,7 @@ class Traffic:
     running: float | None = None  # requests at once, where a server told
     cached: float = 0.0  # share of prompts found in the prefix cache
     answers: list[int] = field(default_factory=list)  # tokens of each
+    notes: tuple[str, ...] = ()  # what its source could not tell
 
     @property
     def context(self) -> float:

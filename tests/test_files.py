@@ -1,0 +1,59 @@
+"""Files that somebody names: replaced at once where they are files, written through where they are not."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from augury.config.files import write_text
+
+
+def test_a_file_changes_at_once_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_text(file, "one")
+    file.chmod(0o640)
+    before = file.stat().st_ino
+    write_text(file, "two")
+    assert file.read_text() == "two" and stat.S_IMODE(file.stat().st_mode) == 0o640 and file.stat().st_ino != before
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_links_stay_links(tmp_path: Path) -> None:
+    there, link = tmp_path / "there.json", tmp_path / "link.json"
+    link.symlink_to("there.json")
+    for text in ("dangling", "filled"):
+        write_text(link, text)
+        assert link.is_symlink() and there.read_text() == text
+
+
+def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "through")
+    reader.join(10)
+    assert read == ["through"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_stays_one() -> None:
+    for device in (Path("/dev/full"), Path("/dev/null")):
+        if not device.exists():
+            pytest.skip(f"no {device} here")
+    write_text(Path("/dev/null"), "gone")
+    with pytest.raises(OSError, match="No space left"):
+        write_text(Path("/dev/full"), "too much")
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode) and stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_directory_is_an_error_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        write_text(tmp_path, "text")
+    with pytest.raises(FileNotFoundError):
+        write_text(tmp_path / "nowhere" / "a.json", "text")
+    assert not os.listdir(tmp_path)
