@@ -15,7 +15,7 @@ from augury.operate.advise.traffic import Traffic
 # Gauss-Hermite: what a step costs on average when the rows of its requests vary.
 PLACES = np.array([-2.856970, -1.355626, 0.0, 1.355626, 2.856970])
 SHARES = np.array([0.011257, 0.222076, 0.533333, 0.222076, 0.011257])
-SAME = 0.01  # a K that gains less than this over the one before it is not worth a change
+SAME = 0.02  # a K that gains less than this over another is not worth a range of its own
 EACH = 520  # sizes up to here are tried one by one; past 512 plain steps are beyond the captured graphs too
 
 

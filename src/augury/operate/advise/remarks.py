@@ -56,6 +56,10 @@ def _engine(asked: Question) -> list[str]:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
         )
+    found.append(
+        f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K goes on there: name your "
+        "max_num_seqs in --concurrency if it is larger"
+    )
     if not asked.ours and asked.release > version(NEWEST + ".999"):
         found.append(f"vLLM {named} is newer than what is known: the rules are those of {NEWEST}")
     if isinstance(asked.cost, CostCurve) and asked.loads[-1] > asked.cost.axes[1][-1]:

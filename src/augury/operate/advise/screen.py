@@ -26,8 +26,9 @@ def show(console: Console, advice: Advice) -> None:
     if advice.cannot is not None:
         console.print(f"{name}: [bold red]{shown(advice.cannot)}[/bold red]", soft_wrap=True)
         return
-    console.print(f"{name}: times as fast as plain decoding, by requests at once")
-    if any(line.by_load or line.too_many for line in advice.lines):
+    figures = any(line.by_load or line.too_many for line in advice.lines)
+    console.print(f"{name}: times as fast as plain decoding, by requests at once" if figures else name)
+    if figures:
         for table in tables_of(advice, console.width):
             console.print(table)
     if not advice.against:
