@@ -51,6 +51,28 @@ def test_a_device_stays_one() -> None:
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode) and stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
+def test_an_open_file_named_by_its_number_is_added_to(tmp_path: Path) -> None:
+    """Replacing it would leave whoever opened it writing into a file without a name."""
+    with (tmp_path / "out").open("w") as file:
+        file.write("before ")
+        file.flush()
+        write_text(Path(f"/dev/fd/{file.fileno()}"), "after")
+        assert (tmp_path / "out").read_text() == "before after"
+        assert os.fstat(file.fileno()).st_ino == (tmp_path / "out").stat().st_ino
+
+
+def test_a_file_in_shared_memory_is_a_file() -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm here")
+    file = Path(f"/dev/shm/augury-{os.getpid()}.json")
+    try:
+        write_text(file, "one")
+        write_text(file, "two")
+        assert file.read_text() == "two"
+    finally:
+        file.unlink(missing_ok=True)
+
+
 def test_a_directory_is_an_error_and_nothing_is_left_behind(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_text(tmp_path, "text")

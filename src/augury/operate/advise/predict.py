@@ -102,8 +102,8 @@ class Predictor:
         """Ranges of requests with a K that is best, or nearly, at every size in them; as few ranges as that allows."""
         sizes = batch_sizes(most)
         lengths = sorted((0, *acceptance.lengths))
-        rows = [[self.speed(acceptance, drafting, size, tokens) for tokens in lengths] for size in sizes]
-        speeds = np.array(rows)  # a line a size
+        columns = [self._speeds(acceptance, drafting, sizes, tokens) for tokens in lengths]
+        speeds = np.array(columns).T  # a line a size
         fine = speeds >= np.maximum(speeds.max(1, keepdims=True) * (1 - SAME), 1.0)
         found: list[tuple[int, int, int]] = []
         at = 0
@@ -118,12 +118,18 @@ class Predictor:
 
     def speed(self, acceptance: Acceptance, drafting: Drafting, requests: int, tokens: int) -> float:
         """The expected speed-up alone, as `at` has it."""
+        return self._speeds(acceptance, drafting, [requests], tokens)[0]
+
+    def _speeds(self, acceptance: Acceptance, drafting: Drafting, sizes: list[int], tokens: int) -> list[float]:
         if tokens == 0:
-            return 1.0
-        draws = acceptance.at(tokens)
-        step = self._expected_step(draws.nodes[0], requests, tokens)
-        step += self.cost.draft_ms(drafting, requests, tokens, self.traffic.context)
-        return float(draws.tokens[0]) * self.step_ms(requests, 1) / step
+            return [1.0] * len(sizes)
+        draws = acceptance.at(tokens)  # drawing is dear, so once for all sizes
+        found = []
+        for requests in sizes:
+            step = self._expected_step(draws.nodes[0], requests, tokens)
+            step += self.cost.draft_ms(drafting, requests, tokens, self.traffic.context)
+            found.append(float(draws.tokens[0]) * self.step_ms(requests, 1) / step)
+        return found
 
     def _expected_step(self, shares: np.ndarray, requests: int, tokens: int) -> float:
         """Milliseconds of the best estimate's step, asked of the cost itself, so that no cliff is blurred."""
