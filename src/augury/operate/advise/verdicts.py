@@ -56,7 +56,7 @@ def no_room(asked: Question, memory: float, loads: tuple[int, ...]) -> str | Non
 def verdict(candidate: Candidate, by_load: tuple[At, ...], alone: At | None) -> tuple[str, str]:
     """A word and its reason; `alone` is the best load by itself, where one K must serve all of them."""
     if not candidate.exists:
-        return UNKNOWN, "no drafter is known for this target; train one, or name yours with --drafter"
+        return UNKNOWN, "no drafter is known for a target of this shape; train one, or name yours with --drafter"
     if not candidate.yours and METHODS[candidate.method].weights == "none":
         return UNKNOWN, "hangs on your texts, from no gain to a large one; give --trace"
     paying = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
