@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -51,8 +52,9 @@ def talk(*words: str, term: str = "xterm-256color", **extra: str) -> pexpect.spa
     for name in ("NO_COLOR", "COLUMNS"):  # pytest-xdist gives its workers 80 columns
         env.pop(name, None)
     child = pexpect.spawn(
-        sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=WIDE
-    )
+        sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=WIDE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
+    )  # fmt: skip
     child.expect("lists the commands")
     child.expect("> ")
     return child
@@ -64,15 +66,6 @@ def ask(child: pexpect.spawn, line: str) -> str:
     child.expect_exact(line)
     child.expect("\r\n> |\n> ")
     return str(child.before)
-
-
-def leave(child: pexpect.spawn) -> None:
-    """Ctrl-C at the prompt. Python misses one that comes before it waits for keys, so a second try is allowed."""
-    for _ in range(20):
-        child.sendintr()
-        if child.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=3) == 0:
-            return
-    raise AssertionError("Ctrl-C does not leave")
 
 
 def answer_of(server: Served, messages: list[dict[str, str]], **options: Any) -> dict[str, Any]:
@@ -151,7 +144,8 @@ def test_turns_commands_and_the_way_out(server: Served) -> None:
     assert "seed 7" in ask(child, "/seed 7")
     assert "whole number" in ask(child, "/seed -1")
     assert "no command /what" in ask(child, "/what")
-    leave(child)
+    child.sendintr()
+    child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
 
@@ -250,7 +244,8 @@ def test_a_stranger_is_asked_only_for_what_it_knows(stranger: str) -> None:
     child.expect("stopped")
     assert Stranger.left.wait(10)
     child.expect("> ")
-    leave(child)  # the second leaves
+    child.sendintr()  # the second leaves
+    child.expect(pexpect.EOF)
 
 
 def test_figures_that_only_the_end_tells() -> None:

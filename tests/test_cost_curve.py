@@ -263,7 +263,7 @@ def test_the_curve_is_measured_on_the_engine_itself(
     }
     assert curve.file.model["layers"] == 2 and curve.file.conditions["threads"] == 1
     assert "ms of a step, 16 tokens behind" in told.output and picture.stat().st_size > 1000
-    assert all(len(line) <= 80 for line in told.output.splitlines() if "stored in" not in line)
+    assert all(len(line) <= 80 for line in told.stdout.splitlines() if "stored in" not in line)
 
 
 def test_a_machine_that_slows_down_does_not_bend_the_curve() -> None:

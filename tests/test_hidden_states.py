@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,10 @@ def test_several_answers_and_a_refused_neighbour(toy_model: Path, studied: Studi
     outputs = llm.generate(["hello", "world"], [good, bad], use_tqdm=False)
     check_output(studied, outputs[0], outputs[0].prompt_token_ids)
     assert outputs[1].error and outputs[1].kv_transfer_params is None
-    assert sorted(p.name for p in tmp_path.glob("*.safetensors")) == ["0-0.safetensors", "0-1.safetensors"]
+    limit = time.monotonic() + 30
+    while len(found := sorted(p.name for p in tmp_path.glob("*.safetensors"))) < 2 and time.monotonic() < limit:
+        time.sleep(0.01)  # files are written beside the engine; whoever reads one waits for its lock
+    assert found == ["0-0.safetensors", "0-1.safetensors"]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

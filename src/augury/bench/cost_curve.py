@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from augury.bench.threads import limit_threads
 from augury.bench.worker import machine_seconds
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
@@ -42,8 +43,7 @@ def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: P
     from augury.bench.cost_curve_report import draw, show, store
     from augury.commands.terminal import output_console, print_json
 
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(plan.threads)))  # before torch loads
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    limit_threads(plan.threads)  # before torch loads
     directory, _ = find_weights(plan.model, as_json)
     texts = [ids for every in tokenize(plan.prompts, directory).values() for ids in every]
     methods = list({str(c["method"]): c for c in (*MODEL_FREE, plan.speculative)}.values())

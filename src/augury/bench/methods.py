@@ -6,7 +6,6 @@ path and says nothing of a method's quality.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from augury.bench.methods_lines import MethodLine, choose_lines
+from augury.bench.threads import limit_threads
 from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def run_methods(
     from augury.commands.terminal import output_console, print_json
 
     lines, left_out = choose_lines(methods)
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(plan.threads)))  # before torch loads
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    limit_threads(plan.threads)  # before torch loads
     directory = Path(find_weights(plan.model, as_json)[0])
     prompts = tokenize(plan.prompts, str(directory))
     gates = find_gates(lines, directory, prompts, plan.max_tokens, retrain)

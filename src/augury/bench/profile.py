@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from augury.bench.clock import CORE, PARTS, Steps, watched
+from augury.bench.threads import limit_threads
 
 if TYPE_CHECKING:
     from augury.bench.command import Plan
@@ -53,8 +53,7 @@ def run_profile(plan: Plan, as_json: bool = False) -> list[Profile]:
     from augury.bench.report import conditions_line
     from augury.commands.terminal import output_console, print_json, waiting
 
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(plan.threads)))  # before torch loads
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    limit_threads(plan.threads)  # before torch loads
     directory, _ = find_weights(plan.model, as_json)
     prompts = {name: every[: max(plan.batches)] for name, every in tokenize(plan.prompts, directory).items()}
     profiles: list[Profile] = []
