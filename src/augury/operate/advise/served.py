@@ -21,7 +21,8 @@ ENOUGH = 20  # finished requests that a mean length is told from
 
 def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | None]:
     """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are."""
-    found = readings(scrape(Server(url)))
+    server = Server(url)
+    found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
     if not found:
         raise ConfigError(f"--url {url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
     reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))
