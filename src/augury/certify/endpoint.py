@@ -13,6 +13,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
+from augury.operate.live.fetch import address_of
 
 END = "(end)"  # stands for the token that ended an answer, which servers do not show
 DRAFTS = re.compile(r"^vllm:spec_decode_num_drafts(?:_total)?(?:\{[^}]*\})? +([0-9.eE+]+)", re.MULTILINE)
@@ -43,6 +44,7 @@ class Endpoint:
         self.base = url.rstrip("/").removesuffix("/completions").removesuffix("/v1")
         if not re.match(r"https?://[^/\s]", self.base):
             raise ConfigError(f"{flag} {url}: write the server's address, for example http://localhost:8000.")
+        self.base, self._login = address_of(self.base)  # a name and a password in the address are sent, never shown
         self._key, self._timeout = key, timeout
         self.model = model or self._first_model()
 
@@ -115,8 +117,8 @@ class Endpoint:
     @contextmanager
     def _open(self, path: str, body: dict[str, Any] | None) -> Iterator[HTTPResponse]:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/plain"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        if self._key or self._login:
+            headers["Authorization"] = self._login or f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(self.base + path, data, headers)
