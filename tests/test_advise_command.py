@@ -155,10 +155,11 @@ def test_a_trace_of_prompts_alone_is_refused(tmp_path: Path) -> None:
     assert told.exit_code == 2 and "no answers in it" in told.output
 
 
-def test_advice_needs_neither_torch_nor_a_compiler() -> None:
+@pytest.mark.parametrize("more", ["", ", '--json'"])
+def test_advice_needs_neither_torch_nor_a_compiler(more: str) -> None:
     code = (
         "import sys; from augury.cli import app\n"
-        "try: app(['advise', '--target', 'llama-3.1-8b', '--gpu', 'H200', '--json'])\n"
+        f"try: app(['advise', '--target', 'llama-3.1-8b', '--gpu', 'H200'{more}])\n"
         "except SystemExit: pass\n"
         "bad = {'torch', 'transformers', 'numba'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from augury.operate.profile import make_profile
 from augury.operate.replay import Log
 from augury.operate.replay_figures import Figures, Summary
+from augury.operate.safe_text import shown
 from augury.operate.traces import TraceReader
 
 SHOWN = 8  # classes, turns and positions in a table; JSON has all of them
@@ -43,11 +43,6 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
         "batch": 1, "order": "as recorded, one response after another; each response's first token comes from prefill",
         "hardware": cpu_name(), "versions": _versions(),
     }  # fmt: skip
-
-
-def shown(text: str) -> str:
-    """A text from a file as the terminal may show it: no markup, nothing that steers it."""
-    return escape(text.translate(dict.fromkeys([*range(32), *range(127, 160)])))
 
 
 def cpu_name() -> str:

@@ -13,7 +13,7 @@ from augury.config.versions import version
 from augury.operate.advise.advice import Advice
 from augury.operate.advise.lines import NOT, TRY, UNKNOWN, USE, Line
 from augury.operate.advise.predict import At
-from augury.operate.replay_report import shown
+from augury.operate.safe_text import shown
 
 STYLES = {USE: "green", TRY: "yellow", NOT: "red"}
 SHORT_OPTION_SINCE = "0.19"  # -sc
