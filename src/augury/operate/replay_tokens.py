@@ -83,7 +83,12 @@ class Vocabulary:
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         """Read a tokenizer.json, or the one in a directory."""
-        from tokenizers import Tokenizer
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError:
+            raise ConfigError(
+                f"--tokenizer {path}: to read it, pip install tokenizers; or use --tokenizer words (coarser) or bytes."
+            ) from None
 
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
