@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from augury.bench.contenders import Contender, Setup, choose
-from augury.bench.prompts import load_prompts
+from augury.bench.plan import Plan, conditions_of, find_weights, tokenize
+from augury.bench.progress import progress
 from augury.config.errors import ConfigError
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
@@ -22,21 +20,6 @@ from augury.config.surfaces import from_json
 SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
 
 DTYPES = ("float32", "bfloat16")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the command line asked for, checked."""
-
-    model: str
-    peers: list[str]
-    batches: list[int]
-    prompts: list[str]
-    max_tokens: int
-    rounds: int
-    threads: int
-    dtype: str
-    speculative: dict[str, Any]
 
 
 def bench(
@@ -152,49 +135,6 @@ def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str |
     return record, {name: len(every) for name, every in prompts.items()}
 
 
-def tokenize(sets: list[str], directory: str) -> dict[str, list[list[int]]]:
-    """Token ids of every prompt of every set, through the model's chat template."""
-    from augury.model.tokenizer import Tokenizer
-
-    loaded = {name: load_prompts(name) for name in sets}
-    tokenizer = Tokenizer(Path(directory))
-    return {
-        name: [tokenizer.chat(prompt.messages(), **prompt.template_options()) for prompt in every]
-        for name, every in loaded.items()
-    }
-
-
-def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
-    """The weights as a directory for transformers and Augury, and as a GGUF file for llama.cpp if there is one."""
-    from augury.model.store import DEFAULT, pull_default, resolve
-
-    directory = str(resolve(model, quiet))
-    if model == DEFAULT:
-        return directory, str(pull_default(quiet))
-    return directory, model if model.endswith(".gguf") else None
-
-
-def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
-    """What the figures depend on."""
-    from augury.bench.report import cpu_name, versions
-
-    return {
-        "cpu": cpu_name(),
-        "threads": plan.threads,
-        "versions": versions(),
-        "model": plan.model,
-        "dtype": plan.dtype,
-        "gguf": Path(gguf).name if gguf else None,
-        "prompts": counts,
-        "batches": plan.batches,
-        "max_tokens": plan.max_tokens,
-        "temperature": 0.0,
-        "speculative_config": plan.speculative,
-        "rounds": plan.rounds,
-        "openmp_wait_policy": "passive",
-    }
-
-
 def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:
     """`--methods` is a bench of its own: what belongs to the other ones is refused, not dropped."""
     if retrain and not methods:
@@ -227,23 +167,3 @@ def _speculation(text: str) -> dict[str, Any]:
     assert parsed is not None
     check_runnable(parsed)
     return parsed.to_dict()
-
-
-@contextmanager
-def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error with the time left; silent where nobody watches."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(first, total=total)
-        begun = False
-
-        def tick(what: str) -> None:
-            nonlocal begun
-            progress.update(task, description=what, advance=int(begun))
-            begun = True
-
-        yield tick

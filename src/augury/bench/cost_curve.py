@@ -23,7 +23,7 @@ from augury.config.facts import read_facts
 from augury.operate.advise.curve import FORMAT, CostCurve, check_curve
 
 if TYPE_CHECKING:
-    from augury.bench.command import Plan
+    from augury.bench.plan import Plan
     from augury.engine.llm import LLM
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # rows a request: the sizes that passes are padded to
@@ -39,8 +39,9 @@ Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests
 
 def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
     """Measure, check, store, print."""
-    from augury.bench.command import find_weights, progress, tokenize
     from augury.bench.cost_curve_report import draw, show, store
+    from augury.bench.plan import find_weights, tokenize
+    from augury.bench.progress import progress
     from augury.commands.terminal import output_console, print_json
 
     limit_threads(plan.threads)  # before torch loads

@@ -17,8 +17,8 @@ from augury.bench.threads import limit_threads
 from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from augury.bench.command import Plan
     from augury.bench.methods_run import MethodRecord, MethodWorker
+    from augury.bench.plan import Plan
     from augury.train.gates import Gate, Gates
 
 Prompts = dict[str, list[list[int]]]
@@ -28,9 +28,9 @@ def run_methods(
     plan: Plan, methods: list[str], retrain: bool = False, as_json: bool = False, plot: Path | None = None
 ) -> dict[str, Any]:
     """Train what is missing, measure, print table or JSON, draw the picture, and give the report back."""
-    from augury.bench.command import find_weights, tokenize
     from augury.bench.methods_plot import draw
     from augury.bench.methods_report import conditions_line, conditions_of, report_of, show
+    from augury.bench.plan import find_weights, tokenize
     from augury.commands.terminal import output_console, print_json
 
     lines, left_out = choose_lines(methods)
@@ -64,7 +64,7 @@ def find_gates(
 
 
 def _train(home: Gates, kind: str) -> Gate:
-    from augury.bench.command import progress
+    from augury.bench.progress import progress
     from augury.commands.terminal import waiting
     from augury.train.gates import KINDS
 
@@ -78,8 +78,8 @@ def measure(
     plan: Plan, lines: list[MethodLine], directory: Path, prompts: Prompts, gates: dict[str, Gate]
 ) -> MethodRecord:
     """Build all engines, then run all rounds."""
-    from augury.bench.command import progress
     from augury.bench.methods_run import MethodRecord
+    from augury.bench.progress import progress
     from augury.bench.rounds import Bench
 
     record = MethodRecord()

@@ -17,7 +17,7 @@ from augury.bench.report import QUIET, cpu_name, versions
 from augury.bench.rounds import Key
 
 if TYPE_CHECKING:
-    from augury.bench.command import Plan
+    from augury.bench.plan import Plan
     from augury.train.gates import Gate
 
 SHOWN = 10  # places of a draft in the table; all are in the JSON

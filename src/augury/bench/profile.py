@@ -13,7 +13,7 @@ from augury.bench.clock import CORE, PARTS, Steps, watched
 from augury.bench.threads import limit_threads
 
 if TYPE_CHECKING:
-    from augury.bench.command import Plan
+    from augury.bench.plan import Plan
     from augury.engine.llm import LLM
 
 
@@ -49,7 +49,7 @@ def profile_of(prompts: str, batch: int, contender: str, watch: Steps) -> Profil
 
 def run_profile(plan: Plan, as_json: bool = False) -> list[Profile]:
     """Profile plain and speculative decoding at every batch size, and print it."""
-    from augury.bench.command import conditions_of, find_weights, tokenize
+    from augury.bench.plan import conditions_of, find_weights, tokenize
     from augury.bench.report import conditions_line
     from augury.commands.terminal import output_console, print_json, waiting
 

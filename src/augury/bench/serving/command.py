@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from augury.bench.command import progress
+from augury.bench.progress import progress
 from augury.bench.serving.compare import Past, as_records, compare, drawable, read_results, verdict
 from augury.bench.serving.dataset import fingerprint, fitted, load, marked
 from augury.bench.serving.load import Traffic

@@ -54,7 +54,7 @@ def race_all(plan: Plan, families: Sequence[Family], runner: Runner) -> tuple[di
 
 def race_at(load: int, plan: Plan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
     """One race, with so many requests at once."""
-    from augury.bench.command import progress
+    from augury.bench.progress import progress
 
     until = time.monotonic() + plan.minutes * 60 / len(plan.loads)
     with progress("racing", size(len(race.lanes) - 1)) as tick:
@@ -75,7 +75,7 @@ def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:
 
 def confirm(choice: Choice, plan: Plan, runner: Any) -> dict[int, Interval]:
     """The configuration as it is written against plain decoding, on prompts that had no part in the choice."""
-    from augury.bench.command import progress
+    from augury.bench.progress import progress
 
     if choice.speculative is None:
         return {}

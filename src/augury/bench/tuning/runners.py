@@ -16,7 +16,7 @@ def local_runner(
     model: str, families: list[Family], plan: Plan, asked: list[Body]
 ) -> tuple[Runner, list[Family], dict[str, str], dict[str, Any]]:
     """The engines, those families that could be built, and why the others could not."""
-    from augury.bench.command import find_weights
+    from augury.bench.plan import find_weights
     from augury.bench.tuning.local import LocalRunner
     from augury.commands.terminal import waiting
     from augury.model.errors import ModelError
