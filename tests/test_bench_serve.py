@@ -476,7 +476,8 @@ def test_our_server_under_load(ours: Served, tmp_path: Path) -> None:
         accepted, drafts = one["spec_decode_accepted_tokens"], one["spec_decode_num_drafts"]
         assert one["spec_decode_acceptance_length"] == pytest.approx(1 + accepted / drafts)
         assert sum(one["spec_decode_per_position_acceptance_rates"]) == pytest.approx(accepted / drafts)
-        assert one["p99_ttft_ms"] >= one["median_ttft_ms"] > 0 and one["median_tpot_ms"] > 0
+        # A toy is so quick that a busy client may find a whole answer in one read.
+        assert one["p99_ttft_ms"] >= one["median_ttft_ms"] > 0 and one["median_tpot_ms"] >= 0
 
 
 def test_speculation_against_none_on_one_server(ours: Served) -> None:
