@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from textwrap import fill
 
 from augury.operate.advise.advice import Advice
 
 INK, FAINT = "#22262b", "#6b7178"
+CLOSE = 0.08  # speed-ups whose labels would stand on each other
 
 
 def draw(advice: Advice, path: Path) -> None:
@@ -17,6 +19,7 @@ def draw(advice: Advice, path: Path) -> None:
     figure = Figure(figsize=(8.4, 5.2), facecolor="white", layout="constrained")
     axis = figure.subplots()
     loads = list(advice.question.loads)
+    labelled: defaultdict[int, list[float]] = defaultdict(list)  # by load: where labels stand
     for line in advice.lines:
         if not line.by_load:
             continue
@@ -27,8 +30,11 @@ def draw(advice: Advice, path: Path) -> None:
         axis.fill_between(places, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
         for at in line.by_load:
             if at.tokens:
-                axis.annotate(f"K={at.tokens}", (at.requests, at.decode.value), fontsize=7, color=FAINT,
-                              xytext=(0, 5), textcoords="offset points", ha="center")  # fmt: skip
+                # Where another line passes close by, its label stands above the dot and this one below.
+                near = any(abs(at.decode.value - other) < CLOSE for other in labelled[at.requests])
+                axis.annotate(f"K={at.tokens}", (at.requests, at.decode.value), fontsize=7, color=drawn.get_color(),
+                              xytext=(0, -11 if near else 5), textcoords="offset points", ha="center")  # fmt: skip
+                labelled[at.requests].append(at.decode.value)
     axis.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     if len(loads) > 1:
         axis.set_xscale("log", base=2)
