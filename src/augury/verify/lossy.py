@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.verify.rejection import EXACT, block_ends, carried, chances, clean, passes, settle, standard
-from augury.verify.tree import Draft, Firsts, firsts, shape_of
+from augury.verify.tree import Draft, Firsts, first_of_twins, firsts, shape_of
 from augury.verify.verdict import Verdict, verdict_at
 
 TYPICAL_FLOOR, RAW_FLOOR = 1e-5, 1e-10  # what keeps logarithms finite, in Medusa's and in vllm-ascend's entropy
@@ -25,13 +25,14 @@ ASCEND_DEPTH = 3  # vllm-ascend's block rule starts with drafts this long
 def typical(p: Tensor, draft: Draft, active: Tensor, u: Tensor, threshold: float = 0.09, alpha: float = 0.3) -> Verdict:
     """Typical acceptance (Medusa): accept whatever the target finds likely enough for its own uncertainty.
 
-    A token passes if p > min(threshold, alpha * exp(-entropy)). Of the longest passing paths the likeliest is taken.
+    A token passes if p > min(threshold, alpha * exp(-entropy)). Of the longest passing paths the likeliest is taken;
+    of twins only the first is looked at, so that a greedy request gets what a walk by its argmax gives.
     Nothing is random before the last token: `u` is not read.
     """
     spread = torch.stack([_entropy(clean(row), TYPICAL_FLOOR) for row in p.unbind(1)], dim=1)
     bar = (alpha * torch.exp(-spread)).clamp(max=threshold)
     target = chances(p, draft)[0]
-    likely = firsts(draft).real & (target > bar.gather(1, draft.parents + 1))
+    likely = first_of_twins(firsts(draft).real, draft) & (target > bar.gather(1, draft.parents + 1))
     depth = shape_of(draft.parents)[0]
     # Column 0 is the root: reached, at depth 0.
     reached = torch.ones(p.shape[:2], dtype=torch.bool, device=p.device)

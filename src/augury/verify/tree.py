@@ -80,9 +80,21 @@ def firsts(draft: Draft) -> Firsts:
 
 def first_of_siblings(chosen: Tensor, parents: Tensor) -> Tensor:
     """Of the chosen children of one node, the first, bool [G, N]."""
-    siblings = parents[:, :, None] == parents[:, None, :]
-    earlier = torch.ones_like(siblings).tril(-1)
-    return chosen & ~(siblings & earlier & chosen[:, None, :]).any(2)
+    return _first(chosen, _equal(parents))
+
+
+def first_of_twins(chosen: Tensor, draft: Draft) -> Tensor:
+    """Of the chosen children of one node that carry the same token, the first, where a walk goes; bool [G, N]."""
+    return _first(chosen, _equal(draft.parents) & _equal(draft.tokens))
+
+
+def _equal(values: Tensor) -> Tensor:
+    return values[:, :, None] == values[:, None, :]
+
+
+def _first(chosen: Tensor, alike: Tensor) -> Tensor:
+    earlier = torch.ones_like(alike).tril(-1)
+    return chosen & ~(alike & earlier & chosen[:, None, :]).any(2)
 
 
 def path_to(node: Tensor, parents: Tensor) -> Tensor:
