@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 
+STEADY = {"ttft": 0.15, "gap": 0.03, "chunks": 12, "each": 3}  # a script for the server
 FAKE = Path(__file__).parent / "fake_openai.py"
 
 

@@ -6,8 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import openai
+    from served import Served
+
+    from augury import LLM
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may reach for a hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -92,3 +99,33 @@ def default_model() -> Path:
     from augury.model.store import resolve
 
     return resolve("default", quiet=True)
+
+
+# --- the toy, served under strict limits, its client, and the same engine offline -----------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(toy_model: Path) -> Iterator[Served]:
+    """A server of one module's own, which a file may put another one in the place of."""
+    from served import STRICT, served
+
+    with served(toy_model, *STRICT) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Served) -> openai.OpenAI:
+    """The real client."""
+    import openai
+
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def llm(toy_model: Path) -> LLM:
+    """What the server must agree with."""
+    from served import NGRAM
+
+    from augury import LLM
+
+    return LLM(toy_model, device="cpu", speculative_config=NGRAM)

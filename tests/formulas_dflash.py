@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+MASK, VOCAB, BLOCK = 259, 260, 4
+IDS = [0, 1]  # layers whose output is read: streams 1 and 2
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -98,6 +98,9 @@ def test_good_drafts_that_bring_nothing() -> None:
     found = with_baseline("busy-batch", plain(running=60), "--config", EAGLE_CONFIG)
     assert found["facts"]["speed_up"] == pytest.approx(30 / 31)
     assert "regime-no-speed-up" in ids(found) and "below-plain" not in ids(found)  # within what an estimate errs by
+    quicker = replace(plain(running=60), token_ms=25.0, step_ms=25.0)
+    slower = with_baseline("busy-batch", quicker, "--config", EAGLE_CONFIG)
+    assert {"regime-no-speed-up", "below-plain"} <= set(ids(slower))
     best = found["causes"][0]
     assert "requests" in best["cause"] or "batch" in best["cause"]
     assert "64 requests run at once" in best["for"]

@@ -11,33 +11,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from served import NGRAM, STRICT, Served, served
+from served import Served
 
 from augury import LLM
 
 CHAT: Any = [{"role": "user", "content": "say abc abc abc"}]
-
-
-@pytest.fixture(scope="module")
-def server(toy_model: Path) -> Iterator[Served]:
-    with served(toy_model, *STRICT) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: Served) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
-
-
-@pytest.fixture(scope="module")
-def llm(toy_model: Path) -> LLM:
-    return LLM(toy_model, device="cpu", speculative_config=NGRAM)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
