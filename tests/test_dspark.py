@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
 from generating import ids
-from test_dflash import PROMPTS, encoded
+from test_dflash_engine import PROMPTS, encoded
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams
