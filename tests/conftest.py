@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first: begun last, one of them would keep a single worker busy while the others wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Back to OMP_NUM_THREADS: what a test asked for must not stay for the next, where it would only be waited for.
+
+    Beside another worker, a toy's passes take ten times as long in two threads as in one.
+    """
+    if "OMP_NUM_THREADS" not in os.environ or "torch" not in sys.modules:
+        return
+    import numba
+    import torch
+
+    from augury.kernels.threads import share_pool
+
+    threads = int(os.environ["OMP_NUM_THREADS"])
+    share_pool()  # numba's pool starts with all cores, and takes torch's with it: better now than within a test
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(threads)
 
 
 @contextmanager

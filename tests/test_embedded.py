@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,10 @@ import torch
 from augury import LLM, SamplingParams
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
+FULL = "AUGURY_TEST_FULL" in os.environ
 NEW_TOKENS = 128
+SAMPLED_TOKENS = NEW_TOKENS if FULL else 48  # three blocks of the cache, found again and drawn with noise
+GENERATED = 3  # prompts that transformers' generate answers; those which every variant below runs
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 QUESTIONS = [
     "Why is the sky blue?", "Write a haiku about rivers.", "List five uses of a paper clip.", "What is 12 times 11?",
@@ -44,12 +48,39 @@ def prompts(default_model: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def transformers_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
-    """What transformers' own generate says: float32, greedy, all prompts in one left-padded batch."""
+def plain(default_model: Path) -> LLM:
+    """Plain decoding, everyone at once: what transformers is asked about, and where sampled tokens come from."""
+    return load(default_model)
+
+
+@pytest.fixture(scope="module")
+def transformers_tokens(default_model: Path, prompts: list[dict], plain: LLM) -> list[list[int]]:
+    """Transformers' own greedy tokens in float32: of a few prompts by its generate, of the rest by its argmax.
+
+    A sequence whose every token is the argmax of one pass over all that stands before it is the one that generate
+    finds, at a tenth of the time. AUGURY_TEST_FULL has generate say them all.
+    """
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(default_model, dtype=torch.float32).to(DEVICE)
     rows = [p["prompt_token_ids"] for p in prompts]
+    generated = len(rows) if FULL else GENERATED
+    said = tokens(plain, prompts[:-generated], temperature=0)
+    for row, answer in zip(rows, said, strict=False):
+        assert answer == best_at_every_place(model, row, answer)
+    return said + generate(model, rows[-generated:])
+
+
+@torch.inference_mode()
+def best_at_every_place(model: Any, prompt: list[int], answer: list[int]) -> list[int]:
+    """Transformers' argmax after the prompt and each beginning of the answer, the end-of-text token barred."""
+    logits = model(torch.tensor([prompt + answer[:-1]], device=DEVICE), logits_to_keep=len(answer)).logits[0]
+    logits[:, model.generation_config.eos_token_id] = -torch.inf
+    return logits.argmax(1).tolist()
+
+
+def generate(model: Any, rows: list[list[int]]) -> list[list[int]]:
+    """What transformers' generate says, all prompts in one left-padded batch."""
     width = max(map(len, rows))
     padded = torch.tensor([[0] * (width - len(r)) + r for r in rows], device=DEVICE)
     mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows], device=DEVICE)
@@ -64,30 +95,33 @@ def load(model: Path, **settings: object) -> LLM:
     return LLM(str(model), dtype="float32", device=DEVICE, max_model_len=512, **settings)
 
 
-def tokens(llm: LLM, prompts: list[dict], **params: object) -> list[list[int]]:
-    # transformers' min_new_tokens bars the end-of-text token; so does min_tokens here.
-    length = {"max_tokens": NEW_TOKENS, "min_tokens": NEW_TOKENS}
-    every = [SamplingParams(seed=i, **length, **params) for i in range(len(prompts))]
-    outputs = llm.generate(prompts, every, use_tqdm=False)
-    return [o.outputs[0].token_ids for o in outputs]
+def tokens(llm: LLM, prompts: list[dict], length: int = NEW_TOKENS, **params: object) -> list[list[int]]:
+    every = [drawn(seed, length, **params) for seed in range(len(prompts))]
+    return [o.outputs[0].token_ids for o in llm.generate(prompts, every, use_tqdm=False)]
+
+
+def drawn(seed: int, length: int, **params: object) -> SamplingParams:
+    """Exactly so many tokens: transformers' min_new_tokens bars the end-of-text token, and so does min_tokens here."""
+    return SamplingParams(seed=seed, max_tokens=length, min_tokens=length, **params)
 
 
 @pytest.fixture(scope="module")
-def sampled_tokens(default_model: Path, prompts: list[dict]) -> list[list[int]]:
+def sampled_tokens(prompts: list[dict], plain: LLM) -> list[list[int]]:
     """Plain decoding at temperature 0.8, everyone at once."""
-    return tokens(load(default_model), prompts, temperature=0.8)
+    return tokens(plain, prompts, SAMPLED_TOKENS, temperature=0.8)
 
 
-# (settings, prompts to run): all prompts for two of them, and for all with AUGURY_TEST_FULL.
+# (settings, prompts to run, counted from the last). All prompts are decoded plainly by the fixtures and speculatively
+# by one variant, and by every variant with AUGURY_TEST_FULL. The last four are the long ones, whose chunks differ.
 SERVED = {
-    "plain, 8 at a time": ({"max_num_seqs": 8}, 24),
+    "plain, 8 at a time": ({"max_num_seqs": 8}, 12),
     "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, 24),
     "plain, one by one": ({"max_num_seqs": 1}, 3),
     "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 3),
     "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 6),
-    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 8),
-    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 8),
-    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 8),
+    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 5),
+    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 4),
+    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 4),
     "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 12),
 }
 
@@ -99,15 +133,12 @@ def test_tokens_are_transformers_own_and_speculation_changes_none(
     sampled_tokens: list[list[int]],
 ) -> None:  # fmt: skip
     settings, count = SERVED[name]
-    count = len(prompts) if "AUGURY_TEST_FULL" in os.environ else count
     llm = load(default_model, **settings)
-    chosen = range(len(prompts))[-count:]
+    chosen = range(len(prompts))[-(len(prompts) if FULL else count) :]
     some = [prompts[i] for i in chosen]
     assert tokens(llm, some, temperature=0) == [transformers_tokens[i] for i in chosen]  # prefix cache cold
     # The second run finds its prompts in the prefix cache, and draws with each request's own noise.
-    every = [
-        SamplingParams(max_tokens=NEW_TOKENS, min_tokens=NEW_TOKENS, seed=i, temperature=0.8) for i in chosen
-    ]
+    every = [drawn(i, SAMPLED_TOKENS, temperature=0.8) for i in chosen]
     outputs = llm.generate(some, every, use_tqdm=False)
     assert [o.outputs[0].token_ids for o in outputs] == [sampled_tokens[i] for i in chosen]
     if name == "tiny cache":
