@@ -8,10 +8,12 @@ linted, a command that shows it and one next to it that does not.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 EAGLE3 = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+DEEPSEEK = "deepseek-ai/DeepSeek-V3"
 
 # Directories the tests make: config.json, and texts for tokenizer.json and generation_config.json.
 VOCAB = {chr(97 + i): i for i in range(20)}
@@ -73,7 +75,8 @@ def spec(method: str | None, k: int | None = 3, **keys: Any) -> dict[str, Any]:
 def serve(config: dict[str, Any] | str, *flags: str, before: str = "") -> str:
     """A `vllm serve` line."""
     text = config if isinstance(config, str) else json.dumps(config)
-    return " ".join([*([before] if before else []), f"vllm serve {LLAMA} --speculative-config '{text}'", *flags])
+    target = DEEPSEEK if re.search('mtp["”]', text) else LLAMA
+    return " ".join([*([before] if before else []), f"vllm serve {target} --speculative-config '{text}'", *flags])
 
 
 NGRAM_NOTES = ("async-off", "ngram-filler-counted")  # of ngram in the newest release
@@ -155,7 +158,7 @@ vllm serve '<target>' \\
     --gpu-memory-utilization 0.9 \\
     --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}' \\
     --speculative-config '{"num_speculative_tokens": 2, "method":"mtp", "disable_padded_drafter_batch": false}'
-    """, ("deepseek-v32-eager", *OLD), "0.20"),
+    """, ("deepseek-v32-eager", "mtp-layers-may-be-lost", *OLD), "0.20"),
     Case("""vllm serve <model> --additional-config \\
         '{"rejection_sampler_config": {"enable_block_verify": true, \\
         "enable_entropy_verify": true, "posterior_threshold": 0.95, \\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from doctor_cases import (
+    DEEPSEEK,
     EAGLE3,
     HEAD,
     LLAMA,
@@ -21,8 +22,9 @@ from doctor_cases import (
     serve,
     spec,
 )  # fmt: skip
+from doctor_names import NAMES
 
-VLLM = f"vllm serve {LLAMA}"
+VLLM, V3 = f"vllm serve {LLAMA}", f"vllm serve {DEEPSEEK}"
 MTP = spec("mtp", 1)
 DFLASH = spec("dflash", 15, model="org/block-drafter")
 PADDED = "disable_padded_drafter_batch"
@@ -40,7 +42,7 @@ WRITING = [
     Pair("flag-misspelt", Case(f"{VLLM} --speculative-confg '{json.dumps(HEAD)}'", ("flag-misspelt",)), good(HEAD)),
     Pair("flag-abbreviated", Case(f"{VLLM} --speculative-conf '{json.dumps(HEAD)}'", ("flag-abbreviated",)), good(HEAD)),
     Pair(
-        "flag-twice", Case(serve(HEAD) + f" -sc '{json.dumps(MTP)}'", ("flag-twice",)),
+        "flag-twice", Case(f"{V3} -sc '{json.dumps(HEAD)}' -sc '{json.dumps(MTP)}'", ("flag-twice",)),
         Case(serve(HEAD) + " -sc.draft_tensor_parallel_size 1"),
     ),
     Pair(
@@ -57,10 +59,10 @@ WRITING = [
              ("args-not-split",)),
         Case(f'FROM vllm/vllm-openai\nCMD ["--model", "m", "-sc", {json.dumps(json.dumps(MTP))}]'),
     ),
-    Pair("json-quotes-eaten", Case(f'{VLLM} -sc {{"method":"mtp","num_speculative_tokens":1}}', ("json-quotes-eaten",)),
+    Pair("json-quotes-eaten", Case(f'{V3} -sc {{"method":"mtp","num_speculative_tokens":1}}', ("json-quotes-eaten",)),
          good(MTP)),
     Pair("json-smart-quotes", bad("{“method”: “mtp”, “num_speculative_tokens”: 1}", "json-smart-quotes"), good(MTP)),
-    Pair("json-python-quotes", Case(f'{VLLM} -sc "{MTP}"', ("json-python-quotes",)), good(MTP)),
+    Pair("json-python-quotes", Case(f'{V3} -sc "{MTP}"', ("json-python-quotes",)), good(MTP)),
     Pair(
         "json-quoted-twice",
         Case("services:\n  a:\n    image: vllm/vllm-openai:v0.32.0\n    command:\n      - --model=m\n      - -sc\n"
@@ -72,7 +74,7 @@ WRITING = [
     Pair("json-broken", bad('{"method": "mtp" "num_speculative_tokens": 1}', "json-broken"), good(MTP)),
     Pair("json-not-object", bad('["ngram"]', "json-not-object"), good(MTP)),
     Pair("json-has-variable", Case(f'{VLLM} -sc "$CONFIG"', ("json-has-variable",)),
-         Case(f"CONFIG='{json.dumps(MTP)}'\n{VLLM} -sc \"$CONFIG\"")),
+         Case(f"CONFIG='{json.dumps(MTP)}'\n{V3} -sc \"$CONFIG\"")),
     Pair("json-in-yaml", Case(f"model: m\nspeculative-config: '{json.dumps(MTP)}'\n", ("json-in-yaml",)),
          Case("model: m\nspeculative-config:\n  method: mtp\n  num_speculative_tokens: 1\n")),
     Pair("release-unknown", bad(MTP, "release-unknown", version="0.40"), good(MTP, version="0.32.1")),
@@ -333,4 +335,4 @@ COMPOSABILITY = [
          good(HEAD, version="0.27", flags=("--kv-transfer-config '{}'",))),
 ]  # fmt: skip
 
-PAIRS = [*WRITING, *CONFIGURATION, *TRAFFIC, *GATES, *COMPOSABILITY]
+PAIRS = [*NAMES, *WRITING, *CONFIGURATION, *TRAFFIC, *GATES, *COMPOSABILITY]

@@ -88,9 +88,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "signal-prefix-hits": ({"prefix_hits_fell": True}, {"prefix_hits_fell": False}),
     "signal-itl": ({"itl_unchanged": True}, {"itl_unchanged": False}),
-    "min-tokens-too-early": ({"min_tokens": 5, "speculates": True}, {"min_tokens": 0, "speculates": True}),
     "dflash-backend-unset": (
-        {"method": "dflash", "attention_backend": ""}, {"method": "dflash", "attention_backend": "flash_attn"},
+        {"method": "dflash", "draft_backend": ""}, {"method": "dflash", "draft_backend": "flash_attn"},
     ),
     "medusa-tp-claim": ({"method": "medusa", "tp": 4}, {"method": "medusa", "tp": 1}),
     "choose-none": ({"running": 64}, {"running": 4}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,13 +18,13 @@ from augury.operate.conditions import World
 from augury.operate.doctor_declared import declared_problems, flag_problems, unused_problems
 from augury.operate.doctor_facts import command_facts, model_facts
 from augury.operate.doctor_findings import Finding, findings
+from augury.operate.doctor_named import named_problems
 from augury.operate.doctor_refused import anchor, settle
+from augury.operate.doctor_sampling import default_problems, request_problems
 from augury.operate.found import Found
 from augury.operate.found_commands import find_commands
 from augury.operate.problems import Problem
 from augury.operate.read_arguments import read_arguments
-
-GREEDY_BELOW = 1e-5  # min_p under this counts as none
 
 
 class Asked(NamedTuple):
@@ -102,6 +101,7 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     method, config = None, None
     if number is not None:
         problems += flag_problems(args, number)
+        problems += named_problems(args, number) if args.speculates else ()
     if args.speculates and args.readable and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number)
         problems += more
@@ -114,7 +114,9 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     if args.flag("config") is not None and not args.speculates:
         facts["speculates"] = None  # that file may well configure it
     if args.speculates or (speculating and facts["benchmarks_serving"]):
-        problems += _sampling(args, target)
+        problems += default_problems(args, target)
+    if args.speculates:
+        problems += request_problems(args)
     world.facts = result.facts = facts
     result.keys = world.keys
     result.findings = list(findings(args, world, problems, number))
@@ -208,37 +210,3 @@ def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
         place = (setting.start, setting.end) if setting else anchor(args)
         if name is not None:
             yield Problem(name, *place, says)
-
-
-def _sampling(args: Arguments, target: ModelFacts | None) -> Iterator[Problem]:
-    """Defaults of sampling that requests would carry and speculation refuses."""
-    for name in ("override-generation-config", "extra-body"):
-        flag = args.flag(name)
-        if flag is not None:
-            for parameter in _refused(args.object(name)):
-                yield Problem("sampling-default", flag.start, flag.stop, {"parameter": parameter, "where": f"--{name}"})
-    least = args.flag("min-p")  # of a benchmark's requests
-    if least is not None and _refused({"min_p": _number(least.value)}):
-        yield Problem("sampling-default", least.start, least.stop, {"parameter": "min_p", "where": "--min-p"})
-    chosen = args.flag("generation-config")
-    if target is not None and target.directory is not None and (chosen is None or chosen.value == "auto"):
-        try:
-            stored = json.loads((target.directory / "generation_config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return
-        where = "the target's generation_config.json"
-        for parameter in _refused(stored if isinstance(stored, dict) else {}):
-            yield Problem("sampling-default", *anchor(args), {"parameter": parameter, "where": where})
-
-
-def _number(text: Any) -> float:
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def _refused(defaults: Mapping[str, Any]) -> list[str]:
-    least = defaults.get("min_p")
-    found = ["min_p"] if isinstance(least, (int, float)) and least > GREEDY_BELOW else []
-    return found + (["logit_bias"] if defaults.get("logit_bias") else [])

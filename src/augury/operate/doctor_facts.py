@@ -12,6 +12,7 @@ from augury.config.versions import Version, version
 from augury.methods.mtp import trained_depth
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.arguments import Arguments, whole_number
+from augury.operate.target_names import name_facts
 
 LARGE = 10**9  # weights; under this a GPU decodes so fast that drafting hardly pays
 POOLING = ("embed", "embedding", "classify", "score", "reward", "pooling")
@@ -36,6 +37,7 @@ def command_facts(
     if method == "suffix":
         facts["tree_depth"] = whole_number(keys.get("suffix_decoding_max_tree_depth")) or 24
     facts |= _engine(args) | _surroundings(args) | _graphs(args, facts["rows"])
+    facts["draft_backend"] = _draft_backend(keys.get("attention_backend"), facts, release)
     return {**facts, **_derived(facts, keys, release)}
 
 
@@ -87,6 +89,14 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "target_name": _target_name(args),
     }  # fmt: skip
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
+
+
+def _draft_backend(own: Any, facts: dict[str, Any], release: Version | None) -> str | None:
+    """The drafter's own; early releases knew one for both."""
+    if isinstance(own, str) and own.lower() != "auto":
+        return own.lower()
+    inherits = release is not None and release < version("0.24")
+    return facts["attention_backend"] if inherits else None
 
 
 def _target_name(args: Arguments) -> str | None:
@@ -161,7 +171,7 @@ def model_facts(
     facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: int | None
 ) -> dict[str, Any]:
     """What the two config.json files say."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {} if target is not None else name_facts(facts["target_name"], facts["version"])
     if target is not None:
         depth = trained_depth(target.raw)
         context = served or target.context

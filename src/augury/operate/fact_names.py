@@ -32,6 +32,7 @@ ENGINE = {
     "prefix_caching": "asked: on, off, or default",
     "chunked_prefill": "asked: on, off, or default",
     "attention_backend": "the target's attention back end as written, in small letters",
+    "draft_backend": "the drafter's attention back end, in small letters: its own key, before 0.24 else the target's",
     "logits_processors": "whether custom logits processors are loaded",
     "fast_prefill": "whether --kv-sharing-fast-prefill is on",
     "dbo": "whether dual-batch overlap is on",
@@ -52,7 +53,6 @@ ENGINE = {
     "arctic": "whether the file installs arctic-inference",
     "temperature": "the benchmark's temperature, or unset",
     "output_len": "the benchmark's output length",
-    "min_tokens": "min_tokens of a request",
 }
 DERIVED = {
     "old_runner": "whether vLLM falls back to its old model runner",
@@ -67,6 +67,10 @@ MODELS = {
     "target_name": "the target as written, in small letters",
     "target_type": "model_type of the target's config.json",
     "target_mtp": "MTP layers in the target's config.json",
+    "named_family": "the family that the target's name tells, where its config.json is not there to be read",
+    "named_mtp": "whether that family has MTP layers: own, none, assistant (a checkpoint of its own), later, unknown",
+    "named_since": "the first vLLM release that drafts with that family's MTP layers",
+    "named_copy": "whether the target's name is that of a quantised copy of a family with MTP layers",
     "target_small": "whether the target has under about a billion weights",
     "target_quantized": "how the target is quantised: fp8, int4, ...",
     "draft_quantized": "how the drafter is quantised",
@@ -148,6 +152,8 @@ PROBLEMS = {
     "draft-heads", "context-too-long", "no-mtp-layers", "dspark-misfit", "vocabulary-differs", "vocabulary-padding",
     "hidden-size-differs", "layers-missing", "schedule-wrong", "synthetic-wrong", "lookup-wrong", "another-method",
     "heterogeneous-wrong", "excludes", "refused", "sampling-default", "schedule-capped", "release-unknown",
+    "backend-gone", "backend-misspelt", "backend-unknown", "quantization-unknown", "sampling-request",
+    "structured-request", "min-tokens", "thinking-budget",
 }  # fmt: skip
 SAYS = {  # what problems put into their sentences
     "text", "reason", "kind", "flag", "meant", "key", "value", "since", "until", "instead", "readers", "parameter",

@@ -40,6 +40,7 @@ class Found:
     release: str | None = None  # of vLLM, where the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
     bare: bool = False  # the object is a speculative_config itself
+    sampling: list[Node] = field(default_factory=list)  # SamplingParams(...) that a program hands to this engine
 
     @property
     def tool(self) -> str:

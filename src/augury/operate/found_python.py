@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from augury.operate.found import Found
+from augury.operate.found_requests import called, requests
 from augury.operate.mapped import Mapped
 from augury.operate.places import DEEPEST, Member, Node
 from augury.operate.shell_words import Word
@@ -33,7 +34,9 @@ def in_python(source: Mapped) -> list[Found]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     reader = _Reader(source, *_names(tree))
-    return [reader.found(call, maker[1]) for call in _builders(tree)]
+    engines = list(_builders(tree))
+    asked = requests(tree, reader.values, engines)
+    return [reader.found(call, maker[1], sampling) for call, sampling in zip(engines, asked, strict=True)]
 
 
 def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
@@ -66,10 +69,8 @@ def _is_dict(value: ast.expr) -> bool:
 
 def _builders(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in BUILDERS:
-                yield node
+        if isinstance(node, ast.Call) and called(node) in BUILDERS:
+            yield node
 
 
 def in_python_words(text: str) -> str:
@@ -87,14 +88,30 @@ class _Reader:
         self.word = Word(body, "", 0, len(source.text), False)
         self.values, self.changed = values, changed
 
-    def found(self, call: ast.Call, maker: str) -> Found:
-        """One call as settings."""
+    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> Found:
+        """One call as settings, with the parameters of its requests."""
         settings = self._call(call)
         if call.args:
             first = self._node(call.args[0])
             settings.members.insert(0, Member("model", first.start, first.start, first))
         settings.value = {member.name: member.node.value for member in settings.members}
-        return Found(f"{maker} LLM", [], *self.word.body.place(settings.start, settings.end), settings=settings)
+        place = self.word.body.place(settings.start, settings.end)
+        asked = [self._request(one) for one in sampling]
+        return Found(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
+
+    def _request(self, call: ast.Call) -> Node:
+        """The parameters of requests; an object that is built there is given, whatever it holds."""
+        node = Node(self.word, {}, *self._place(call), style="call")
+        for keyword in call.keywords:
+            written = self.values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
+            value = self._node(keyword.value)
+            if isinstance(written, ast.Call | ast.DictComp) or (isinstance(written, ast.Dict) and written.keys):
+                value.value = True
+            if keyword.arg is not None and value.value is not UNKNOWN:
+                start = self._offset(keyword.lineno, keyword.col_offset)
+                value.start, value.end = self._place(keyword.value)
+                node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
+        return node
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
         """Keywords as members; one whose value nobody can know is left out, and told of."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from augury.config.errors import ConfigError
 from augury.config.versions import valid_in, version
+from augury.methods.mtp import ALIASES
 from augury.operate.conditions import check_condition
 from augury.operate.fact_names import FACTS, SAYS
 
@@ -86,6 +87,23 @@ class Cause(BaseModel):
         return self
 
 
+class Named(BaseModel):
+    """A family of targets as hub names spell it, and whether it ships MTP layers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: str
+    names: tuple[str, ...]  # parts of a name, in small letters; the longest that is found decides
+    mtp: Literal["own", "none", "assistant", "unknown"]  # assistant: in a checkpoint of their own
+    alias: str = ""  # the retired name of its method, which says since when vLLM drafts with those layers
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Named:
+        if self.alias and self.alias not in ALIASES:
+            raise ValueError(f"alias {self.alias!r} is unknown")
+        return self
+
+
 class Entry(BaseModel):
     """One thing worth knowing."""
 
@@ -106,6 +124,7 @@ class Entry(BaseModel):
     change: Change | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault
     causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
+    families: tuple[Named, ...] = ()  # of targets, by what their names say
 
     @model_validator(mode="after")
     def _consistent(self) -> Entry:
