@@ -194,3 +194,30 @@ def test_a_server_that_hangs_holds_up_no_other() -> None:
         process.terminate()
         process.communicate(timeout=10)
     assert row["url"] == good.url and time.monotonic() - begun < 4
+
+
+CONFIG = 'vllm serve m -sc \'{"method": "eagle3", "model": "x", "num_speculative_tokens": %d}\''
+
+
+def watched_once(*words: str) -> tuple[int, dict[str, Any]]:
+    with staged(*HEALTHY) as stage:
+        ran = CliRunner().invoke(app, ["watch", stage.url, "--once", "--interval", "0.1", "--json", *words])
+    return ran.exit_code, json.loads(ran.stdout)["models"][0]
+
+
+def test_bands_and_k_come_from_the_configuration(tmp_path: Any) -> None:
+    file = tmp_path / "start.sh"
+    file.write_text(CONFIG % 3)
+    assert watched_once()[1]["expected"]["method"] is None, "vLLM does not tell"
+    for words in (("--config", CONFIG % 3), ("-sc", (CONFIG % 3).split("'")[1]), ("--config", str(file))):
+        code, model = watched_once(*words)
+        told = model["expected"]
+        assert (told["method"], told["named_by"], told["k"]) == ("eagle3", "the configuration", 3), words
+        assert told["rate"] == [0.75, 0.92] and told["differs"] is None and code == 0
+        assert model["verdict"] == watched_once("--method", "eagle3")[1]["verdict"]
+
+
+def test_another_k_than_the_server_shows_is_told_and_a_bad_file_is_refused() -> None:
+    assert watched_once("--config", CONFIG % 5)[1]["expected"]["differs"] == ["K=3", "K=5 (the configuration)"]
+    ran = CliRunner().invoke(app, ["watch", "localhost:1", "--once", "--config", "no-such-file"])
+    assert ran.exit_code == 2 and "no-such-file" in ran.stderr

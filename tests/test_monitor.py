@@ -16,10 +16,13 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.methods.registry import METHODS
+from augury.operate.conditions import World as Known
+from augury.operate.conditions import holds
 from augury.operate.knowledge_base import look_up
 from augury.operate.monitor.alert import Alert
 from augury.operate.monitor.alerts import alerts, left_out
 from augury.operate.monitor.settings import bound
+from augury.operate.monitor.worlds import World
 
 EVERY_ALERT = {
     "AuguryAcceptanceLow", "AuguryNoDrafts", "AuguryDraftsNeverAccepted", "AuguryPositionWasteful", "AuguryOneApart",
@@ -64,8 +67,8 @@ def test_json_says_what_was_written(tmp_path: Path) -> None:
     said = json.loads(augury(str(tmp_path), "--method", "mtp", "--k", "1", "--json").stdout)
     assert len(said["files"]) == 8 and all(Path(name).is_file() for name in said["files"])
     assert said["thresholds"] == {
-        "min_acceptance": 0.5, "min_position_rate": 0.4, "length_one": 1.01, "good_length": 1.75, "apart": 0.3,
-        "baseline_tok_s": None,
+        "min_acceptance": 0.5, "first_position_beside": 0.7, "first_position_alone": 0.5, "min_position_rate": 0.4,
+        "length_one": 1.01, "good_length": 1.75, "apart": 0.3, "baseline_tok_s": None,
     }  # fmt: skip
     assert list(said["left_out"]) == ["AuguryBelowPlain"]
 
@@ -106,10 +109,39 @@ def test_needs_no_engine() -> None:
 
 
 def test_thresholds_have_one_home() -> None:
+    assert made().first_beside == bound("rate-under-half", "first_position_rate") == 0.7
+    assert made().first_alone == bound("first-position-low", "first_position_rate") == 0.5
+    assert made(method="medusa").min_acceptance is None, "augury check does not fail it by its rate either"
     assert bound("rate-under-half", "acceptance_rate") == 0.5 == made().min_acceptance
     assert bound("signal-queue", "acceptance_length") == 2.5 == made().long_length
     assert look_up("class-apart").condition["more_than"] == made().apart
     assert made(min_acceptance=0.6, min_position=0.3).thresholds()["min_position_rate"] == 0.3
+
+
+CURVES = [[0.93, 0.88, 0.83, 0.22, 0.11, 0.05, 0.02], [0.73, 0.52, 0.35], [0.6, 0.3, 0.2], [0.45, 0.4, 0.3],
+          [0.69, 0.4, 0.3], [0.71, 0.3, 0.2], [0.9, 0.8, 0.7], [0.3], [0.6]]  # fmt: skip
+
+
+@needs_promtool
+@pytest.mark.parametrize("method", ["eagle3", "medusa"])
+def test_the_alert_fires_exactly_where_check_objects(method: str, tmp_path: Path) -> None:
+    """Each curve as check sees it, and as Prometheus does: one law in both."""
+    tests = []
+    for number, curve in enumerate(CURVES):
+        facts = {"method": method, "acceptance_rate": sum(curve) / len(curve), "first_position_rate": curve[0]}
+        laws = [look_up(name).condition for name in ("rate-under-half", "first-position-low")]
+        objects = any(holds(law, Known(facts)) for law in laws)
+        labels = {"job": "vllm", "instance": "a:1", "model_name": "toy", "engine": "0"}
+        world = World(labels, ours=False).traffic(curve, 60)
+        query = {"expr": 'count(ALERTS{alertname="AuguryAcceptanceLow",alertstate="firing"}) or vector(0)'}
+        sample = {"labels": "{}", "value": int(objects)}
+        tests.append({"name": str(number), "interval": "1m", "input_series": world.series,
+                      "promql_expr_test": [query | {"eval_time": "40m", "exp_samples": [sample]}]})  # fmt: skip
+    place = kit(tmp_path, method=method, selector="") / "prometheus"
+    written = yaml.safe_load((place / "tests.yml").read_text()) | {"tests": tests}
+    (place / "tests.yml").write_text(yaml.safe_dump(written))
+    told = unit_tests(tmp_path)
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "extract_hidden_states"])
@@ -186,6 +218,8 @@ KITS: list[dict[str, Any]] = [
         "selector": 'zone=~"eu-[0-9]+",job!="x",instance="h:1",engine="0"',
         "min_acceptance": 0.8,
     },
+    {"method": "medusa", "k": 4},
+    {"method": "draft_model", "k": 5, "kind": "ours"},
 ]
 
 
@@ -201,6 +235,9 @@ def test_promtool_takes_the_rules_and_their_tests(options: dict[str, Any], tmp_p
 
 BROKEN = [
     ("< 0.5 and", "< 0.1 and", "AuguryAcceptanceLow"),
+    ("< 0.7", "< 0.99", "AuguryAcceptanceLow"),
+    (" or (augury", " and (augury", "AuguryAcceptanceLow"),
+    ("{{ if lt", "{{ if gt", "AuguryAcceptanceLow"),
     ("and on (job, model_name, instance, engine)", "and on (job)", "AuguryOneApart"),
     ("> 1 unless", "> 100000 unless", "AuguryNoDrafts"),
     ("unless on (job, model_name, instance, engine)", "unless on (job, model_name)", "AuguryNoDrafts"),

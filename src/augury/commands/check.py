@@ -41,7 +41,7 @@ def check(
     try:
         asked = Asked(
             known_method(method) if method else None, k, read_band(band) if band else None, model,
-            _facts(config) if config else {},
+            told(config),
         )  # fmt: skip
         session = Session(Server(url, api_key, timeout), asked)
         judged = _judged(session, interval, probe, as_json)
@@ -58,7 +58,10 @@ def check(
     raise typer.Exit(code)
 
 
-def _facts(config: str) -> Mapping[str, Any]:
+def told(config: str | None) -> Mapping[str, Any]:
+    """What the user's configuration says of a server, by the names of fact_names.py."""
+    if config is None:
+        return {}
     from augury.operate.live.configured import configured  # the doctor, which most checks do not need
 
     return configured(config, None).facts

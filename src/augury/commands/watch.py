@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.commands.check import model_record
+from augury.commands.check import model_record, told
 from augury.commands.terminal import output_console, sayable
 from augury.commands.watch_frame import frame, line
 from augury.operate.live.expectation import band as read_band
@@ -35,12 +35,17 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="One frame after one interval, then leave.")] = False,
     method: Annotated[str | None, typer.Option(help="The method they run; vLLM does not tell.")] = None,
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How they were started."),
+    ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each reading and server.")] = False,
 ) -> None:
     """Watch live servers; q leaves. With --once, exit code: 0 healthy, 1 a check failed, 2 one could not be read."""
-    asked = Asked(known_method(method) if method else None, None, read_band(band) if band else None)
+    rate = read_band(band) if band else None
+    asked = Asked(known_method(method) if method else None, rate=rate, config=told(config))
     tracks = [Track(Session(Server(url, api_key, timeout), asked)) for url in urls]
     if once:
         raise typer.Exit(_once(tracks, interval, as_json))

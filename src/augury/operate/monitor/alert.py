@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-MARK = re.compile("@(model|value|where|engine|k)")
+MARK = re.compile("@(model|value|where|engine|which|k)")
 RUNBOOK = "RUNBOOK.md"  # beside the README of the kit
 MODEL = "{{ $labels.model_name }}"
 SHARE = "{{ $value | humanizePercentage }}"
@@ -14,7 +14,7 @@ SHARE = "{{ $value | humanizePercentage }}"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert; in its sentences @model, @value, @where, @engine and @k stand for templates."""
+    """One alert; in its sentences @model, @value, @where, @engine, @which and @k stand for templates."""
 
     name: str
     expr: str

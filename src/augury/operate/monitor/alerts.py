@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augury.operate.monitor.alert import Alert
+from augury.operate.monitor.alert import SHARE, Alert
 from augury.operate.monitor.settings import FEWEST_DRAFTED, FEWEST_DRAFTS, Settings
 
 NUMBER = '{{ $value | printf "%.2f" }}'
@@ -16,8 +16,8 @@ def alerts(settings: Settings) -> list[Alert]:
     """Every alert that can be judged with these settings."""
     writer = _Writer(settings)
     every = [writer.no_drafts(), writer.never_accepted(), writer.apart()]
-    if settings.min_acceptance is not None:
-        every.insert(0, writer.acceptance(settings.min_acceptance))
+    if settings.min_acceptance is not None or settings.first_alone is not None:
+        every.insert(0, writer.acceptance())
     if settings.model_free:
         every.append(writer.one_without_drafts())
     if settings.min_position is not None:
@@ -30,7 +30,7 @@ def alerts(settings: Settings) -> list[Alert]:
 def left_out(settings: Settings) -> dict[str, str]:
     """Alerts that these settings do not allow, and why."""
     missing = {}
-    if settings.min_acceptance is None:
+    if settings.min_acceptance is settings.first_alone is None:
         missing["AuguryAcceptanceLow"] = (
             f"{settings.method.name} has no rate that is too low by itself; --min-acceptance sets one"
         )
@@ -59,9 +59,9 @@ class _Writer:
         # A model's alert names the server where `augury diagnose` will see most: the busiest, or a worse one.
         self.busiest = "topk(1, augury:engine_generation_tokens:rate5m{%s})"
 
-    def _asked(self, query: str) -> str:
+    def _asked(self, query: str, labels: tuple[str, ...] = ()) -> str:
         """The beginning of a template that asks Prometheus about the alert's model; %s becomes its labels."""
-        labels = self.settings.model_labels
+        labels = labels or self.settings.model_labels
         matchers = ",".join(f"{label}=%q" for label in labels)
         values = " ".join(f"$labels.{label}" for label in labels)
         return f'{{{{ with printf "{query % matchers}" {values} | query }}}}'
@@ -81,18 +81,38 @@ class _Writer:
         words = {"where": "{{ $labels.instance }}", "engine": "{{ $labels.engine }}"} | templates
         return self._alert(name, expr, wait, severity, *texts, **words)
 
-    def acceptance(self, floor: float) -> Alert:
-        """A drafter that misses more than it hits."""
+    def acceptance(self) -> Alert:
+        """A drafter that does not fit, by the two laws of `augury check`: rate-under-half and first-position-low."""
+        settings, conditions = self.settings, []
+        rate, first = (self.recorded(f"engine_{name}:ratio_rate5m") for name in ("acceptance", "first_position"))
+        if settings.min_acceptance is not None:
+            beside = f" and {first} < {settings.first_beside:g}" if settings.first_beside is not None else ""
+            conditions.append(f"{rate} < {settings.min_acceptance:g}{beside}")
+        if settings.first_alone is not None:
+            conditions.append(f"{first} < {settings.first_alone:g}")
+        low = " or ".join(f"({condition})" for condition in conditions)
+        by_k = " A low rate with a good first position is a K that is too large, which is another alert."
+        by_k = by_k if settings.first_beside is not None else ""
         return self._of_engine(
-            "AuguryAcceptanceLow",
-            f"{self.recorded('engine_acceptance:ratio_rate5m')} < {floor:g} and {self.enough_here}",
-            "10m", "warning",
-            f"@model on @where (engine @engine): @value of the drafted tokens are accepted, under {floor:.2f} for ten "
-            "minutes",
-            f"Under {floor:.2f} a drafter such as {self.settings.method.name} has a fault until shown otherwise: "
-            "another tokenizer, a wrong checkpoint, traffic or a temperature far from what it was trained on.",
+            "AuguryAcceptanceLow", f"{rate} and ({low}) and {self.enough_here}", "10m", "warning",
+            "@model on @where (engine @engine): @which",
+            f"A drafter such as {settings.method.name} then has a fault until shown otherwise: another tokenizer, a "
+            f"wrong checkpoint, traffic or a temperature far from what it was trained on.{by_k}",
             "augury diagnose http://@where says which; look at the first position before all others.",
+            which=self._which(),
         )  # fmt: skip
+
+    def _which(self) -> str:
+        """A template that says which of the two laws is broken; the first position explains a low rate too."""
+        settings, first = self.settings, "{{ . | first | value | humanizePercentage }}"
+        rate = rate_low(settings, SHARE, first)
+        if settings.first_alone is None:
+            return rate
+        asked = self._asked("augury:engine_first_position:ratio_rate5m{%s}", settings.engine_labels)
+        if settings.min_acceptance is None:
+            return f"{asked}{first_low(settings, first)}{{{{ end }}}}"
+        under = f"{{{{ if lt (. | first | value) {settings.first_alone:g} }}}}"
+        return f"{asked}{under}{first_low(settings, first)}{{{{ else }}}}{rate}{{{{ end }}}}{{{{ end }}}}"
 
     def _without_drafts(self) -> str:
         generating = f"{self.recorded('engine_generation_tokens:rate5m')} {TRAFFIC}"
@@ -246,6 +266,20 @@ class _Writer:
             "Ask the server itself: curl http://@where/health; augury check http://@where once it answers.",
             where="{{ if $labels.instance }}{{ $labels.instance }}{{ else }}HOST:PORT{{ end }}",
         )  # fmt: skip
+
+
+def rate_low(settings: Settings, rate: str, first: str) -> str:
+    """What is said where the rate is what is wrong."""
+    said = f"{rate} of the drafted tokens are accepted, under {settings.min_acceptance or 0:.2f} for ten minutes"
+    if settings.first_beside is None:
+        return said
+    return f"{said}, and already the first position has {first}, under {settings.first_beside:.2f}"
+
+
+def first_low(settings: Settings, first: str) -> str:
+    """What is said where the first position is."""
+    bar = f"under {settings.first_alone or 0:.2f} for ten minutes"
+    return f"the first drafted token is accepted in {first} of the drafts, {bar}"
 
 
 def none_useful(settings: Settings) -> str:

@@ -50,7 +50,14 @@ def _engines(settings: Settings) -> list[dict[str, str]]:
         *rules,
         _rule("engine_acceptance:ratio_rate5m", f"{accepted} / ({drafted} > 0)"),
         _rule("engine_acceptance_length:mean5m", f"1 + {accepted} / ({drafts} > 0)"),
+        _rule("engine_first_position:ratio_rate5m", f"{_first(settings)} / ({drafts} > 0)"),
     ]
+
+
+def _first(settings: Settings) -> str:
+    """Accepted first tokens; every draft has one, so all drafts are what they are a share of."""
+    accepted = settings.recorded("engine_position_accepted_tokens:rate5m", 'position="0"')
+    return f"sum by ({', '.join(settings.engine_labels)}) ({accepted})"
 
 
 def _models(settings: Settings) -> list[dict[str, str]]:

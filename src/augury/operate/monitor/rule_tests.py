@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from augury.operate.monitor.alert import Alert
-from augury.operate.monitor.alerts import alerts, none_useful
+from augury.operate.monitor.alerts import alerts, first_low, none_useful, rate_low
 from augury.operate.monitor.matchers import example_labels
 from augury.operate.monitor.settings import Settings
 from augury.operate.monitor.worlds import HOUR, World
@@ -44,8 +44,8 @@ class Tests:
         made += [self._kv(), *self._prefix(), self._down(), *self._apart(), *self._one_sick()]
         if self.settings.min_position is not None:
             made += self._position(self.settings.min_position)
-        if self.settings.min_acceptance is not None:
-            made += self._acceptance(self.settings.min_acceptance)
+        if "AuguryAcceptanceLow" in self.alerts:
+            made += self._acceptance()
         if "AuguryBelowPlain" in self.alerts:
             made += self._below_plain()
         return made
@@ -121,15 +121,45 @@ class Tests:
         others = [one for one in quiet if one["alertname"] not in (name, "AuguryBelowPlain")]
         return [self._test("vLLM's own EAGLE-3 curve", self._world(list(EAGLE3)), *others, fires)]
 
-    def _acceptance(self, floor: float) -> list[Test]:
-        name, low = "AuguryAcceptanceLow", floor / 2
-        world = self._world(self._all(low))
-        few = World(self.labels, self.settings.ours).traffic(self._all(low), HOUR, drafts=0.01)
-        fires = self._fires_here(name, 30, value=share(low))
-        return [
-            self._test(f"acceptance at {low:g}", world, self._silent(name, 8), fires),
-            self._test("the same with next to no traffic", few, self._silent(name, 50)),
-        ]
+    def _acceptance(self) -> list[Test]:
+        """Each law by itself: what fires it, what says so, and a neighbour that it leaves alone."""
+        name, settings, tests = "AuguryAcceptanceLow", self.settings, []
+        if settings.first_alone is not None:
+            tests += self._first_position(settings.first_alone)
+        rates = self._low_rate()
+        if rates is not None:
+            said = rate_low(settings, share(sum(rates) / len(rates)), share(rates[0]))
+            fires = self._fires_here(name, 30, which=said)
+            few = World(self.labels, settings.ours).traffic(rates, HOUR, drafts=0.01)
+            tests += [
+                self._test("a low rate, the first position not good", self._world(rates), self._silent(name, 8), fires),
+                self._test("the same with next to no traffic", few, self._silent(name, 50)),
+            ]
+        if rates is not None and settings.first_beside is not None and settings.k > 1:
+            good = [self.good, *[0.0] * (settings.k - 1)]
+            tests.append(self._test("a low rate by K alone", self._world(good), self._silent(name, 50)))
+        return tests
+
+    def _first_position(self, bar: float) -> list[Test]:
+        """A low first position, also where drafts of varying length keep the rate up."""
+        name, low = "AuguryAcceptanceLow", round(0.9 * bar, 4)
+        fires = self._fires_here(name, 30, which=first_low(self.settings, share(low)))
+        tests = [self._test("a low first position", self._world(self._all(low)), self._silent(name, 8), fires)]
+        if self.settings.k > 1:
+            drafted = low * self.settings.k / self.good  # so that the rate is good
+            varying = World(self.labels, self.settings.ours).traffic(self._all(low), HOUR, drafted=drafted)
+            tests.append(self._test("a low first position, a good rate", varying, self._silent(name, 8), fires))
+        return tests
+
+    def _low_rate(self) -> list[float] | None:
+        """Rates of positions whose mean is too low while the first is no fault by itself, where there are such."""
+        settings, floor = self.settings, self.settings.min_acceptance
+        if floor is None:
+            return None
+        k, mean, least = settings.k, 0.8 * floor, settings.first_alone or 0.0
+        first = round(max(mean, (least + (settings.first_beside or 1.0)) / 2 if k > 1 else mean), 4)
+        later = [round((mean * k - first) / (k - 1), 4)] * (k - 1) if k > 1 else []
+        return [first, *later] if first >= least and all(0 <= rate <= first for rate in later) else None
 
     def _no_drafts(self) -> list[Test]:
         name = "AuguryNoDrafts"
@@ -195,8 +225,10 @@ class Tests:
         if self.settings.model_free:
             lost += [self._fires_here("AuguryOneWithoutDrafts", 50, "0"), self._silent("AuguryOneWithoutDrafts", 28)]
         wrong = [self._fires_here("AuguryDraftsNeverAccepted", 30, "0", value="1.00")]
-        if self.settings.min_acceptance is not None:
-            wrong.append(self._fires_here("AuguryAcceptanceLow", 30, "0", value="0%"))
+        if "AuguryAcceptanceLow" in self.alerts:
+            said = rate_low if self.settings.first_alone is None else first_low
+            words = ("0%", "") if said is rate_low else ("0%",)
+            wrong.append(self._fires_here("AuguryAcceptanceLow", 30, "0", which=said(self.settings, *words)))
         return [
             self._test("one of three engines has lost speculation", plain, *lost),
             self._test("one of three engines drafts in vain", never, *wrong),

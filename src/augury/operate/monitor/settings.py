@@ -28,6 +28,11 @@ def bound(entry: str, fact: str) -> float:
     raise AssertionError(f"{entry} says nothing of {fact}")
 
 
+def speaks_of(entry: str, method: str) -> bool:
+    """Whether an entry of the knowledge is meant for a method."""
+    return all(method in part["method"] for part in _parts(look_up(entry).condition) if "method" in part)
+
+
 def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield condition
     for value in condition.values():
@@ -47,6 +52,8 @@ class Settings:
     datasource: str | None
     ours: bool
     min_acceptance: float | None
+    first_beside: float | None  # the first position must be under it too; None: the rate alone is judged
+    first_alone: float | None  # the first position under it is wrong whatever the rate
     min_position: float | None
     baseline_tok_s: float | None
     runbook_url: str | None = None
@@ -91,15 +98,15 @@ class Settings:
         """What tells engines apart."""
         return tuple(dict.fromkeys([*self.model_labels, "instance", "engine"]))
 
-    def recorded(self, name: str) -> str:
-        """A series that the recording rules write."""
-        return f"augury:{name}{self.recorded_selector}"
+    def recorded(self, name: str, *more: str) -> str:
+        """A series that the recording rules write, with the selector as far as series of models know of it."""
+        every = [*(m for m in self.matchers if m.label != "engine"), *([self.model] if self.model else []), *more]
+        return f"augury:{name}{{{','.join(map(str, every))}}}" if every else f"augury:{name}"
 
     @property
     def recorded_selector(self) -> str:
-        """The selector, as far as series of models know of it."""
-        every = [*(m for m in self.matchers if m.label != "engine"), *([self.model] if self.model else [])]
-        return "{" + ",".join(map(str, every)) + "}" if every else ""
+        """That selector alone."""
+        return self.recorded("").removeprefix("augury:")
 
     def selected(self, *more: str) -> str:
         """The selector in braces, the model's matcher and some more with it."""
@@ -115,6 +122,8 @@ class Settings:
         """Every number that an alert compares with, by name."""
         return {
             "min_acceptance": self.min_acceptance,
+            "first_position_beside": self.first_beside,
+            "first_position_alone": self.first_alone,
             "min_position_rate": self.min_position,
             "length_one": self.length_one,
             "good_length": self.long_length,
@@ -143,14 +152,18 @@ def settle(
         raise ConfigError(f"--baseline-tok-s {baseline_tok_s:g}: tokens a second, above 0.")
     if runbook_url is not None and not RUNBOOK_URL.fullmatch(runbook_url):
         raise ConfigError(f"--runbook-url {runbook_url!r}: the http(s) address of RUNBOOK.md where you publish it.")
-    if min_acceptance is None and card.weights not in ("none", "import path"):
-        min_acceptance = bound("rate-under-half", "acceptance_rate")
+    first_beside = first_alone = None
+    if card.weights not in ("none", "import path"):
+        first_alone = bound("first-position-low", "first_position_rate")
+        if min_acceptance is None and speaks_of("rate-under-half", card.name):
+            min_acceptance = bound("rate-under-half", "acceptance_rate")
+            first_beside = bound("rate-under-half", "first_position_rate")  # a rate that you set is judged by itself
     if min_position is None and card.weights not in MODEL_FREE:
         min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
     return Settings(
         card, k, tuple(read_selector(selector)), model, datasource, kind == "ours", min_acceptance,
-        min_position, baseline_tok_s, runbook_url,
+        first_beside, first_alone, min_position, baseline_tok_s, runbook_url,
     )  # fmt: skip
 
 

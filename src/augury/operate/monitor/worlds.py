@@ -35,10 +35,13 @@ class World:
 
     def traffic(
         self, rates: list[float], minutes: int, drafts: float = DRAFTS, tokens: float | None = None,
-        labels: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None, drafted: float | None = None,
     ) -> World:  # fmt: skip
-        """Drafts of which each position is accepted at its rate; counters begin at nought."""
-        for metric, position, step in _counted(rates, drafts, self.ours, tokens):
+        """Drafts of which each position is accepted at its rate; counters begin at nought.
+
+        `drafted`: tokens of a draft, where drafts differ in length.
+        """
+        for metric, position, step in _counted(rates, drafts, self.ours, tokens, drafted):
             self._add(metric, f"0+{step:.10g}x{minutes}", labels or self.labels, position)
         return self
 
@@ -80,13 +83,13 @@ class World:
 
 
 def _counted(
-    rates: list[float], drafts: float, ours: bool, tokens: float | None
+    rates: list[float], drafts: float, ours: bool, tokens: float | None, drafted: float | None = None
 ) -> list[tuple[str, int | None, float]]:  # fmt: skip
     """Each counter with its position, if it has one, and what it gains in a minute."""
     accepted = drafts * sum(rates)
     found: list[tuple[str, int | None, float]] = [
         ("vllm:spec_decode_num_drafts_total", None, drafts),
-        ("vllm:spec_decode_num_draft_tokens_total", None, drafts * len(rates)),
+        ("vllm:spec_decode_num_draft_tokens_total", None, drafts * (drafted or len(rates))),
         ("vllm:spec_decode_num_accepted_tokens_total", None, accepted),
     ]
     for position, rate in enumerate(rates):
