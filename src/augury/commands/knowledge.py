@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from augury.commands.doctor_text import STYLES
+from augury.commands.knowledge_method import PREFIX, show_method
 from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
 from augury.operate.knowledge_base import KINDS, Entry, knowledge, look_up, readable
@@ -46,11 +47,14 @@ def list_entries(kind: str | None, as_json: bool, markdown: bool) -> None:
 
 
 def show_entry(name: str, as_json: bool) -> None:
-    """Print one entry in full."""
-    entry = look_up(name)
+    """Print one entry in full, by its id or by a method's name."""
+    chosen = PREFIX + name.replace("_", "-")
+    entry = look_up(chosen if chosen in knowledge() else name)
     if as_json:
         return print_json(record(entry))
     console = output_console()
+    if entry.kind == "methods":
+        return show_method(console, entry)
     head = Text.assemble((entry.severity, STYLES[entry.severity]), " ", (entry.id, "bold"), f"  {entry.headline}")
     console.print(head, soft_wrap=not console.is_terminal)
     facts = [("why", readable(entry.why)), ("fix", readable(entry.fix)), ("vLLM", str(entry.versions))]

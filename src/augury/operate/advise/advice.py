@@ -48,6 +48,7 @@ class Advice:
                 "source": traffic.source, "answers": traffic.requests, "prompt_tokens": round(traffic.prompt_tokens, 1),
                 "answer_tokens": round(traffic.answer_tokens, 1), "kind": traffic.kind,
                 "running": traffic.running, "prefix_cached": round(traffic.cached, 4),
+                "prefix_share": None if traffic.prefix_share is None else round(traffic.prefix_share, 4),
             },
             "decoding_share": {str(load): round(share, 4) for load, share in self.decoding_share},
             "recommended": best.config if best else None, "method": best.candidate.method if best else None,

@@ -8,6 +8,7 @@ from augury.operate.advise.candidates import Question, family_methods
 from augury.operate.advise.curve import CostCurve
 from augury.operate.advise.lines import UNKNOWN, Line
 from augury.operate.advise.target import why_not_decoding
+from augury.operate.replay_prefix import BLOCK
 
 FEW_ANSWERS = 100
 
@@ -39,10 +40,22 @@ def _traffic(asked: Question) -> list[str]:
         first = (
             f"traffic: nobody's; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"
         )
-    found = [first, *traffic.notes]
+    found = [first, *_prefixes(asked), *traffic.notes]
     if traffic.running is not None:
         found.append(f"the server runs {traffic.running:.0f} at once now; read the column nearest to your busy hours")
     return found
+
+
+def _prefixes(asked: Question) -> list[str]:
+    """What the prefix cache may find, by the trace; the table's figures are of decoding alone and do not hang on it."""
+    share = asked.traffic.prefix_share
+    if share is None:
+        return []
+    used = "" if asked.traffic.cached == share else f"; the server's own {asked.traffic.cached:.0%} is used"
+    return [
+        f"prefixes: {share:.0%} of the prompt tokens begin an earlier request of the trace, in blocks of {BLOCK}; a "
+        f"cache that forgets nothing finds so many{used}. The table is of decoding alone, whatever the cache finds"
+    ]
 
 
 def _engine(asked: Question) -> list[str]:

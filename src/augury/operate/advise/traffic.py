@@ -11,6 +11,7 @@ import numpy as np
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.operate.advise.accept import Counts
+from augury.operate.replay_prefix import decoded_once, prefix_share
 from augury.operate.replay_records import Conversation
 from augury.operate.replay_tokens import Encoder, Script, scripts
 
@@ -38,6 +39,7 @@ class Traffic:
     source: str = "assumed"
     running: float | None = None  # requests at once, where a server told
     cached: float = 0.0  # share of prompts found in the prefix cache
+    prefix_share: float | None = None  # share of prompts that an earlier request of the trace began with
     answers: list[int] = field(default_factory=list)  # tokens of each
     notes: tuple[str, ...] = ()  # what its source could not tell
 
@@ -53,7 +55,8 @@ class Recorded:
     def __init__(self, conversations: Iterable[Conversation], encoder: Encoder, source: str) -> None:
         """Read everything."""
         self._marks: dict[str, int] = {"agent": 0, "code": 0, "answers": 0, "texts": 0}
-        self.scripts: list[Script] = [s for s in scripts(self._seen(conversations), encoder) if s.spans]
+        read = (script for script in scripts(self._seen(conversations), encoder) if script.spans)
+        self.scripts: list[Script] = list(decoded_once(read))
         self.source = source
         if not self.scripts:
             raise ConfigError(f"{source}: no answers in it; advice needs what the model said, not only prompts.")
@@ -79,12 +82,12 @@ class Recorded:
         return next((kind for kind in ("agent", "code") if self._marks[kind] >= MARKED * texts), "chat")
 
     def traffic(self) -> Traffic:
-        """Mean lengths; a prompt is everything before its answer."""
+        """Mean lengths; a prompt is everything before its answer, and what came before is taken to be in the cache."""
         spans = [span for script in self.scripts for span in script.spans]
-        answers = [stop - start for start, stop in spans]
+        answers, share = [stop - start for start, stop in spans], prefix_share(self.scripts)
         return Traffic(
             float(np.mean([start for start, _ in spans])), float(np.mean(answers)), self.kind, len(spans), self.source,
-            answers=answers,
+            cached=share, prefix_share=share, answers=answers,
         )  # fmt: skip
 
     def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, Counts]:
