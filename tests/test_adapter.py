@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from agreement import LENGTH, check_every_way, check_target, check_tree, stepwise, tokens
+from dense_cases import FAMILIES, LONG, SIZES, save_random
 from rows import Segment, give_cache, make_rows, scattered_tables
 from safetensors.torch import load_file, save_file
-from test_dense import FAMILIES, LONG, SIZES, save_random
 from transformers import (
     DeepseekV3Config,
     Gemma2Config,

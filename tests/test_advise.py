@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from advise_cases import BATCHES, DRAFT_MODEL, EAGLE3_K3, EAGLE3_K5, PLAIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,11 +29,7 @@ from augury.operate.advise.target import find_target, known_targets
 from augury.operate.advise.traffic import Traffic
 from augury.operate.profile import make_profile
 
-H200, BATCHES = find_gpu("H200"), (1, 8, 32, 64, 128)
-# Measured on one H200 with vLLM 0.26: 8B in bf16, 128 prompt tokens, 512 new ones, tokens a second over all requests.
-PLAIN = (200, 1497, 5357, 9482, 14688)
-EAGLE3_K3, EAGLE3_K5 = (451, 3359, 11114, 16100, 18812), (458, 3307, 10016, 13392, 9527)
-DRAFT_MODEL = (253, 1672, 6195, 9231, 7346)
+H200 = find_gpu("H200")
 
 
 def target() -> Shape:

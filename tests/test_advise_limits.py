@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from advise_cases import BATCHES, DRAFT_MODEL, EAGLE3_K3, EAGLE3_K5, PLAIN, PROFILE, ask
 from curves import curve_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_advise import BATCHES, DRAFT_MODEL, EAGLE3_K3, EAGLE3_K5, PLAIN
-from test_advise_verdicts import PROFILE, ask
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from advise_cases import PROFILE, ask
 from curves import curve_file
 
 from augury.config.facts import ModelFacts
@@ -22,13 +22,6 @@ from augury.operate.advise.traffic import Traffic
 from augury.operate.profile import make_profile
 
 H200 = find_gpu("H200")
-PROFILE = make_profile("eagle3", 3, [800, 600, 400], 1000, [200, 200, 200, 400], 2.8, {})
-
-
-def ask(name: str = "llama-3.1-8b", gpu: str = "H200", **changes: Any) -> Question:
-    facts = find_target(name)
-    shape = shape_of(facts)
-    return Question(facts, shape, Roofline(shape, find_gpu(gpu), changes.pop("tp", 1)), Traffic(), **changes)
 
 
 def test_a_profile_of_ones_own_is_worth_a_firm_word() -> None:

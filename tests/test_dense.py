@@ -4,70 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from agreement import LENGTH, check_every_way, check_target, check_tree, stepwise, tokens
+from dense_cases import FAMILIES, LONG, SIZES, save_random
 from rows import Segment, give_cache, make_rows, scattered_tables
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import LlamaConfig
 
 from augury.model.dense import Dense
 from augury.model.errors import ModelError
 from augury.model.load import load_target
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 101, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.15,
-}  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 1000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}  # fmt: skip
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
-LONG = {
-    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 12, "factor": 4.0,
-    "short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [2.0 + i for i in range(8)],
-}  # fmt: skip
 
-FAMILIES: dict[str, Any] = {
-    "llama": LlamaConfig(**SIZES, rope_parameters=LLAMA3),
-    "llama-biased-tied": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    "llama-odd-sizes": LlamaConfig(
-        **{**SIZES, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "num_key_value_heads": 3},
-        head_dim=24,
-    ),
-    "mistral": MistralConfig(**SIZES, sliding_window=6),
-    "mistral-no-window": MistralConfig(**SIZES, sliding_window=None, head_dim=32),
-    "qwen2": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
-    "qwen2-plain": Qwen2Config(**SIZES, sliding_window=5),
-    "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
-    "linear": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
-    "yarn": LlamaConfig(**SIZES, rope_parameters=YARN),
-    "proportional": LlamaConfig(
-        **SIZES, rope_parameters={"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}
-    ),
-}
 BY_LENGTH = {
     "dynamic": LlamaConfig(**{**SIZES, "max_position_embeddings": 10}, rope_parameters=DYNAMIC),
     "longrope": LlamaConfig(**SIZES, rope_parameters=LONG),
 }
-
-
-def save_random(config: Any, directory: Path) -> Any:
-    """A random model of that configuration, saved; every parameter differs from its default."""
-    torch.manual_seed(0)
-    config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-            assert parameter.isfinite().all(), name
-    model.save_pretrained(directory)
-    return model
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 from formulas_dflash import IDS, MASK, Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
-from generating import ids
+from generating import DEVICE, PROMPTS, encoded, ids, plainly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -23,8 +22,6 @@ from augury.propose.block import check_depth
 from augury.propose.dflash import DFlashDrafter
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
-DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
-PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +53,6 @@ def trained(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     last = overfit(formula, loss, 400)
     assert last < 0.2, last
     return export(formula, published_config(Shape(), MASK, IDS), tmp_path_factory.mktemp("trained"))
-
-
-def encoded(toy_model: Path, prompts: list[str]) -> list[list[int]]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(toy_model)
-    return [tokenizer.encode(prompt) for prompt in prompts]
 
 
 def lesson(studied: Studied, text: list[int], start: int, size: int = 8) -> tuple[Tensor, Tensor, Blocks, Tensor]:
@@ -111,7 +101,7 @@ def test_text_is_that_of_plain_decoding(toy_model: Path, trained: Path, plain: L
     llm = drafted(toy_model, trained, engine, **spec)
     for temperature in (0.0, 0.7):
         params = [SamplingParams(temperature=temperature, seed=i, max_tokens=24, ignore_eos=True) for i in range(8)]
-        want = ids(plain, PROMPTS, params)
+        want = plainly(plain, PROMPTS, params)
         assert ids(llm, PROMPTS, params) == want  # cold
         assert ids(llm, PROMPTS, params) == want  # warm
     assert llm.engine.stats.spec.num_accepted_tokens > 0
@@ -123,7 +113,7 @@ def test_text_is_that_of_plain_decoding(toy_model: Path, trained: Path, plain: L
 def test_rejection_rules_are_greedy_where_the_request_is(toy_model: Path, trained: Path, plain: LLM, rule: str) -> None:
     llm = drafted(toy_model, trained, draft_sample_method="probabilistic", rejection_sample_method=rule)
     params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
 
 
@@ -173,7 +163,7 @@ def check_context(llm: LLM, formula: DFlashFormula, request: Any, studied: Studi
 def test_a_drafter_with_less_context_steps_aside(toy_model: Path, trained: Path, plain: LLM) -> None:
     llm = drafted(toy_model, trained, max_model_len=24)
     params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     free = drafted(toy_model, trained)
     ids(free, PROMPTS, params)
     assert 0 < llm.engine.stats.spec.num_drafts < free.engine.stats.spec.num_drafts

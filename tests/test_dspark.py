@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
-from generating import ids
-from test_dflash_engine import PROMPTS, encoded
+from generating import PROMPTS, encoded, ids
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams

@@ -10,76 +10,33 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from formulas_eagle import Eagle, Eagle3, causal
-from gate import Studied, export, overfit
-from generating import ids
-from rows import Segment, make_rows
+from eagle_cases import (
+    DRAFT,
+    EAGLE3,
+    TEXT,
+    eagle3_module,
+    eagle_module,
+    run_whole,
+    train_eagle,
+    train_eagle3,
+    write_eagle3,
+)
+from formulas_eagle import causal
+from gate import Studied, export
+from generating import DEVICE, PROMPTS, ids, plainly
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from transformers import LlamaConfig
 
 from augury import LLM, SamplingParams
 from augury.model.errors import ModelError
 from augury.model.heads.eagle import EagleHead
 from augury.model.heads.eagle3 import Eagle3Head, feature_layers
 from augury.model.load import load_target
-from augury.model.target import NORMED, KVCache
+from augury.model.target import NORMED
 
-DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
-PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
-DRAFT = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 260, "hidden_size": 64,
-    "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-}  # fmt: skip
-EAGLE3 = {**DRAFT, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 200}
 VARIANTS: dict[str, dict[str, Any]] = {
     "official": {}, "normed residual": {"norm_before_residual": True}, "norm before fc": {"norm_before_fc": True},
     "3.1": {"fc_norm": True, "norm_output": True},
 }  # fmt: skip
-
-
-def config_of(raw: dict[str, Any]) -> Any:
-    return LlamaConfig(**{k: v for k, v in raw.items() if k not in ("model_type", "architectures")})
-
-
-def eagle3_module(layers: int = 1, **flags: Any) -> Eagle3:
-    torch.manual_seed(5)
-    module = Eagle3(config_of({**EAGLE3, "num_hidden_layers": layers}), 3, 200, 260, **flags)
-    for name, tensor in module.named_parameters():
-        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.1)
-    return module
-
-
-def eagle_module(layers: int = 1, bias: bool = False) -> Eagle:
-    torch.manual_seed(6)
-    module = Eagle(config_of({**DRAFT, "num_hidden_layers": layers}), bias)
-    for name, tensor in module.named_parameters():
-        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.1)
-    return module
-
-
-def write_eagle3(directory: Path, module: Eagle3, **config: Any) -> Path:
-    """The original layout."""
-    return export(module, {**EAGLE3, **config}, directory)
-
-
-def pairs(length: int) -> Any:
-    """Rows of a whole text of pairs: row r holds token r, position r - 1, and row 0 stays empty."""
-    tables = torch.arange(1, 20)[None]
-    rows = make_rows([Segment(0, 1, [0] * length)], tables, 4)
-    rows.positions = rows.positions - 1
-    rows.first = 1
-    return rows
-
-
-def run_whole(head: Any, tokens: list[int], streams: Tensor) -> tuple[Tensor, Tensor]:
-    """The head over a text at once: pairs (token r, streams of token r - 1)."""
-    head.cache = KVCache.allocate(head.layer_shapes, 80, torch.float32, torch.device("cpu"))
-    rows = pairs(len(tokens) - 1)
-    rows.tokens = torch.tensor(tokens[1:])
-    return head.forward(rows, head.combine(streams[:-1].contiguous()), 0)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +47,6 @@ def target(toy_model: Path) -> Any:
 @pytest.fixture(scope="module")
 def studied(toy_model: Path) -> Studied:
     return Studied(toy_model, [[64, 65, 66, 67], [70, 71, 72]], 40)
-
-
-TEXT = [64, 65, 66, 64, 65, 3, 9, 200, 150, 7, 8, 64]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -215,48 +169,6 @@ def heads(tmp_path_factory: pytest.TempPathFactory, studied: Studied) -> dict[st
     return {"eagle": train_eagle(root / "a", studied), "eagle3": train_eagle3(root / "b", studied)}
 
 
-def train_eagle(directory: Path, studied: Studied) -> Path:
-    """Pairs of the studied texts; the head must say what the target says next, from its own states too."""
-    module = eagle_module()
-    data = [(studied.embed(text[1:]), studied.streams(text, (NORMED,)), torch.tensor(text)) for text in studied.texts]
-
-    def loss() -> Tensor:
-        total = torch.zeros(())
-        for embedded, streams, text in data:
-            out = module(embedded, streams[:-1])
-            total = total + F.cross_entropy(studied.head(out[:-1]), text[2:]) + F.smooth_l1_loss(out, streams[1:])
-            # Once more on what it said itself, a place later: the state it will be handed when it drafts on.
-            again = module(embedded[1:], out[:-1])
-            total = total + F.cross_entropy(studied.head(again[:-1]), text[3:])
-        return total / len(data)
-
-    overfit(module, loss, 250)
-    return export(module, DRAFT, directory)
-
-
-def train_eagle3(directory: Path, studied: Studied) -> Path:
-    module = eagle3_module()
-    said = sorted({token for text in studied.texts for token in text})  # a head guesses only what it has a word for
-    known = torch.tensor(sorted([*said, *[t for t in range(260) if t not in said][: 200 - len(said)]]))
-    module.d2t = known - torch.arange(200)
-    place = torch.full((260,), -100).index_put((known,), torch.arange(200))
-    data = [(studied.embed(text[1:]), studied.streams(text, (0, 1, 2)), torch.tensor(text)) for text in studied.texts]
-
-    def loss() -> Tensor:
-        total = torch.zeros(())
-        for embedded, streams, text in data:
-            hidden = module.combine(streams[:-1])
-            for step in range(3):
-                logits, hidden = module(
-                    embedded[step:], hidden if step == 0 else hidden[:-1], positions=torch.arange(len(embedded) - step)
-                )
-                total = total + F.cross_entropy(logits[:-1], place[text[2 + step :]])
-        return total / len(data)
-
-    overfit(module, loss, 250)
-    return write_eagle3(directory, module, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
-
-
 @pytest.fixture(scope="module")
 def plain(toy_model: Path) -> LLM:
     return LLM(str(toy_model), device=DEVICE, max_model_len=256)
@@ -279,7 +191,7 @@ def test_text_is_that_of_plain_decoding(toy_model: Path, heads: dict, plain: LLM
         llm = drafted(toy_model, method, heads[method], settings, draft_sample_method=sampled)
         for temperature in (0.0, 0.7):
             params = [SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(8)]
-            want = ids(plain, PROMPTS, params)
+            want = plainly(plain, PROMPTS, params)
             assert ids(llm, PROMPTS, params) == want  # cold
             assert ids(llm, PROMPTS, params) == want  # and from the prefix cache
         assert llm.engine.stats.spec.num_accepted_tokens > 0
@@ -292,7 +204,7 @@ def test_text_is_that_of_plain_decoding(toy_model: Path, heads: dict, plain: LLM
 def test_rejection_rules(toy_model: Path, heads: dict, plain: LLM, method: str, rule: str) -> None:
     llm = drafted(toy_model, method, heads[method], draft_sample_method="probabilistic", rejection_sample_method=rule)
     params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     sampled = [SamplingParams(temperature=0.8, seed=i, max_tokens=20, ignore_eos=True) for i in range(8)]
     alone = drafted(
         toy_model,
@@ -343,7 +255,7 @@ def test_parallel_drafts_are_the_formula_with_masks(
     assert llm.engine.state.draft.tokens[request.slot].tolist() == want.tolist()
     llm.engine.abort(request)
     params = [SamplingParams(temperature=t, seed=1, max_tokens=25, ignore_eos=True) for t in (0, 0.8)] * 4
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
 
 
 def test_a_plain_head_cannot_draft_in_parallel(toy_model: Path, heads: dict) -> None:

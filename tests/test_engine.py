@@ -5,24 +5,20 @@ AUGURY_TEST_DEVICE=cuda runs the same on a GPU.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import reference
 import torch
-from generating import ids
+from generating import DEVICE, PROMPTS, ids
+from random_trees import RandomTrees
 from torch import Tensor
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
-from augury.propose.text import TextDrafter
-from augury.verify.tree import Draft
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
-DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -46,36 +42,6 @@ def plain(toy_model: Path) -> LLM:
 @pytest.fixture(scope="module")
 def ngram(toy_model: Path) -> LLM:
     return LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=NGRAM)
-
-
-class RandomTrees(TextDrafter):
-    """Drafts random trees, some of whose branches are right: the worst case for cache rows and path moves."""
-
-    name = "random"
-    branching = True
-
-    def __init__(self, nodes: int, truth: dict[int, list[int]], seed: int = 0) -> None:
-        self.nodes, self.truth = nodes, truth
-        self.random = torch.Generator().manual_seed(seed)
-
-    def _pick(self, high: int) -> int:
-        return int(torch.randint(high, (1,), generator=self.random))
-
-    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
-        draft = Draft.empty(len(slots), self.nodes)
-        for g, (slot, length, most) in enumerate(zip(slots.tolist(), lengths.tolist(), budget.tolist(), strict=True)):
-            draft.count[g] = count = self._pick(most + 1)
-            known = history[slot, :length].tolist()
-            for i in range(count):
-                parent = draft.parents[g, i] = self._pick(i + 1) - 1
-                path, node = [], int(parent)
-                while node >= 0:
-                    path.append(int(draft.tokens[g, node]))
-                    node = int(draft.parents[g, node])
-                right = next((t for t in self.truth.values() if t[: length + len(path)] == known + path[::-1]), None)
-                good = right is not None and len(right) > length + len(path) and self._pick(4) > 0
-                draft.tokens[g, i] = right[length + len(path)] if good else self._pick(256)  # type: ignore[index]
-        return Draft(*(t.to(slots.device) for t in (draft.tokens, draft.parents, draft.count)))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from eagle_cases import DRAFT as EAGLE_CONFIG
+from eagle_cases import eagle3_module, eagle_module, write_eagle3
+from gate import export
+from generating import PROMPTS
 from shallow import shallow_copy
-from test_eagle import DRAFT as EAGLE_CONFIG
-from test_eagle import PROMPTS, eagle3_module, eagle_module, export, write_eagle3
 
 from augury import LLM, SamplingParams
 

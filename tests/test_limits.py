@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eagle_cases import EAGLE3, eagle3_module
 from generating import ids
 from safetensors.torch import load_file, save_file
 from shallow import shallow_copy
-from test_eagle import EAGLE3, eagle3_module
 
 from augury import LLM, SamplingParams
 from augury.model.errors import ModelError

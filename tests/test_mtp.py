@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import byte_tokenizer
+from eagle_cases import TEXT, config_of, run_whole
 from formulas_eagle import DecoderLayer, causal
 from gate import Studied, overfit
-from generating import ids
+from generating import DEVICE, PROMPTS, ids
 from safetensors.torch import load_file, save_file
-from test_eagle import DEVICE, PROMPTS, TEXT, config_of, run_whole
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig
 

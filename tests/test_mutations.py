@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from test_probs import wrong_laws
-from test_rules import sampled_step
+from probs_oracle import wrong_laws
+from rule_cases import sampled_step
 from torch import Tensor
 
 from augury.kernels import verify_probs

@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from draw_oracle import NEAR, NEVER, Oracle, chain, roots, sampling, scenario
+from draw_oracle import NEVER, chain, roots, sampling, scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from probs_oracle import Face, wrong_laws
 
-from augury.kernels import verify, verify_numba, verify_probs, verify_probs_numba
-from augury.verify.sampling import Draws, SlotSampling
+from augury.kernels import verify_numba, verify_probs, verify_probs_numba
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=50)  # the first call compiles
 PROBABILITIES = [verify_probs.probabilities, verify_probs_numba.probabilities]
 FACES = pytest.mark.parametrize("face", PROBABILITIES, ids=["torch", "numba"])
-Face = Callable[[Tensor, Draws, SlotSampling], Tensor]
-
-
-def wrong_law(law: np.ndarray, oracle: Oracle, token: int) -> str | None:
-    """What is wrong with one line's law, if anything; `token` is what draw draws there."""
-    p, s = oracle.params, oracle.slot
-    if oracle.scores.max() == NEVER or p.temperature[s] == 0:
-        return None if law[token] == 1 and np.count_nonzero(law) == 1 else "not certain of the drawn token"
-    kept = law > 0
-    z = (oracle.scores - oracle.scores.max()) / float(p.temperature[s])
-    if (kept & ~oracle.survivors(NEAR)).any():
-        return "keeps a token that the filters drop"
-    if (oracle.survivors(-NEAR) & (z > -80) & ~kept).any():
-        return "drops a token that the filters keep"
-    if not kept[token]:
-        return "does not hold the drawn token possible"
-    weight = np.where(kept, np.exp(z), 0)
-    apart = np.abs(law - weight / weight.sum()).max()
-    return None if apart < 1e-5 else f"is off by {apart}"
-
-
-def wrong_laws(face: Face, seeds: Iterable[int]) -> list[str]:
-    """Everything that is wrong with a face on some scenarios."""
-    found = []
-    for seed in seeds:
-        logits, draws, params = scenario(seed)
-        laws, tokens = face(logits, draws, params).double().numpy(), verify.draw(logits, draws, params).tolist()
-        for line, token in enumerate(tokens):
-            wrong = wrong_law(laws[line], Oracle(logits, draws, params, line), token)
-            found += [f"scenario {seed}, line {line}: {wrong}"] if wrong else []
-    return found
 
 
 @FACES

@@ -10,14 +10,14 @@ import torch
 from draw_oracle import sampling
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rule_cases import BOTH, REPEATABLE, Judge, entropy, random_case, same
+from rule_cases import BOTH, REPEATABLE, Judge, entropy, random_case, same, sampled_step
 from torch import Tensor
 
 from augury.kernels import verify, verify_probs, verify_probs_numba
 from augury.verify import lossy, noise, rejection
 from augury.verify.rules import RULES
 from augury.verify.sampling import Draws, SlotSampling
-from augury.verify.tree import Draft, chain_parents, shape_of
+from augury.verify.tree import Draft, chain_parents
 from augury.verify.verdict import Verdict, finish, last_noise, uniforms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -134,6 +134,7 @@ def emitted(
         outcome = finish(verdict, last_noise(verdict, params.seed, torch.ones(groups, dtype=torch.int64)))
     return [row[:n] for row, n in zip(outcome.emitted.tolist(), outcome.emitted_count.tolist(), strict=True)]
 
+
 ALL = pytest.mark.parametrize("rule", ["coupled", "standard", "block"])
 GREEDY = [  # vLLM's own vectors: drafts, the target's choices, the output
     ([[1, 2, 3]], [[1, 2, 3, 4]], [[1, 2, 3, 4]]),
@@ -216,46 +217,8 @@ def test_finish_draws_the_lowest_of_equals_and_never_the_impossible() -> None:
     assert outcome.emitted.tolist() == [[1, -1], [3, -1], [-1, -1]]
     assert outcome.emitted_count.tolist() == [1, 1, 0]
 
+
 SHAPES = {"chain": [-1, 0], "siblings": [-1, -1], "tree": [-1, -1, 1, 0]}
-Purposes = tuple[int, int]  # of the draft's noise and the last token's
-USUAL: Purposes = (noise.DRAFT, noise.RESAMPLE)
-
-
-def sampled_step(
-    rule: Judge, vocab: int, trials: int, parents: list[int], distinct: bool = False, purposes: Purposes = USUAL
-) -> float:
-    """Chi-square over its bound for first tokens, everything drawn from Philox; over 1 is too much.
-
-    One step of many requests, whose target and drafter have no history; drafts are drawn by Gumbel-max, each node with
-    the noise of a position of its own.
-    """
-    random = torch.Generator().manual_seed(vocab)
-    target = torch.softmax(torch.randn(vocab, generator=random), 0)
-    q = torch.softmax(torch.randn(vocab, generator=random), 0)
-    nodes, seen = len(parents), torch.zeros(vocab, dtype=torch.int64)
-    shape = torch.tensor([parents])
-    for seeds in torch.arange(trials).split(max(1, (1 << 21) // vocab)):
-        groups = len(seeds)
-        tokens = torch.zeros(groups, nodes, dtype=torch.int64)
-        for i in range(nodes):
-            scores = q.log() + noise.gumbel(seeds, torch.full_like(seeds, 100 + i), purposes[0], vocab)
-            if distinct:
-                earlier = [j for j in range(i) if parents[j] == parents[i]]
-                scores.scatter_(1, tokens[:, earlier], -math.inf)
-            tokens[:, i] = scores.argmax(1)
-        parent = shape.expand(groups, nodes)
-        draft = Draft(tokens, parent, torch.full((groups,), nodes), q.expand(groups, nodes, vocab), distinct)
-        u = uniforms(seeds, 99 + shape_of(parent)[0], nodes)
-        verdict = rule(target.expand(groups, nodes + 1, vocab), draft, torch.ones(groups, dtype=torch.bool), u)
-        last = noise.gumbel(seeds, 100 + verdict.accepted, purposes[1], vocab)
-        seen += torch.bincount(finish(verdict, last).emitted[:, 0], minlength=vocab)
-    order = target.argsort()
-    bins = torch.zeros(vocab, dtype=torch.int64)
-    bins[order] = torch.arange(vocab) * min(vocab, trials // 20) // vocab  # tokens of like probability together
-    expected = torch.zeros(int(bins.max()) + 1, dtype=torch.float64).index_add(0, bins, target.double()) * trials
-    counted = torch.zeros_like(expected).index_add(0, bins, seen.double())
-    freedom = len(expected) - 1
-    return float(((counted - expected) ** 2 / expected).sum()) / (freedom + 10 * math.sqrt(2 * freedom))
 
 
 @BOTH

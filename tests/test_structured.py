@@ -20,9 +20,9 @@ import torch
 from draw_oracle import NEVER
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_trees import RandomTrees
 from shallow import shallow_copy
 from structured import EOS, FORMS, NGRAM, PERSON, PROMPTS, TREE, answers, in_form, is_person, make
-from test_engine import RandomTrees
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -53,6 +53,19 @@ def tree(toy_model: Path, weak: Path) -> LLM:
     return make(toy_model, {"method": "draft_model", "model": str(weak), **TREE}, block_size=4)
 
 
+@pytest.fixture(scope="module")
+def plain_answers(plain: LLM) -> list[tuple[str, list[SamplingParams], list]]:
+    """Every form, greedy and not, by plain decoding: the form's name, what was asked, and the answers."""
+    found = []
+    for (name, form), temperature in itertools.product(FORMS.items(), (0.0, 1.2)):
+        params = [
+            SamplingParams(temperature=temperature, seed=i, max_tokens=70, structured_outputs=form)
+            for i in range(len(PROMPTS))
+        ]
+        found.append((name, params, answers(plain, PROMPTS, params)))
+    return found
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -65,23 +78,19 @@ def tree(toy_model: Path, weak: Path) -> LLM:
     ],
     ids=["ngram", "suffix", "draft_model", "sampled drafts", "best tree", "given tree"],
 )
-def test_answers_have_their_form_whatever_drafts_them(toy_model: Path, weak: Path, plain: LLM, spec: dict) -> None:
+def test_answers_have_their_form_whatever_drafts_them(
+    toy_model: Path, weak: Path, plain_answers: list, spec: dict
+) -> None:
     spec = {**spec, "model": str(weak)} if spec["method"] == "draft_model" else spec
     llm = make(toy_model, spec)
     finished: Counter[str] = Counter()
-    for name, form in FORMS.items():
-        for temperature in (0.0, 1.2):
-            params = [
-                SamplingParams(temperature=temperature, seed=i, max_tokens=70, structured_outputs=form)
-                for i in range(len(PROMPTS))
-            ]
-            want = answers(plain, PROMPTS, params)
-            assert answers(llm, PROMPTS, params) == want
-            for _, text, reason in want:
-                assert reason in ("stop", "length")
-                if reason == "stop":
-                    assert in_form(name, text), (name, text)
-                    finished[name] += 1
+    for name, params, want in plain_answers:
+        assert answers(llm, PROMPTS, params) == want
+        for _, text, reason in want:
+            assert reason in ("stop", "length")
+            if reason == "stop":
+                assert in_form(name, text), (name, text)
+                finished[name] += 1
     assert all(finished[name] for name in FORMS), finished
     assert llm.engine.stats.spec.num_accepted_tokens > 30
 

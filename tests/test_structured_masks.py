@@ -11,8 +11,8 @@ import torch
 from draw_oracle import NEVER, Oracle, scenario
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from probs_oracle import wrong_law
 from structured import EOS, NGRAM, answers, make
-from test_probs import wrong_law
 from torch import Tensor
 
 from augury import LLM, SamplingParams, StructuredOutputsParams

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from generating import ids
+from eagle_cases import train_eagle3
+from gate import Studied
+from generating import DEVICE, PROMPTS, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shallow import shallow_copy
-from test_eagle import DEVICE, PROMPTS, Studied, train_eagle3
 
 from augury import LLM, SamplingParams
 from augury.propose.grow import grow_best, grow_fixed, root_level
