@@ -66,4 +66,12 @@ NAMES = [
     Pair("thinking-budget-too-early",
          program("thinking_token_budget=512", "thinking-budget-too-early", *ERAS["0.20"], version="0.20"),
          program("thinking_token_budget=512", *ERAS["0.21"], version="0.21")),
+    Pair("head-of-another-size", bad(spec("eagle3", model="a/EAGLE3-LLaMA3.3-70B"), "head-of-another-size"),
+         good(HEAD)),
+    Pair("draft-model-has-mtp", bad(spec("draft_model", model="Qwen/Qwen3.5-0.8B"), "draft-model-has-mtp"),
+         good(spec("draft_model", model="meta-llama/Llama-3.2-1B"))),
+    Pair("decode-context-parallel",
+         bad(HEAD, "decode-context-parallel", flags=("--decode-context-parallel-size 2",)),
+         good(spec("mtp", 1), flags=("--decode-context-parallel-size 2",))),
+    Pair("log-stats-off", bad(HEAD, "log-stats-off", flags=("--disable-log-stats",)), good(HEAD)),
 ]  # fmt: skip

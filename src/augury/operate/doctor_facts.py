@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from augury.config.facts import ModelFacts
@@ -14,6 +15,7 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.operate.arguments import Arguments, whole_number
 from augury.operate.target_names import name_facts
 
+SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8 of Llama-3.1-8B; neither A3B nor 8x7B
 LARGE = 10**9  # weights; under this a GPU decodes so fast that drafting hardly pays
 POOLING = ("embed", "embedding", "classify", "score", "reward", "pooling")
 STRUCTURED = ("guided-decoding-backend", "structured-outputs-config", "structured-outputs-config.backend")
@@ -37,6 +39,7 @@ def command_facts(
     if method == "suffix":
         facts["tree_depth"] = whole_number(keys.get("suffix_decoding_max_tree_depth")) or 24
     facts |= _engine(args) | _surroundings(args) | _graphs(args, facts["rows"])
+    facts["another_size"] = _another_size(facts["target_name"], model)
     facts["draft_backend"] = _draft_backend(keys.get("attention_backend"), facts, release)
     return {**facts, **_derived(facts, keys, release)}
 
@@ -54,7 +57,9 @@ def _engine(args: Arguments) -> dict[str, Any]:
     said = {True: "on", False: "off", None: "default"}
     return {
         "tp": args.number("tensor-parallel-size") or 1, "pp": args.number("pipeline-parallel-size") or 1,
-        "dp": args.number("data-parallel-size") or 1, "draft_tp": whole_number(draft_tp.value) if draft_tp else None,
+        "dp": args.number("data-parallel-size") or 1, "dcp": args.number("decode-context-parallel-size") or 1,
+        "log_stats": args.switch("disable-log-stats") is not True,
+        "draft_tp": whole_number(draft_tp.value) if draft_tp else None,
         "max_num_seqs": args.number("max-num-seqs"), "token_budget": args.number("max-num-batched-tokens"),
         "block_size": args.number("block-size"), "lora": bool(args.switch("enable-lora")),
         "async_scheduling": said[args.switch("async-scheduling")], "enforce_eager": bool(args.switch("enforce-eager")),
@@ -89,6 +94,14 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "target_name": _target_name(args),
     }  # fmt: skip
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
+
+
+def _another_size(target: str | None, head: str | None) -> str | None:
+    """The sizes in the names of a target and of a head, where they are two; a head is trained for one target."""
+    sizes = [SIZE.findall((name or "").rstrip("/").rpartition("/")[2].lower()) for name in (target, head)]
+    if not sizes[0] or not sizes[1] or sizes[0][0] in sizes[1]:
+        return None
+    return f"{sizes[1][0]}B, and the target's {sizes[0][0]}B"
 
 
 def _draft_backend(own: Any, facts: dict[str, Any], release: Version | None) -> str | None:
@@ -172,6 +185,8 @@ def model_facts(
 ) -> dict[str, Any]:
     """What the two config.json files say."""
     found: dict[str, Any] = {} if target is not None else name_facts(facts["target_name"], facts["version"])
+    if draft is None and facts["model"]:
+        found["draft_named_mtp"] = name_facts(facts["model"].lower(), None).get("named_mtp")
     if target is not None:
         depth = trained_depth(target.raw)
         context = served or target.context
@@ -183,6 +198,8 @@ def model_facts(
             found["n_predict"] = depth or None
     if draft is not None:
         found |= {"draft_context": draft.context, "draft_quantized": _quantized(draft)}
+    if target is not None and draft is not None:
+        found["another_size"] = None  # their files are compared, which is better than their names
     if facts["method"] and facts["speculates"]:
         found["vllm_method"] = _vllm_method(facts, target, draft)
     if target is not None and draft is not None and target.vocab_size == draft.vocab_size:

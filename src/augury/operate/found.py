@@ -22,6 +22,7 @@ class Variable(NamedTuple):
     value: str
     start: int
     end: int
+    word: Word | None = None  # the value with its places, where they are known letter by letter
 
 
 Variables = dict[str, Variable]

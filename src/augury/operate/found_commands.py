@@ -14,13 +14,12 @@ from augury.operate import found_yaml
 from augury.operate.found import IMAGE, Found, Variables, assigned, in_script, in_words
 from augury.operate.found_dockerfile import in_dockerfile
 from augury.operate.found_python import in_python
+from augury.operate.found_release import release_of
 from augury.operate.mapped import Mapped
 from augury.operate.places import Node, NotJson, from_yaml, read_json
 from augury.operate.shell_words import Reader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
-TAGGED = re.compile(r"vllm(?:-openai|-ascend)?[\w/.-]*:v?(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
-INSTALLED = re.compile(r"\bvllm(?:\[[\w,-]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)")
 HOLDS = re.compile(
     r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai|"
     r"\"num_speculative_tokens\"|\bspeculative_model\s*="
@@ -29,11 +28,13 @@ MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
-    ".bash": "shell", ".zsh": "shell", ".py": "python",
+    ".container": "unit", ".bash": "shell", ".zsh": "shell", ".py": "python",
 }  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
-UNIT_LINE = re.compile(r"^[ \t]*(Environment|ExecStart\w*)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M)
+UNIT_LINE = re.compile(
+    r"^[ \t]*(Environment|Exec(?:Start\w*)?|Image)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M
+)
 FENCE = re.compile(r"^[ \t]*(```|~~~)([^\n]*)\n(.*?)^[ \t]*\1", re.M | re.S)
 
 
@@ -56,7 +57,7 @@ def kind_of(name: str, text: str) -> Kind:
         return "json"
     if re.match(r"#!.*\bpython|(?:from|import)[ \t]", text):
         return "python"
-    if re.search(r"^\[Service\]", text, re.M):
+    if re.search(r"^\[(Service|Container)\]", text, re.M):
         return "unit"
     if re.search(r"^FROM\s+\S+", text, re.M):
         return "dockerfile"
@@ -85,10 +86,8 @@ def find_commands(text: str, name: str = "") -> list[Found]:
         found = in_python(source)
     else:
         found = in_script(source)
-    installed = INSTALLED.search(text)
     for one in found:
-        named = TAGGED.search(one.image) or installed
-        one.release = named[1] if named else None
+        one.release = release_of(one.image, text)
     return found
 
 
@@ -104,12 +103,20 @@ def _fenced(block: Mapped, language: str) -> list[Found]:
 def _unit(source: Mapped) -> list[Found]:
     variables: Variables = {}
     found: list[Found] = []
+    image = ""  # of a Podman unit, which says it before it says Exec
     for line in UNIT_LINE.finditer(source.text):
         words = plain_words(source.part(*line.span(2)))
         if line[1] == "Environment":
             variables |= assigned(words)
+        elif line[1] == "Image":
+            image = line[2].strip()
         else:
-            found += in_words(words, dict(variables))
+            here = in_words(words, dict(variables), image=image)
+            if (
+                not here and words and line[1] == "Exec" and IMAGE.search(image)
+            ):  # what the image's own program is given
+                here = [Found("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
+            found += here
     return found
 
 
@@ -177,6 +184,9 @@ def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
     for scalar in found_yaml.scalars(root):
         if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
             found += _text(found_yaml.decoded(scalar, source))
+    charted = found_yaml.charted_image(root, IMAGE)
+    for one in found:
+        one.image = one.image or charted
     return found
 
 
@@ -215,6 +225,7 @@ def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found]
             words += found_yaml.list_words(node, source)
     image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
     variables = found_yaml.environment(parts, source)
+    words = found_yaml.filled(words, variables)
     here = in_words(words, variables, image=image)
     if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
         here = [Found("vllm serve", words, words[0].start, words[0].end, variables, image)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from augury.operate.shell_words import Word
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COMMANDS = ("entrypoint", "command", "args")
+FILLED_IN = re.compile(r"\$\(\w+\)|\$\{?[A-Za-z_]\w*|\{\{.*?\}\}")  # by Kubernetes, compose or Helm
 
 
 def documents(text: str) -> list[yaml.Node]:
@@ -90,8 +92,29 @@ def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
             body = decoded(item, source)
             inside = 1 if item.style in ("'", '"') else 0  # edits go between the quotes
             start, end = source.at[item.start_mark.index + inside], source.at[item.end_mark.index - inside]
-            words.append(Word(body, " " * len(body.text), start, end, False))
+            filled_in = FILLED_IN.search(body.text) is not None
+            words.append(Word(body, " " * len(body.text), start, end, False, filled_in))
     return words
+
+
+def filled(words: list[Word], variables: Variables) -> list[Word]:
+    """With the container's own variables in the place of `$(NAME)`, as Kubernetes writes them."""
+    found = []
+    for word in words:
+        name = re.fullmatch(r"\$\((\w+)\)", word.text)
+        known = variables.get(name[1]) if name and not word.shell else None
+        found.append(known.word if known is not None and known.word is not None else word)
+    return found
+
+
+def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
+    """The one image that a chart's values write as repository and tag; none where there are several."""
+    images = set()
+    for mapping in mappings(root):
+        parts = {name: node.value for name, node in named(mapping).items() if isinstance(node, yaml.ScalarNode)}
+        if "tag" in parts and wanted.search(f"{parts.get('repository', '')}:"):
+            images.add(f"{parts['repository']}:{parts['tag']}")
+    return images.pop() if len(images) == 1 else ""
 
 
 def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
@@ -106,7 +129,7 @@ def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
         for item in node.value if isinstance(node, yaml.SequenceNode) else ():
             if isinstance(item, yaml.ScalarNode) and "=" in item.value:
                 key, _, text = item.value.partition("=")
-                found[key] = _variable(text, item, item, source)
+                found[key] = _variable(text, item, item, source)._replace(word=None)
             elif isinstance(item, yaml.MappingNode):
                 pair = {key: value for key, value in named(item).items() if isinstance(value, yaml.ScalarNode)}
                 if "name" in pair and "value" in pair:
@@ -119,4 +142,5 @@ def _variable(value: str, first: yaml.Node, last: yaml.Node, source: Mapped) -> 
         sorted((first.start_mark.index, last.start_mark.index))[0],
         max(first.end_mark.index, last.end_mark.index),
     )
-    return Variable(value, source.at[start], source.at[end])
+    [word] = list_words(yaml.SequenceNode("", [last]), source)
+    return Variable(value, source.at[start], source.at[end], word)

@@ -53,7 +53,7 @@ def read_object(word: Word, following: list[Word]) -> Node | Repaired:
 
 
 def _trouble(word: Word, following: list[Word], error: NotJson) -> Repaired:
-    if word.expands and "$" in word.text:
+    if word.expands and ("$" in word.text or "{{" in word.text):
         return Repaired(Problem("json-has-variable", word.start, word.end, {"text": word.text}), None, 1)
     torn = _torn(word, following)
     raw = _source_of(torn)

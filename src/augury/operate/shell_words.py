@@ -1,7 +1,7 @@
 """A shell script as simple commands of words, each word with its place, its quoting, and known variables filled in.
 
 Only what command lines in scripts, Dockerfiles and unit files need: quotes, escapes, continuation lines, comments,
-operators, assignments and `$NAME`. Nothing is ever run.
+operators, assignments, arrays and `$NAME`. Nothing is ever run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 from augury.operate.mapped import Mapped
 
-NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-[^}]*)?\}|([A-Za-z_]\w*))")
+NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*))")
+PLAIN = re.compile(r"[\w@%+:,./-]+")  # a default that is a name or a number
+ARRAY = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"|\$\{([A-Za-z_]\w*)\[[@*]\]\}')
+ARRAY_SET = re.compile(r"([A-Za-z_]\w*)\+?=")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
 BREAKS = ";|&()\n"
 ORDINARY = re.compile(r"[\w@%+=:,./{}\[\]-]+")  # letters that mean themselves inside and outside of quotes
@@ -128,6 +131,7 @@ class Reader:
         self.variables = dict(variables or {})
         self.operators = operators  # False: `;` and `A=b` are words like others, as in unit files
         self.exported: dict[str, Word] = {}
+        self.arrays: dict[str, list[Word]] = {}
 
     def commands(self) -> list[Simple]:
         """All of them, in order."""
@@ -142,16 +146,43 @@ class Reader:
             elif letter == "#":
                 end = self.text.find("\n", self.i)
                 self.i = len(self.text) if end < 0 else end
+            elif letter == "(" and self.operators and words and self._sets_array(words[-1]):
+                self._array(words.pop())
             elif letter == "\n" or (self.operators and letter in BREAKS):
                 self.i += 1
                 self._close(words, found)
                 words = []
+            elif (named := ARRAY.match(self.text, self.i)) and (named[1] or named[2]) in self.arrays:
+                self.i = named.end()
+                words += self.arrays[named[1] or named[2]]
             elif self.operators and letter in "<>":
                 self.i += 1
             else:
                 words.append(self._word())
         self._close(words, found)
         return found
+
+    def _sets_array(self, word: Word) -> bool:
+        """Whether a word is `NAME=` or `NAME+=` and the bracket stands right behind it."""
+        return ARRAY_SET.fullmatch(word.text) is not None and not self.text[self.i - 1].isspace()
+
+    def _array(self, name: Word) -> None:
+        """The elements between the brackets, over as many lines as they take."""
+        self.i += 1
+        items: list[Word] = []
+        while self.i < len(self.text) and self.text[self.i] != ")":
+            if self.text[self.i] == "#":
+                end = self.text.find("\n", self.i)
+                self.i = len(self.text) if end < 0 else end
+            elif self.text[self.i].isspace() or self.text.startswith(("\\\n", "\\\r\n"), self.i):
+                self.i += 1
+            elif self.text[self.i] in BREAKS + "<>":
+                self.i += 1  # nothing that an array can hold: leave it out and go on
+            else:
+                items.append(self._word())
+        self.i += 1
+        before = self.arrays.get(name.text[:-2], []) if name.text.endswith("+=") else []
+        self.arrays[name.text.rstrip("+=")] = [*before, *items]
 
     def _close(self, words: list[Word], found: list[Simple]) -> None:
         """Take the assignments off a command; one that is nothing else sets variables for those behind it."""
@@ -211,7 +242,10 @@ class Reader:
 
     def _variable(self, here: int) -> Word | None:
         found = NAME.match(self.text, here)
-        value = self.variables.get(found[1] or found[2]) if found else None
+        value = self.variables.get(found[1] or found[3]) if found else None
+        if found and value is None and PLAIN.fullmatch(found[2] or ""):
+            body = self.source.part(*found.span(2))  # what is taken where nobody sets the variable
+            value = Word(body, " " * len(body.text), *self.source.place(*found.span(2)))
         if found and value is not None:
             self.i = found.end()
         return value
