@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from live_windows import between, reading
 from rich.console import Console
 from staged import staged
-from test_live_window import between, reading
 from typer.testing import CliRunner
 from vllm_text import EAGLE3, Engine, Moment, later, recorded, started, text
 

@@ -10,26 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_text import Engine, Moment, later, started, text
+from live_windows import between, reading
+from vllm_text import Engine, later, started
 
 from augury.operate.live.buckets import Buckets
 from augury.operate.live.drafting import Drafting, wilson
 from augury.operate.live.expectation import band, expect, known_method
 from augury.operate.live.facts import live_facts, rise, sentence, trend_facts
-from augury.operate.live.fetch import Reply
-from augury.operate.live.reading import Reading, readings
-from augury.operate.live.scrape import Scrape, parse
-from augury.operate.live.window import Window, window
-
-
-def reading(engine: Engine, at: float) -> Reading:
-    samples, names = parse(Reply(text(Moment([engine])).encode(), "", 0.0), "http://x")
-    (found,) = readings(Scrape(at, 0.0, samples, frozenset(names))).values()
-    return found
-
-
-def between(before: Engine, after: Engine, seconds: float = 10.0) -> Window:
-    return window(reading(before, 100.0), reading(after, 100.0 + seconds))
+from augury.operate.live.window import window
 
 
 def test_an_interval_is_counted_by_itself() -> None:
