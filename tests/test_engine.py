@@ -260,6 +260,7 @@ def test_a_tenants_prompts_are_found_again_by_itself_alone(toy_model: Path) -> N
         ({"device": "cpu", "dtype": "float16"}, "float16"),
         ({"max_num_batched_tokens": 2, "max_num_seqs": 8}, "max_num_batched_tokens"),
         ({"num_gpu_blocks_override": 4, "max_model_len": 256}, "KV cache"),
+        ({"kv_cache_memory_bytes": 1}, "even one block of tokens needs more KV cache"),
         ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 2}}, "did you mean 'ngram'"),
         ({"speculative_config": {"method": "dspark", "num_speculative_tokens": 2}}, "speculative_config.model"),
         ({"speculative_config": {"method": "ngram"}}, "num_speculative_tokens"),

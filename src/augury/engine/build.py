@@ -125,14 +125,25 @@ def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     blocks = config.num_gpu_blocks_override or min(useful, _cache_bytes(config, target) // (per_token * size) + 1)
     room = (blocks - 1) * size
-    if config.max_model_len is None:
+    if config.max_model_len is None and room:
         config.max_model_len = min(longest, room)
-    elif config.max_model_len > room:
+    elif config.max_model_len is None or config.max_model_len > room:
+        wanted = f"max_model_len={config.max_model_len}" if config.max_model_len else "even one block of tokens"
         raise ConfigError(
-            f"max_model_len={config.max_model_len} needs more KV cache than there is (room for {room} tokens); "
+            f"{wanted} needs more KV cache than there is (room for {room} tokens{_who_has_memory(config, target)}); "
             "lower it, or raise kv_cache_memory_bytes, gpu_memory_utilization or num_gpu_blocks_override."
         )
     return blocks
+
+
+def _who_has_memory(config: EngineConfig, target: Target) -> str:
+    """On a GPU whose memory was counted: how much was taken before the cache, by these weights and by others."""
+    if target.device.type != "cuda" or config.kv_cache_memory_bytes or config.num_gpu_blocks_override:
+        return ""
+    free, total = torch.cuda.mem_get_info(target.device)
+    ours = torch.cuda.memory_reserved(target.device)
+    here, elsewhere = (round(n / 2**30, 1) for n in (ours, total - free - ours))
+    return f"; of {total / 2**30:.0f} GiB this process has {here}, others and the driver {elsewhere}"
 
 
 def _cache_bytes(config: EngineConfig, target: Target) -> int:
