@@ -53,7 +53,7 @@ parts:  ## the browser and the Prometheus that some tests drive, where root may 
 	absent | while read -r package tests; do echo "left out: $$tests, for want of $$package (apt-get install it)"; done
 
 test: setup parts lint  ## lint, types, all tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench

@@ -20,6 +20,8 @@ DRIVER = shutil.which("chromedriver")
 QUIET = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
 
+PASTED = 80  # letters that nobody would type one by one
+
 
 class Browser:
     """One window."""
@@ -88,6 +90,10 @@ class Browser:
     def send(self, question: str) -> None:
         box = self.one("#question")
         box.clear()
+        if len(question) > PASTED:
+            box.click()
+            self.driver.execute_cdp_cmd("Input.insertText", {"text": question})
+            question = ""
         box.send_keys(question.replace("\n", Keys.SHIFT + Keys.ENTER + Keys.NULL), Keys.ENTER)
 
     def press(self, *keys: str, shift: bool = False) -> None:

@@ -22,6 +22,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core already: their threads would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+LONGEST = (  # more than half a minute each on one core, the longest first
+    "test_embedded", "test_certify_model", "test_bench_methods", "test_serve_faults", "test_page", "test_monitor",
+    "test_serve_attacks", "test_structured", "test_bench_serve", "test_laws", "test_live_servers", "test_bench",
+    "test_eagle", "test_bench_serve_requests", "test_serve_life", "test_mutations", "test_tune",
+)  # fmt: skip
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -59,9 +64,13 @@ def save_toy(directory: Path, layers: int = 2) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: begun last, one of them would keep a single worker busy while the others wait."""
+    """The longest files first, then others with slow tests: begun last, one would keep one worker while others wait.
+
+    xdist keeps this order only under --no-loadscope-reorder; by itself it begins with the files of most tests.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path.stem, len(place)), item.path not in slow))
 
 
 @pytest.hookimpl(tryfirst=True)

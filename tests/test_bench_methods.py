@@ -201,6 +201,15 @@ def plain_texts(default_model: Path, chats: list[list[int]]) -> dict[float, list
     return {temperature: texts(llm, chats, temperature, 1) for temperature in (0.0, 0.8)}
 
 
+def check_texts(
+    llm: Any, chats: list[list[int]], plain_texts: dict[float, list[list[int]]], temperature: float
+) -> None:
+    """All four at once, and the first alone; each alone with AUGURY_TEST_FULL."""
+    want, alone = plain_texts[temperature], len(chats) if "AUGURY_TEST_FULL" in os.environ else 1
+    assert texts(llm, chats[:alone], temperature, 1) == want[:alone]
+    assert texts(llm, chats, temperature, 4) == want
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TRIED, ids=lambda line: line.name)
 def test_every_trained_method_keeps_the_text(
@@ -215,12 +224,10 @@ def test_every_trained_method_keeps_the_text(
     if line.method == "mtp":  # the layer is part of its target
         model, spec = str(gate.directory), line.speculative
     llm = LLM(model, device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
-    for batch in (1, 4):
-        assert texts(llm, chats, 0.0, batch) == plain_texts[0.0]
+    check_texts(llm, chats, plain_texts, 0.0)
     spec_stats = llm.engine.stats.spec
     assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million
-    for batch in (1, 4):
-        assert texts(llm, chats, 0.8, batch) == plain_texts[0.8]
+    check_texts(llm, chats, plain_texts, 0.8)
 
 
 @pytest.mark.slow
@@ -235,9 +242,8 @@ def test_methods_without_weights_keep_the_text(
         spec, transfer = saving(30, str(tmp_path))
         settings = {"speculative_config": spec, "kv_transfer_config": transfer}
     llm = LLM(str(default_model), device="cpu", max_model_len=256, max_num_seqs=4, **settings)
-    for temperature, want in plain_texts.items():
-        for batch in (1, 4):
-            assert texts(llm, chats, temperature, batch) == want
+    for temperature in plain_texts:
+        check_texts(llm, chats, plain_texts, temperature)
 
 
 def test_gates_are_trained_once_for_all_lines(toy_model: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,9 +158,20 @@ def test_model_on_the_command_line(toy_model: Path, shallow: Path, tmp_path: Pat
     check_page(page, "standard", "observed share", "position in the draft")
 
 
+EMBEDDED = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 32}
+
+
+@pytest.fixture(scope="module")
+def embedded(default_model: Path) -> Any:
+    from augury import LLM
+
+    return LLM(str(default_model), **EMBEDDED)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["coupled", "block"])
-def test_embedded_model(rule: str, default_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rule", "prompts"), [("coupled", 2), ("block", 2 if "AUGURY_TEST_FULL" in os.environ else 1)])
+def test_embedded_model(rule: str, prompts: int, embedded: Any, default_model: Path, tmp_path: Path) -> None:
+    """A law of 49,152 tokens. Behind one prompt: a second repeats the proof, and comes with AUGURY_TEST_FULL."""
     from shallow import shallow_copy
 
     from augury import LLM
@@ -167,8 +179,7 @@ def test_embedded_model(rule: str, default_model: Path, tmp_path: Path) -> None:
     from augury.certify.prompts import PROMPTS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
-    common = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 32}
-    fast = LLM(str(default_model), **common, speculative_config=speculation(weak, rule, tokens=3))
-    plan = Plan(PROMPTS[:2], SETTINGS[:2], max_tokens=16, samples=250)
-    report = certify_model(LLM(str(default_model), **common), fast, plan)
+    fast = LLM(str(default_model), **EMBEDDED, speculative_config=speculation(weak, rule, tokens=3))
+    plan = Plan(PROMPTS[:prompts], SETTINGS[:2], max_tokens=16, samples=250)
+    report = certify_model(embedded, fast, plan)
     assert report.exit_code == 0, report.record()

@@ -225,7 +225,8 @@ def test_models_remove_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # --- demo ----------------------------------------------------------------------------------------------------------
 
 
-def test_demo_json(default_model: Path) -> None:
+def test_demo_json(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.commands.demo.ROUNDS", 1)  # more are for the figures
     result = augury("demo", "--max-tokens", "8", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

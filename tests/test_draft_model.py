@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from generating import ids
+from generating import ids, plainly
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
@@ -44,7 +44,7 @@ def test_text_is_that_of_plain_decoding(toy_model: Path, weak: Path, plain: LLM,
     llm = drafted(toy_model, weak, settings, draft_sample_method=sampled)
     for temperature in (0.0, 0.7):
         params = [SamplingParams(temperature=temperature, seed=i, max_tokens=40, ignore_eos=True) for i in range(8)]
-        want = ids(plain, PROMPTS, params)
+        want = plainly(plain, PROMPTS, params)
         assert ids(llm, PROMPTS, params) == want  # cold
         assert ids(llm, PROMPTS, params) == want  # what was left in the prefix cache serves both models
     assert llm.engine.stats.spec.num_accepted_tokens > 0
@@ -66,7 +66,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(toy_model: Path, tempera
 def test_rejection_rules_are_greedy_where_the_request_is(toy_model: Path, weak: Path, plain: LLM, rule: str) -> None:
     llm = drafted(toy_model, weak, draft_sample_method="probabilistic", rejection_sample_method=rule)
     params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     assert llm.engine.stats.spec.num_accepted_tokens > 0
 
 
@@ -82,7 +82,7 @@ def test_rejection_rules_do_not_depend_on_the_batch(toy_model: Path, weak: Path,
 def test_a_drafter_with_less_context_steps_aside(toy_model: Path, weak: Path, plain: LLM) -> None:
     llm = drafted(toy_model, weak, max_model_len=24)
     params = SamplingParams(temperature=0.7, seed=5, max_tokens=50, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     free = drafted(toy_model, weak)
     ids(free, PROMPTS, params)
     assert 0 < llm.engine.stats.spec.num_drafts < free.engine.stats.spec.num_drafts / 2
@@ -123,7 +123,7 @@ def test_parallel_drafts_come_from_masks_in_one_pass(toy_model: Path, tmp_path: 
         assert llm.engine.state.draft.tokens[request.slot].tolist() == want
     llm.engine.abort(request)
     params = [SamplingParams(temperature=t, seed=1, max_tokens=25, ignore_eos=True) for t in (0, 0.8)] * 4
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     with pytest.raises(ValueError, match="trained for it"):
         drafted(toy_model, toy_model, parallel_drafting=True)
 
@@ -146,5 +146,5 @@ def test_a_drafter_with_another_vocabulary(toy_model: Path, tmp_path: Path, plai
     llm = drafted(toy_model, tmp_path, use_heterogeneous_vocab=True)
     assert llm.engine.drafter.shared.shared >= 256  # type: ignore[union-attr]
     params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
-    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
     assert llm.engine.stats.spec.acceptance_rate > 0.6  # it has no word for four of the tokens

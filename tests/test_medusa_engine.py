@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from formulas_medusa import Original, best_paths
 from gate import Studied, overfit
-from generating import ids
+from generating import ids, plainly
 from medusa_cases import CONFIG, DEVICE, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, drafted, native_names, write
 from torch import Tensor
 
@@ -69,7 +69,7 @@ def test_text_is_that_of_plain_decoding(
     for temperature in (0.0, 0.7):
         params = [SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(8)]
         params = params[: len(prompts)]
-        want = ids(plain, prompts, params)
+        want = plainly(plain, prompts, params)
         assert ids(llm, prompts, params) == want  # cold
         assert ids(llm, prompts, params) == want  # and from the prefix cache
     assert llm.engine.stats.spec.accepted_per_pos[-1] > 0  # whole drafts were taken
@@ -88,9 +88,9 @@ def test_other_rules(toy_model: Path, trained: Path, plain: LLM, rule: str, shap
         alone = drafted(toy_model, trained, {"max_num_seqs": 1}, rejection_sample_method=rule, **SHAPES[shape])
         assert ids(llm, PROMPTS, sampled) == ids(alone, PROMPTS, sampled)
     else:
-        assert ids(llm, PROMPTS, sampled) == ids(plain, PROMPTS, sampled)
+        assert ids(llm, PROMPTS, sampled) == plainly(plain, PROMPTS, sampled)
     greedy = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
-    assert ids(llm, PROMPTS, greedy) == ids(plain, PROMPTS, greedy)
+    assert ids(llm, PROMPTS, greedy) == plainly(plain, PROMPTS, greedy)
 
 
 def steps_of(llm: LLM, prompt: list[int], steps: int, look: Callable[[Any], None]) -> None:
@@ -165,7 +165,7 @@ def test_the_gate_trained_heads_are_accepted_whole(
 def test_limits_are_kept(toy_model: Path, trained: Path, plain: LLM) -> None:
     """A drafter with less context steps aside, a schedule thins trees out, and the last token needs no draft."""
     params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
-    want = ids(plain, PROMPTS, params)
+    want = plainly(plain, PROMPTS, params)
     free, short = drafted(toy_model, trained), drafted(toy_model, trained, max_model_len=24)
     assert ids(free, PROMPTS, params) == ids(short, PROMPTS, params) == want
     assert 0 < short.engine.stats.spec.num_drafts < free.engine.stats.spec.num_drafts / 2
@@ -189,5 +189,5 @@ def test_a_reduced_vocabulary_drafts_tokens_of_the_target(
     llm = drafted(toy_model, write(tmp_path, tensors, config))
     prompts = [{"prompt_token_ids": text[:4]} for text in studied.texts]
     params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
-    assert ids(llm, prompts, params) == ids(plain, prompts, params)
+    assert ids(llm, prompts, params) == plainly(plain, prompts, params)
     assert llm.engine.stats.spec.acceptance_length > 4

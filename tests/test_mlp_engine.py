@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from formulas_mlp import LSTM, MLP, Recurrent
 from gate import Studied, overfit
-from generating import ids
+from generating import ids, plainly
 from mlp_cases import DEVICE, INNER, SIZE, STEPS, VOCABULARY, arctic, config, drafted, write
 from torch import Tensor
 
@@ -92,7 +92,7 @@ def test_text_is_that_of_plain_decoding(
     for temperature in (0.0, 0.7):
         params = [SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(8)]
         params = params[: len(prompts)]
-        want = ids(plain, prompts, params)
+        want = plainly(plain, prompts, params)
         assert ids(llm, prompts, params) == want  # cold
         assert ids(llm, prompts, params) == want  # and from the prefix cache
     assert llm.engine.stats.spec.accepted_per_pos[-1] > 0  # whole drafts were taken
@@ -107,7 +107,7 @@ def test_lossless_rules_are_coupled(toy_model: Path, trained: dict, plain: LLM, 
     llm = drafted(toy_model, trained["lstm"], rejection_sample_method=rule)
     for temperature in (0.0, 0.8):
         params = [SamplingParams(temperature=temperature, seed=i, max_tokens=20, ignore_eos=True) for i in range(8)]
-        assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+        assert ids(llm, PROMPTS, params) == plainly(plain, PROMPTS, params)
 
 
 def path_scores(module: Recurrent, start: Tensor, newest: int, path: list[int]) -> Tensor:
@@ -194,7 +194,7 @@ def test_the_gate_a_trained_head_is_accepted_whole(
 def test_limits_are_kept(toy_model: Path, trained: dict, plain: LLM) -> None:
     """A drafter with less context steps aside, fewer guesses than it can make, and trees with room to spare."""
     params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
-    want = ids(plain, PROMPTS, params)
+    want = plainly(plain, PROMPTS, params)
     free = drafted(toy_model, trained["mlp"])
     for spec in ({"max_model_len": 24}, {"num_speculative_tokens": 2}, {"tree": {"max_nodes": 63, "top_k": 1}}, {}):
         llm = drafted(toy_model, trained["mlp"], **spec) if spec else free
