@@ -69,6 +69,11 @@ def test_an_answer_is_decoded_where_it_was_first_given() -> None:
     assert [one.spans for one in decoded_once(growing)] == [[(4, 6)], [(9, 12)], [(15, 20)]]
     assert [one.spans for one in decoded_once([growing[2]])] == [growing[2].spans], "one record: all its turns"
     assert [one.spans for one in decoded_once([growing[0]] * 3)] == [[(4, 6)]] * 3, "asked again is answered again"
+    assert [one.spans for one in decoded_once([growing[1]] * 2)] == [growing[1].spans] * 2, "so is a whole conversation"
+    assert [one.spans for one in decoded_once([*growing[:2], growing[1]])][2] == [(9, 12)], "but not what it sent again"
+    other = replace(growing[1], tenant="another")
+    assert [one.spans for one in decoded_once([growing[0], other])][1] == other.spans
+    assert [one.spans for one in decoded_once([Script(np.arange(3), [], "", "")])] == [[]], "a prompt alone"
     branch = script((4, 6), (9, 11), text=[*range(6), 50, 51, 52, 53, 54])
     assert [one.spans for one in decoded_once([growing[1], branch])] == [growing[1].spans, [(9, 11)]]
 

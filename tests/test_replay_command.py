@@ -62,6 +62,31 @@ def test_table(trace: Path) -> None:
     assert "left out of the grid" in done.stderr and "prompt_lookup_max=1" in done.stderr
 
 
+def test_answers_sent_again_are_counted_once(tmp_path: Path) -> None:
+    """A log with a record a turn comes to the same as one record with all turns."""
+    turns = [{"role": role, "content": f"{role} {n} {n}"} for n in range(3) for role in ("user", "assistant")]
+    whole, grown = tmp_path / "whole.jsonl", tmp_path / "grown.jsonl"
+    whole.write_text(json.dumps({"messages": turns}))
+    grown.write_text("".join(json.dumps({"messages": turns[:n]}) + "\n" for n in (2, 4, 6)))
+    found = []
+    for path in (whole, grown):
+        done = augury("replay", path, "--tokenizer", "bytes", "--method", "ngram", "--json")
+        [profile] = json.loads(done.stdout)["profiles"]
+        conditions = profile["measurement_conditions"]
+        found.append(
+            {
+                **{key: conditions[key] for key in ("responses", "response_tokens")},
+                # The layout ends every record with a new line, which counts as prompt.
+                "prompt_tokens": conditions["prompt_tokens"] - conditions["conversations"],
+                **{key: profile["replay"][key] for key in ("by_turn", "drafted_steps")},
+                "lengths": profile["acceptance_length_histogram"],
+            }
+        )
+        assert conditions["sent_again"] == (0 if path == whole else 3)
+    assert found[0] == found[1] and set(found[0]["by_turn"]) == {"1", "2", "3"}
+    assert "3 answers came again" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
+
+
 def test_tenants_share_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     said = list(range(100, 140))

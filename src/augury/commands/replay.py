@@ -84,10 +84,11 @@ def find_encoder(name: str, quiet: bool) -> Encoder:
 
 def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
     """Read, tokenise and walk everything, with a bar that shows the speed."""
+    from augury.operate.replay_prefix import decoded_once
     from augury.operate.replay_tokens import scripts
 
     with progress(reader) as tick:
-        for script in scripts(reader, encoder):
+        for script in decoded_once(scripts(reader, encoder)):
             running.feed(script)
             tick(running.log.tokens)
     if not running.log.turns:
@@ -173,6 +174,8 @@ def _report(
         show(output_console(), summaries, best, conditions)
         if running.log.without_response:
             print(f"{running.log.without_response} records hold a prompt and no response: nothing to replay in them.")
+        if running.log.resent:
+            print(f"{running.log.resent} answers came again as part of a later prompt: counted where they were given.")
         for line in refused:
             print(f"left out of the grid: {line}", file=sys.stderr)
     if profile is not None:

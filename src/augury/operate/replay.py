@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from time import perf_counter
 from typing import Any
@@ -39,6 +39,7 @@ class Log:
     emitted: list[int] = field(default_factory=list)  # tokens that took a step in plain decoding: all but the first
     conversations: int = 0
     without_response: int = 0
+    resent: int = 0  # responses of earlier records, sent again as a part of a prompt
     cut: int = 0  # responses that max_model_len ended early or left out
     prompt_tokens: int = 0  # each turn's new text, not what earlier turns had
     response_tokens: int = 0
@@ -98,10 +99,11 @@ class Replay:
         log.tenants.add(script.tenant)
         response = sum(stop - start for start, stop in spans)
         log.response_tokens += response
-        log.prompt_tokens += len(script.text) - response
+        log.prompt_tokens += max(0, len(script.text) - script.resent_tokens - response)
+        log.resent += script.resent
         if not spans:
             return
-        log.turns += range(1, len(spans) + 1)
+        log.turns += range(script.resent + 1, script.resent + len(spans) + 1)
         log.labels += [script.label] * len(spans)
         log.emitted += [stop - start - 1 for start, stop in spans]
         for contender in self.contenders:
@@ -112,7 +114,7 @@ class Replay:
             return script
         kept = [(start, min(stop, self.limit)) for start, stop in script.spans if start < self.limit]
         self.log.cut += sum(stop > self.limit for _, stop in script.spans)
-        return Script(script.text[: self.limit], kept, script.label, script.tenant)
+        return replace(script, text=script.text[: self.limit], spans=kept)
 
 
 def read_configs(methods: Iterable[str], written: Iterable[str]) -> list[dict[str, Any]]:

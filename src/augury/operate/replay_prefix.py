@@ -14,17 +14,25 @@ BLOCK = 16  # tokens: vLLM's block, the least that a prefix cache finds again
 
 
 def decoded_once(scripts: Iterable[Script]) -> Iterator[Script]:
-    """Each answer only where it was first given; sent again as a part of a later request it is prompt.
+    """Each answer only where it was given; sent again as a part of a later request it is prompt.
 
-    An answer that ends its record was given there, however often the same was asked before.
+    A record that repeats a tenant's earlier one from end to end is a conversation of its own: what was new in the first
+    is new in it.
     """
-    given: set[bytes] = set()
+    given: set[tuple[str, bytes]] = set()
+    records: dict[tuple[str, bytes], int] = {}  # by their ends: how many answers each sent again
     for script in scripts:
         ends = [stop for _, stop in script.spans]
-        places = dict(zip(ends, _digests(script.text, ends), strict=True))
-        fresh = [span for span in script.spans if span[1] == ends[-1] or places[span[1]] not in given]
-        given.update(places.values())
-        yield script if len(fresh) == len(script.spans) else replace(script, spans=fresh)
+        places = [(script.tenant, digest) for digest in _digests(script.text, ends)]
+        again = max((n for n, place in enumerate(places[:-1], 1) if place in given), default=0)
+        if places:
+            again = records.setdefault(places[-1], again)
+            given.update(places)
+        yield (
+            replace(script, spans=script.spans[again:], resent=again, resent_tokens=ends[again - 1])
+            if again
+            else script
+        )
 
 
 def prefix_share(scripts: Iterable[Script]) -> float:

@@ -36,6 +36,7 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
             for path in reader.paths
         ],
         "conversations": log.conversations, "responses": len(log.turns), "without_response": log.without_response,
+        "sent_again": log.resent,
         "torn_records": len(reader.torn), "cut_by_max_model_len": log.cut, "prompt_tokens": log.prompt_tokens,
         "response_tokens": log.response_tokens, "tenants": len(log.tenants), "tokenizer": tokenizer,
         "max_model_len": max_model_len, "limit": reader.limit, "model": "none: recorded text",

@@ -137,6 +137,8 @@ class Script:
     spans: list[tuple[int, int]]
     label: str
     tenant: str
+    resent: int = 0  # responses before the first span that an earlier record had given already
+    resent_tokens: int = 0  # the text up to the end of the last of them
 
 
 def scripts(conversations: Iterable[Conversation], encoder: Encoder) -> Iterator[Script]:
