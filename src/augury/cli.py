@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -278,6 +278,18 @@ later(
     suffix_app, "show", "augury.commands.suffix:show",
     "Check a suffix cache's file and say what is in it.",
 )  # fmt: skip
+
+
+@app.command(hidden=True)
+def reference(
+    ctx: typer.Context, page: Annotated[Literal["cli", "methods"], typer.Argument(help="Which one.")] = "cli"
+) -> None:
+    """Print a page of the docs, or the part of it, that is read off the code."""
+    from augury.commands.reference import cli_page
+    from augury.commands.reference_methods import methods_table
+
+    print(cli_page(ctx.find_root().command) if page == "cli" else methods_table())
+
 
 FROM_FILES = ("generate", "bench", "serve")  # commands whose flags may come from --config FILE
 

@@ -1,0 +1,95 @@
+"""The pages of the docs: what is generated is the code's, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from augury.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def printed(*words: str) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(app, list(words), prog_name="augury")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def unfenced(page: Path) -> str:
+    """A page without its blocks of code, in which brackets are no links and hashes no headings."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """Its headings as links name them."""
+    headings = re.findall(r"^#+ (.+)$", unfenced(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The file and the heading that each relative link of a page means."""
+    for target in LINK.findall(unfenced(page)):
+        if not re.match(r"[a-z]+:", target):
+            file, _, heading = target.partition("#")
+            yield (page.parent / file if file else page), heading
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    wrong = [
+        f"{file}#{heading}"
+        for file, heading in links(page)
+        if not file.exists() or (heading and heading not in anchors(file))
+    ]
+    assert not wrong, wrong
+
+
+def test_links_are_found() -> None:
+    """The check above would pass on pages in which it saw nothing."""
+    seen = {file.resolve() for page in PAGES for file, _ in links(page)}
+    assert (ROOT / "docs" / "serve.md") in seen and (ROOT / "src/augury/engine/engine.py") in seen
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {file.resolve() for file, _ in links(PAGES[0])}
+    assert [page.name for page in PAGES[1:] if page not in linked] == []
+
+
+def test_cli_page() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text()
+    assert written == printed("reference", "cli"), "run `augury reference cli > docs/cli.md`"
+
+
+def test_cli_page_has_every_command_and_option() -> None:
+    """Counted another way: by asking each command for its help."""
+    page = (ROOT / "docs" / "cli.md").read_text()
+    sections = dict(part.split("\n", 1) for part in re.split(r"^#+ ", page, flags=re.M)[1:])
+    for words in (["generate"], ["serve"], ["bench"], ["bench", "serve"], ["suffix", "build"], ["config", "check"]):
+        flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", printed(*words, "--help"))) - {"--help"}
+        assert flags and all(flag in sections[f"augury {' '.join(words)}"] for flag in flags), words
+    names = {command.name for command in app.registered_commands if not command.hidden and command.name}
+    assert names and all(f"augury {name}" in sections for name in names)
+    assert "reference" not in "".join(sections)
+
+
+def test_cli_page_loads_no_engine() -> None:
+    code = "import sys; from augury.cli import main; sys.argv[1:] = ['reference', 'cli']\n"
+    code += "try: main()\nexcept SystemExit: pass\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_cli_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = printed("reference", "cli")
+    for columns in ("40", "300"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert printed("reference", "cli") == before
