@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from conftest import LONGEST
+
 from augury.methods.registry import METHODS, drafter_class
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
@@ -66,3 +68,18 @@ def test_light_rooms_import_without_torch() -> None:
 def test_every_method_has_a_drafter_of_its_name() -> None:
     for name, method in METHODS.items():
         assert drafter_class(method).name == name == method.name  # type: ignore[attr-defined]
+
+
+def test_the_longest_files_are_there() -> None:
+    assert [name for name in LONGEST if not Path(__file__).with_name(f"{name}.py").exists()] == []
+
+
+def test_test_files_import_nothing_from_each_other() -> None:
+    """What two of them share stands in a helper, so that a file can be split or renamed without breaking another."""
+    wrong = []
+    for path in Path(__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            wrong += [f"{path.name} imports {name}" for name in names if name.split(".")[-1].startswith("test_")]
+    assert not wrong, wrong

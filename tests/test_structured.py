@@ -388,18 +388,23 @@ def test_the_law_of_the_answer_through_a_sampling_drafter(
     assert statistic < freedom + 5 * math.sqrt(2 * freedom)
 
 
+@pytest.fixture(scope="module")
+def embedded(default_model: Path) -> list[LLM]:
+    """Without and with a drafter."""
+    spec = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+    return [make(default_model, drafter, max_model_len=512) for drafter in (None, spec)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_json_from_the_embedded_model(default_model: Path, temperature: float) -> None:
-    spec = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+def test_json_from_the_embedded_model(embedded: list[LLM], temperature: float) -> None:
     asked = "Write this person as JSON with name, age and tags (red, green or blue): Ada is 36 and likes red and blue."
     params = [
         SamplingParams(temperature=temperature, seed=i, max_tokens=60, structured_outputs={"json": PERSON})
         for i in range(2)
     ]
     texts = []
-    for drafter in (None, spec):
-        llm = make(default_model, drafter, max_model_len=512)
+    for llm in embedded:
         outputs = llm.chat([[{"role": "user", "content": asked}]] * 2, params, use_tqdm=False)
         texts.append([o.outputs[0].token_ids for o in outputs])
         assert all(is_person(json.loads(o.outputs[0].text)) for o in outputs if o.outputs[0].finish_reason == "stop")
