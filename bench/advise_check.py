@@ -29,7 +29,7 @@ from augury.operate.advise.curve import CostCurve, read_curve
 from augury.operate.advise.drafters import drafting_for
 from augury.operate.advise.predict import Predictor
 from augury.operate.advise.traffic import Traffic, walked
-from augury.operate.replay_tokens import Script
+from augury.operate.replay.tokens import Script
 
 SWEEP = (1, 2, 3, 4, 5, 6, 8)
 METHODS: dict[str, dict[str, Any]] = {

@@ -20,9 +20,9 @@ from augury.operate.advise.accept import from_lengths
 from augury.operate.advise.drafters import Drafting
 from augury.operate.advise.predict import Predictor
 from augury.operate.advise.traffic import MODEL_FREE, Recorded, Traffic
-from augury.operate.replay_prefix import BLOCK, decoded_once, prefix_share
-from augury.operate.replay_tokens import Script, encoder
-from augury.operate.traces import TraceReader
+from augury.operate.replay.prefix import BLOCK, decoded_once, prefix_share
+from augury.operate.replay.tokens import Script, encoder
+from augury.operate.replay.traces import TraceReader
 
 
 def script(*turns: tuple[int, int], text: list[int] | None = None) -> Script:

@@ -20,7 +20,7 @@ from augury.operate.advise.curve import CostCurve, along, check_curve, ironed, r
 from augury.operate.advise.drafters import drafting_for
 from augury.operate.advise.predict import Predictor
 from augury.operate.advise.traffic import Traffic, walked
-from augury.operate.replay_tokens import Script
+from augury.operate.replay.tokens import Script
 
 BUCKETS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
 

@@ -24,10 +24,10 @@ from augury.commands.doctor_text import show
 from augury.config.errors import ConfigError
 from augury.config.resolve import KEYS
 from augury.methods.registry import ALIASES, METHODS
-from augury.operate.doctor import Asked, examine
-from augury.operate.doctor_fix import mended
-from augury.operate.doctor_report import sarif
-from augury.operate.found_commands import find_commands
+from augury.operate.doctor.examine import Asked, examine
+from augury.operate.doctor.fix import mended
+from augury.operate.doctor.report import sarif
+from augury.operate.found.find import find_commands
 
 GONE = """vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1, "disable_by_batch_size": 8}'"""
 WARNED = """vllm serve m -sc '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'"""

@@ -6,9 +6,9 @@ import pytest
 from doctor_cases import Case
 from doctor_field import FIELD
 
-from augury.operate.doctor import Asked, examine
-from augury.operate.doctor_fix import mended
-from augury.operate.found_release import release_of
+from augury.operate.doctor.examine import Asked, examine
+from augury.operate.doctor.fix import mended
+from augury.operate.found.release import release_of
 
 HEAD = '{"method":"deepseek_mtp","num_speculative_tokens":1}'
 

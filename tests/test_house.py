@@ -60,7 +60,8 @@ def test_rooms_import_only_from_below() -> None:
 def test_light_rooms_import_without_torch() -> None:
     names = ["augury", "augury.cli", "augury.config.engine", "augury.methods.registry", "augury.observe.stats"]
     names += ["augury.commands.check", "augury.commands.watch", "augury.commands.diagnose"]
-    names += ["augury.operate.replay", "augury.operate.replay_report", "augury.operate.profile", "augury.serve.server"]
+    names += ["augury.operate.replay.replay", "augury.operate.replay.report", "augury.operate.profile"]
+    names += ["augury.serve.server"]
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -15,7 +15,7 @@ from vllm_text import EAGLE3, Engine, Moment, later, plain, recorded, started, t
 
 from augury.cli import app
 from augury.config.errors import ConfigError
-from augury.operate.knowledge_base import knowledge
+from augury.operate.knowledge.base import knowledge
 from augury.operate.live.baseline import Speeds, compared, of_file
 from augury.operate.live.diagnosis import TOLD_BY, diagnose
 from augury.operate.live.release import release_in

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.methods.registry import METHODS
-from augury.operate.conditions import World as Known
-from augury.operate.conditions import holds
-from augury.operate.knowledge_base import look_up
+from augury.operate.knowledge.base import look_up
+from augury.operate.knowledge.conditions import World as Known
+from augury.operate.knowledge.conditions import holds
 from augury.operate.monitor.alert import Alert
 from augury.operate.monitor.alerts import alerts, left_out
 from augury.operate.monitor.settings import bound

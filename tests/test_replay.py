@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from augury.config.errors import ConfigError
 from augury.index.suffix import SuffixCache
 from augury.operate.profile import check_profile, read_profile, write_profile
-from augury.operate.replay import Contender, Replay, expand, read_configs, read_grid
-from augury.operate.replay_figures import best_of, summarise
-from augury.operate.replay_patterns import frequent_runs
-from augury.operate.replay_tokens import Script
+from augury.operate.replay.figures import best_of, summarise
+from augury.operate.replay.patterns import frequent_runs
+from augury.operate.replay.replay import Contender, Replay, expand, read_configs, read_grid
+from augury.operate.replay.tokens import Script
 
 Draft = tuple[list[int], list[int]]  # tokens, parents
 

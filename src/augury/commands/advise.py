@@ -51,7 +51,7 @@ def advise(
     from augury.operate.advise.advice import advise as weigh
     from augury.operate.advise.candidates import Question
     from augury.operate.advise.traffic import Traffic
-    from augury.operate.doctor import check_release
+    from augury.operate.doctor.examine import check_release
     from augury.operate.profile import read_profile
 
     release = version(NEWEST if vllm_version is None else check_release(vllm_version))
@@ -149,7 +149,7 @@ def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int 
         return None
     from augury.commands.replay import find_encoder, progress, warn
     from augury.operate.advise.traffic import Recorded
-    from augury.operate.traces import TraceReader
+    from augury.operate.replay.traces import TraceReader
 
     own = facts.directory is not None and (facts.directory / "tokenizer.json").is_file()
     encoder = find_encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)

@@ -11,7 +11,7 @@ from augury.commands.check import model_record
 from augury.commands.diagnose_text import Found, show
 from augury.commands.terminal import output_console, print_json, waiting
 from augury.config.errors import ConfigError
-from augury.operate.doctor import check_release
+from augury.operate.doctor.examine import check_release
 from augury.operate.live.baseline import of_file, of_window
 from augury.operate.live.checks import Judged
 from augury.operate.live.configured import configured

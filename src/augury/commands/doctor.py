@@ -16,10 +16,10 @@ from augury.commands.doctor_text import show, show_fixed
 from augury.commands.terminal import print_json
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
-from augury.operate.doctor import Asked, Examination, check_release, examine
-from augury.operate.doctor_fix import mended, unified
-from augury.operate.doctor_report import as_record, counts, exit_code, sarif
-from augury.operate.found_commands import HOLDS, kind_by_name
+from augury.operate.doctor.examine import Asked, Examination, check_release, examine
+from augury.operate.doctor.fix import mended, unified
+from augury.operate.doctor.report import as_record, counts, exit_code, sarif
+from augury.operate.found.find import HOLDS, kind_by_name
 
 LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}

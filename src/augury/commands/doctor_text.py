@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from augury.commands.terminal import UNSAFE, output_console
-from augury.operate.doctor import Examination
-from augury.operate.doctor_findings import Finding
-from augury.operate.doctor_fix import unified
-from augury.operate.doctor_report import counts
+from augury.operate.doctor.examine import Examination
+from augury.operate.doctor.findings import Finding
+from augury.operate.doctor.fix import unified
+from augury.operate.doctor.report import counts
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 NARROWEST = 40

@@ -12,7 +12,7 @@ from augury.commands.doctor_text import STYLES
 from augury.commands.knowledge_method import PREFIX, show_method
 from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
-from augury.operate.knowledge_base import KINDS, Entry, knowledge, look_up, readable
+from augury.operate.knowledge.base import KINDS, Entry, knowledge, look_up, readable
 
 TITLES = {
     "pitfalls": "Pitfalls: what is written wrong, or does not do what it says",

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from augury.methods.registry import METHODS
 from augury.methods.spec import Method
-from augury.operate.knowledge_base import Entry, knowledge, readable
+from augury.operate.knowledge.base import Entry, knowledge, readable
 
 PREFIX = "choose-"
 DRAFTS_FROM = {

@@ -14,9 +14,9 @@ import typer
 from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from augury.operate.replay import Replay
-    from augury.operate.replay_tokens import Encoder
-    from augury.operate.traces import TraceReader
+    from augury.operate.replay.replay import Replay
+    from augury.operate.replay.tokens import Encoder
+    from augury.operate.replay.traces import TraceReader
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded conversations; formats mix freely.")]
 TokenizerOption = Annotated[
@@ -47,8 +47,8 @@ def replay(
     profile: Annotated[Path | None, typer.Option(help="Write the best row's speculation_profile.json here.")] = None,
 ) -> None:
     """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
-    from augury.operate.replay import Replay, expand, read_configs, read_grid
-    from augury.operate.traces import TraceReader
+    from augury.operate.replay.replay import Replay, expand, read_configs, read_grid
+    from augury.operate.replay.traces import TraceReader
 
     _refuse_lost(speculative_config or [])
     for option, file in (("--plot", plot), ("--profile", profile)):
@@ -73,7 +73,7 @@ def _refuse_lost(configs: list[str]) -> None:
 
 def find_encoder(name: str, quiet: bool) -> Encoder:
     """The tokenizer asked for; 'default' is the embedded model's, fetched if it is not here."""
-    from augury.operate.replay_tokens import encoder
+    from augury.operate.replay.tokens import encoder
 
     if name != "default":
         return encoder(name)
@@ -84,8 +84,8 @@ def find_encoder(name: str, quiet: bool) -> Encoder:
 
 def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
     """Read, tokenise and walk everything, with a bar that shows the speed."""
-    from augury.operate.replay_prefix import decoded_once
-    from augury.operate.replay_tokens import scripts
+    from augury.operate.replay.prefix import decoded_once
+    from augury.operate.replay.tokens import scripts
 
     with progress(reader) as tick:
         for script in decoded_once(scripts(reader, encoder)):
@@ -129,7 +129,7 @@ def warn(reader: TraceReader) -> None:
 
 
 def _preload(running: Replay, file: Path) -> None:
-    from augury.operate.replay_drafters import SuffixWalker
+    from augury.operate.replay.drafters import SuffixWalker
 
     walkers = [one.walker for one in running.contenders if isinstance(one.walker, SuffixWalker)]
     if not walkers:
@@ -157,8 +157,8 @@ def _report(
 ) -> None:  # fmt: skip
     from augury.commands.terminal import output_console, print_json
     from augury.operate.profile import write_profile
-    from augury.operate.replay_figures import best_of, summarise
-    from augury.operate.replay_report import conditions_line, conditions_of, profile_of, show
+    from augury.operate.replay.figures import best_of, summarise
+    from augury.operate.replay.report import conditions_line, conditions_of, profile_of, show
 
     warn(reader)
     conditions = conditions_of(reader, running.log, tokenizer, max_model_len)
@@ -182,7 +182,7 @@ def _report(
         write_profile(profiles[best], profile)
         print(f"wrote {profile}", file=sys.stderr)
     if plot is not None:
-        from augury.operate.replay_plot import plot as draw
+        from augury.operate.replay.plot import plot as draw
 
         draw(summaries, conditions_line(conditions), plot)
         print(f"wrote {plot}", file=sys.stderr)

@@ -15,7 +15,7 @@ from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from augury.index.suffix import SuffixCache
-    from augury.operate.replay_tokens import Encoder
+    from augury.operate.replay.tokens import Encoder
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PATTERN = 8  # tokens of a repeated pattern
@@ -36,8 +36,8 @@ def build(
 ) -> None:
     """Fill a suffix cache from a corpus and save it, for an engine to start with."""
     from augury.index.suffix import SuffixCache
-    from augury.operate.replay_tokens import scripts
-    from augury.operate.traces import TraceReader
+    from augury.operate.replay.tokens import scripts
+    from augury.operate.replay.traces import TraceReader
 
     if not output.parent.is_dir():
         raise ConfigError(f"-o {output}: there is no directory {output.parent}.")
@@ -131,7 +131,7 @@ def show(
 
 def _patterns(cache: SuffixCache, count: int, encoder: Encoder | None) -> list[dict[str, Any]]:
     """The runs of eight tokens that occur most often; of runs that overlap one that is listed, only that one."""
-    from augury.operate.replay_patterns import frequent_runs
+    from augury.operate.replay.patterns import frequent_runs
 
     runs = frequent_runs([tokens for _, _, tokens in cache.responses()], PATTERN, count) if count else []
     return [

@@ -9,8 +9,8 @@ from typing import Any
 
 from augury.bench.prompts import SETS
 from augury.config.errors import ConfigError
-from augury.operate.replay_records import Conversation
-from augury.operate.traces import TraceReader
+from augury.operate.replay.records import Conversation
+from augury.operate.replay.traces import TraceReader
 
 Body = dict[str, Any]  # what a request says besides the options of the command line
 READ = 100_000  # lines of a file that are looked at, at most

@@ -22,8 +22,8 @@ from augury.operate.advise.existing import drafter_exists
 from augury.operate.advise.published import find_published
 from augury.operate.advise.shape import Shape
 from augury.operate.advise.traffic import LENGTHS, MODEL_FREE, Recorded, Traffic
-from augury.operate.conditions import World, holds
-from augury.operate.knowledge_base import knowledge
+from augury.operate.knowledge.base import knowledge
+from augury.operate.knowledge.conditions import World, holds
 
 WORDS = (("eagle-3", "eagle3"), ("small models of the family", "draft_model"))  # how prose names methods
 

@@ -8,7 +8,7 @@ from augury.operate.advise.candidates import Question, family_methods
 from augury.operate.advise.curve import CostCurve
 from augury.operate.advise.lines import UNKNOWN, Line
 from augury.operate.advise.target import why_not_decoding
-from augury.operate.replay_prefix import BLOCK
+from augury.operate.replay.prefix import BLOCK
 
 FEW_ANSWERS = 100
 

@@ -11,9 +11,9 @@ import numpy as np
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.operate.advise.accept import Counts
-from augury.operate.replay_prefix import decoded_once, prefix_share
-from augury.operate.replay_records import Conversation
-from augury.operate.replay_tokens import Encoder, Script, scripts
+from augury.operate.replay.prefix import decoded_once, prefix_share
+from augury.operate.replay.records import Conversation
+from augury.operate.replay.tokens import Encoder, Script, scripts
 
 LENGTHS = {
     "ngram": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), "ngram_gpu": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16),
@@ -103,8 +103,8 @@ def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: b
 
     `ends_by_length`: the answers were cut at max_tokens, and an engine that knows the end drafts no further.
     """
-    from augury.operate.replay_drafters import NO_LIMIT, WALKERS
-    from augury.operate.replay_walk import ACCEPTED, DRAFTED_AT, DRAFTS, STEPS
+    from augury.operate.replay.drafters import NO_LIMIT, WALKERS
+    from augury.operate.replay.walk import ACCEPTED, DRAFTED_AT, DRAFTS, STEPS
 
     parsed = SpeculativeConfig.parse(config)
     assert parsed is not None

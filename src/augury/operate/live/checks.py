@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from augury.operate.conditions import World, holds
-from augury.operate.knowledge_base import Entry, knowledge
+from augury.operate.knowledge.base import Entry, knowledge
+from augury.operate.knowledge.conditions import World, holds
 from augury.operate.live.expectation import LOOK_UPS, YOURS, Expectation
 from augury.operate.live.facts import live_facts, sentence
 from augury.operate.live.stretch import settled

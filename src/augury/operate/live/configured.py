@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.operate.doctor import Asked, Examination, examine
-from augury.operate.doctor_findings import Finding
+from augury.operate.doctor.examine import Asked, Examination, examine
+from augury.operate.doctor.findings import Finding
 
 LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
 

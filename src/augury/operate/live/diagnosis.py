@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from augury.operate.conditions import World, holds
-from augury.operate.knowledge_base import Cause, Entry, Evidence, knowledge
+from augury.operate.knowledge.base import Cause, Entry, Evidence, knowledge
+from augury.operate.knowledge.conditions import World, holds
 from augury.operate.live.facts import lines, sentence
 
 KINDS = ("bands", "diagnoses")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from augury.operate.knowledge_base import Entry
+from augury.operate.knowledge.base import Entry
 from augury.operate.live.drafting import MANY
 from augury.operate.live.engines import engine_facts
 from augury.operate.live.expectation import Expectation

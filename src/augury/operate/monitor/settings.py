@@ -10,7 +10,7 @@ from typing import Any, Literal
 from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Method
-from augury.operate.knowledge_base import look_up
+from augury.operate.knowledge.base import look_up
 from augury.operate.monitor.matchers import Matcher, model_matcher, read_selector
 
 FEWEST_DRAFTED = 1.0  # drafted tokens a second below which there is too little traffic to judge
