@@ -16,7 +16,8 @@ from torch import Tensor
 
 from augury import LLM
 from augury.model.errors import ModelError
-from augury.model.heads.mlp import Speculator, load_speculator
+from augury.model.heads.mlp import load_speculator
+from augury.model.heads.mlp_parts import Speculator
 from augury.model.load import load_target
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")

@@ -110,7 +110,7 @@ def _model(
     name: str, spec: dict[str, Any], arguments: dict[str, Any], prompts: list[Asked], temperatures: list[float] | None,
     amounts: dict[str, Any], progress: Any,
 ) -> Report:  # fmt: skip
-    from augury.commands.runs import load
+    from augury.commands.loading import load
     from augury.config.engine import EngineConfig
 
     asked = EngineConfig.parse(model=name, **arguments, speculative_config=spec).speculative_config

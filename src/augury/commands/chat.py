@@ -48,7 +48,7 @@ def chat(
         key = api_key or next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
         source: Source = Remote(Endpoint("URL", url, key, model, timeout))
     else:
-        from augury.commands.runs import load
+        from augury.commands.loading import load
 
         spec = surfaces.gather(speculative_config, shortcuts, os.environ)
         arguments: dict[str, Any] = {"dtype": dtype, "device": device, "max_model_len": max_model_len}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from augury.certify.endpoint import Endpoint
-from augury.commands.runs import chat_prompt
+from augury.commands.loading import chat_prompt
 from augury.config.sampling import SamplingParams
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from augury.commands.demo_prompts import PROMPTS, DemoPrompt
-from augury.commands.runs import Piece, Run, chat_prompt, conditions, follow, load, without_drafts
+from augury.commands.loading import chat_prompt, conditions, load, without_drafts
+from augury.commands.runs import Piece, Run, follow
 from augury.commands.terminal import UNSAFE, colored, drafted_style, output_console, print_json, saying, summary
 from augury.config.sampling import SamplingParams
 

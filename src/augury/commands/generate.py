@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from augury.commands.runs import Piece, Run, acceptance, chat_prompt, conditions, follow, load
+from augury.commands.loading import chat_prompt, conditions, load
+from augury.commands.runs import Piece, Run, acceptance, follow
 from augury.commands.terminal import UNSAFE, colored, drafted_style, output_console, print_json, summary
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams

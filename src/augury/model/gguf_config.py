@@ -11,7 +11,7 @@ from augury.model.gguf_tokenizer import end_ids, special_id
 if TYPE_CHECKING:
     import numpy as np
 
-    from augury.model.gguf import Family
+    from augury.model.gguf_families import Family
     from augury.model.gguf_file import GGUFFile
 
 GEMMA_27B_LAYERS = 62  # the one Gemma 3 that scales attention by hidden size and heads; no key says so

@@ -12,7 +12,8 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path as TreePath
 from augury.config.tree_literal import parents_of
 from augury.model.errors import ModelError
-from augury.model.heads.mlp import Speculator, State, load_speculator
+from augury.model.heads.mlp import load_speculator
+from augury.model.heads.mlp_parts import Speculator, State
 from augury.model.load import choose_head_dtype
 from augury.model.store import resolve
 from augury.propose.base import Setting, Turn

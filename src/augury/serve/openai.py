@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from augury.config.sampling import SamplingParams
 from augury.serve.errors import ApiError, field_of
-from augury.serve.structure import asked_by, structure_of
+from augury.serve.structure import Structured
 
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
@@ -39,7 +39,7 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = False
 
 
-class Generation(BaseModel):
+class Generation(Structured):
     """What completions and chats have in common; a null stands for the default."""
 
     model_config = ConfigDict(extra="allow")
@@ -74,12 +74,6 @@ class Generation(BaseModel):
     speculative: dict[str, Any] | None = Field(
         None, description="This request's speculation: enabled, num_speculative_tokens, method, trace."
     )
-    response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None
-    guided_json: dict[str, Any] | str | None = None
-    guided_regex: str | None = None
-    guided_choice: list[str] | None = None
-    guided_grammar: str | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -106,7 +100,7 @@ class Generation(BaseModel):
         extra = {**extra, "speculative": self.speculative}
         if extra := {name: value for name, value in extra.items() if value is not None}:
             given["extra_args"] = extra
-        if (structure := structure_of(self)) is not None:
+        if (structure := self.structure()) is not None:
             given["structured_outputs"] = structure
         given |= special
         try:
@@ -117,7 +111,7 @@ class Generation(BaseModel):
 
     def refusal(self, why: str) -> ApiError:
         """The 400 for a reason that names one of our fields; a structure is called by the field that asked for it."""
-        why = re.sub(r"^structured_outputs(\.\w+)?", lambda found: asked_by(self) or found.group(), why)
+        why = re.sub(r"^structured_outputs(\.\w+)?", lambda found: self.structure_field() or found.group(), why)
         return ApiError(400, why, field_of(why, type(self).model_fields))
 
 

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import BaseModel
 
 from augury.serve.errors import ApiError
-
-if TYPE_CHECKING:
-    from augury.serve.openai import Generation
 
 GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 
 
-def structure_of(request: Generation) -> dict[str, Any] | None:
-    """The `structured_outputs` of a request, from whichever field holds it; None for free text."""
-    asked: dict[str, dict[str, Any]] = {}
-    if request.structured_outputs is not None:
-        asked["structured_outputs"] = request.structured_outputs
-    if request.response_format is not None and (wanted := _from_format(request.response_format)) is not None:
-        asked["response_format"] = wanted
-    for name, kind in GUIDED.items():
-        if (value := getattr(request, name)) is not None:
-            asked[name] = {kind: value}
-    if len(asked) > 1:
-        raise ApiError(400, f"{' and '.join(asked)} each ask for a structure; keep one.", next(iter(asked)))
-    return next(iter(asked.values()), None)
+class Structured(BaseModel):
+    """The fields of a request that ask for a structure: OpenAI's, vLLM's, and vLLM's old ones."""
 
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
-def asked_by(request: Generation) -> str | None:
-    """The field other than `structured_outputs` that asks for a structure, if one does."""
-    return next((name for name in ("response_format", *GUIDED) if getattr(request, name) is not None), None)
+    def structure(self) -> dict[str, Any] | None:
+        """What is asked for as `structured_outputs` says it, from whichever field; None for free text."""
+        asked: dict[str, dict[str, Any]] = {}
+        if self.structured_outputs is not None:
+            asked["structured_outputs"] = self.structured_outputs
+        if self.response_format is not None and (wanted := _from_format(self.response_format)) is not None:
+            asked["response_format"] = wanted
+        for name, kind in GUIDED.items():
+            if (value := getattr(self, name)) is not None:
+                asked[name] = {kind: value}
+        if len(asked) > 1:
+            raise ApiError(400, f"{' and '.join(asked)} each ask for a structure; keep one.", next(iter(asked)))
+        return next(iter(asked.values()), None)
+
+    def structure_field(self) -> str | None:
+        """The field other than `structured_outputs` that asks for a structure, if one does."""
+        return next((name for name in ("response_format", *GUIDED) if getattr(self, name) is not None), None)
 
 
 def _from_format(given: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,57 +15,14 @@ from augury.kernels import Ops
 from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
+from augury.model.heads.mlp_lstm import load_lstm
+from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, Speculator, State, read_norm, width_of
 from augury.model.layers import Linear
 from augury.model.target import Target
 
-EPS = 1e-6
 KIND = "MLP speculator"
 # Arctic's trainer wraps each part in a sequence of one.
 NESTED = re.compile(r"^(emb|proj|ln)\.(\d+)\.0\.(weight|bias)$")
-
-State = tuple[Tensor, ...]  # each [R, ...]: rows may be picked and repeated
-
-
-class Speculator(Protocol):
-    """A recurrent speculator, whatever is inside."""
-
-    def begin(self, hidden: Tensor) -> State:
-        """The state before any guess, from normed hidden states [R, H]."""
-        ...
-
-    def step(self, i: int, state: State, tokens: Tensor) -> tuple[Tensor, State]:
-        """Logits float32 [R, vocabulary] of the token after `tokens` [R], guess number i, and the next state."""
-        ...
-
-
-class Sizes(NamedTuple):
-    """What a speculator's config.json says, checked against the target."""
-
-    hidden: int  # width of the states it reads
-    inner: int  # width of its own
-    steps: int  # guesses it was trained to make
-    vocabulary: int
-    tied: bool  # one set of weights for all guesses, but for the first projection
-    scaled: bool  # the target's states are normed first
-
-    @property
-    def token_weight(self) -> float:
-        """How much a token's embedding counts beside the state, which halves in power over all guesses."""
-        state = 0.5 ** (0.5 / self.steps)
-        return math.sqrt((1 - state**2) * self.inner / 2) / state
-
-
-class Norm(NamedTuple):
-    """Division by the root mean square, then scale and shift; nothing is centred."""
-
-    ops: Ops
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply it to rows."""
-        return self.ops.rms_norm(x, self.weight, EPS) + self.bias
-
 
 class Stage(NamedTuple):
     """The weights of one guess."""
@@ -99,18 +55,6 @@ class MLPSpeculator:
         return stage.head(x).float(), (x,)
 
 
-class InputNorm:
-    """The target's states as a speculator wants them: as they are, or with half the power of a normed vector."""
-
-    def __init__(self, target: Target, sizes: Sizes, ops: Ops) -> None:
-        scale = torch.full((sizes.hidden,), 2**-0.5, device=target.device, dtype=target.cache_dtype)
-        self._ops, self._scale = ops, scale if sizes.scaled else None
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Apply it to rows."""
-        return hidden if self._scale is None else self._ops.rms_norm(hidden, self._scale, EPS)
-
-
 def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int) -> Speculator:
     """Read a checkpoint for the first `steps` guesses: IBM's, or one of Arctic's two kinds."""
     raw = read_raw_config(directory)
@@ -126,8 +70,6 @@ def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: 
         )
     tensors = {_plain(name): tensor for name, tensor in read_tensors(directory).items()}
     if kind == "sum_lstm":
-        from augury.model.heads.mlp_lstm import load_lstm
-
         return load_lstm(directory, raw, tensors, target, dtype, sizes)
     return _load_mlp(directory, tensors, target, dtype, sizes, steps)
 
@@ -154,16 +96,6 @@ def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
                 "trained for this target."
             )
     return sizes
-
-
-def width_of(directory: Path, raw: dict[str, Any], key: str, default: int | None = None) -> int:
-    """A width, which Arctic writes as a text of one or more numbers with dots between them; 0 stands for emb_dim."""
-    value = raw.get(key, default)
-    text = str(value)
-    if isinstance(value, bool) or not text.isdigit():
-        several = " (networks of several layers are not supported)" if "." in text else ""
-        raise ModelError(f"{directory / 'config.json'}: {key}={value!r} must be a whole number{several}.")
-    return int(text)
 
 
 def _plain(name: str) -> str:
@@ -199,11 +131,6 @@ def _load_mlp(
     weights.drop(*unused)
     weights.finish(KIND)
     return MLPSpeculator(target, sizes, weights.ops, stages)
-
-
-def read_norm(weights: Weights, name: str, size: int) -> Norm:
-    """Scale and shift of one norm."""
-    return Norm(weights.ops, weights.vector(f"{name}.weight", size), weights.vector(f"{name}.bias", size))
 
 
 def _untied(directory: Path, tensors: dict[str, Tensor], steps: int) -> dict[str, Tensor]:

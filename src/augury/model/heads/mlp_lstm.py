@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 from augury.model.heads.files import Weights
-from augury.model.heads.mlp import InputNorm, Norm, Sizes, State, read_norm, width_of
+from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, State, read_norm, width_of
 from augury.model.layers import Linear
 from augury.model.target import Target
 
