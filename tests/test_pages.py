@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
+from augury.commands.reference_methods import methods_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -93,3 +94,8 @@ def test_cli_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatc
     for columns in ("40", "300"):
         monkeypatch.setenv("COLUMNS", columns)
         assert printed("reference", "cli") == before
+
+
+def test_methods_table() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert methods_table() in page, "put what `augury reference methods` prints into docs/methods.md"
