@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from eagle_cases import DRAFT, eagle_module
+from gate import export
 from typer.testing import CliRunner
 
+from augury import LLM
 from augury.cli import app
-from augury.commands.reference_methods import methods_table
+from augury.commands.reference_methods import UNMASKED, methods_table
+from augury.config.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -99,3 +103,12 @@ def test_cli_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatc
 def test_methods_table() -> None:
     page = (ROOT / "docs" / "methods.md").read_text()
     assert methods_table() in page, "put what `augury reference methods` prints into docs/methods.md"
+
+
+def test_a_method_the_table_calls_not_parallel_refuses_to_be(toy_model: Path, tmp_path: Path) -> None:
+    """It reads the key, so nothing but its head says no, even one that names a mask token."""
+    assert UNMASKED == ("eagle",)
+    head = export(eagle_module(), {**DRAFT, "mask_token_id": 259}, tmp_path / "eagle")
+    spec = {"method": "eagle", "model": str(head), "num_speculative_tokens": 3, "parallel_drafting": True}
+    with pytest.raises(ConfigError, match="P-EAGLE"):
+        LLM(str(toy_model), speculative_config=spec)
