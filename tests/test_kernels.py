@@ -258,3 +258,35 @@ def test_activations_and_caches_are_freed() -> None:
     watch = [weakref.ref(cache)]
     del cache
     assert watch[0]() is None
+
+
+SPINNING = """
+import os, sys, time
+for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+    os.environ.pop(name, None)
+import torch
+torch.set_num_threads(len(os.sched_getaffinity(0)))
+x = torch.ones(1 << 20)
+if sys.argv[1] == "augury":
+    import augury
+    from augury.kernels import threads
+    threads.share_pool()
+x.sum()
+begun = time.process_time()
+for _ in range(100):
+    x.sum()
+    time.sleep(0.003)
+print(time.process_time() - begun)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no pool")
+def test_threads_stop_spinning_though_torch_came_first() -> None:
+    """Processor time of threads that wait between short parallel regions."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    spent = []
+    for who in ("torch", "augury"):
+        command = [sys.executable, "-c", SPINNING, who]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        spent.append(float(done.stdout))
+    assert spent[1] < spent[0] / 2, spent
