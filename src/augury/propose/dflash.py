@@ -9,9 +9,9 @@ from torch.nn.functional import pad
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.dflash import DFlash
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting, Turn
 from augury.propose.block import BlockDrafter, block_rows
+from augury.propose.checkpoint import find_drafter
 from augury.propose.medusa import LiteralTree, MarginalTree
 from augury.verify.tree import Draft
 
@@ -23,9 +23,8 @@ class DFlashDrafter(BlockDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
-        assert config.model is not None
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DFlash.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        head = DFlash.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
         super().__init__(config, setting, head)
         self._tree: LiteralTree | MarginalTree | None = None
         if self.paths:

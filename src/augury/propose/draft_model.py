@@ -10,10 +10,10 @@ from augury.config.facts import read_facts
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.eagle3 import mask_token
 from augury.model.load import load_target
-from augury.model.store import resolve
 from augury.model.target import KVCache, Rows, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
 from augury.propose.chain import ChainWriter
+from augury.propose.checkpoint import find_drafter
 from augury.propose.grow import Shape
 from augury.propose.rows import fresh_rows, level_rows, most_steps, step_rows
 from augury.propose.vocabulary import SharedVocabulary
@@ -30,8 +30,7 @@ class ModelDrafter:
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
-        assert config.model is not None
-        directory, target = resolve(config.model), setting.target
+        directory, target = find_drafter(config), setting.target
         self.device, self.nodes = target.device, config.num_speculative_tokens
         self.model = load_target(directory, setting.dtype, self.device, setting.max_model_len)
         self.longest = min(config.max_model_len or self.model.max_position, self.model.max_position)

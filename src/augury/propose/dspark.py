@@ -11,9 +11,9 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.dspark import DSpark
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting, Turn
 from augury.propose.block import BlockDrafter, block_rows
+from augury.propose.checkpoint import find_drafter
 from augury.propose.grow import Shape
 from augury.verify.tree import Draft
 
@@ -26,9 +26,8 @@ class DSparkDrafter(BlockDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
-        assert config.model is not None
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DSpark.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        head = DSpark.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
         super().__init__(config, setting, head)
         self._top_k = config.dspark_draft_topk
         self._tree = Shape.of(config, self.vocab)

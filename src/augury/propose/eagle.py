@@ -5,8 +5,8 @@ from __future__ import annotations
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.eagle import EagleHead
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting
+from augury.propose.checkpoint import find_drafter
 from augury.propose.recurrent import RecurrentDrafter
 
 
@@ -17,7 +17,6 @@ class EagleDrafter(RecurrentDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the head."""
-        assert config.model is not None
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = EagleHead.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        head = EagleHead.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
         super().__init__(config, setting, head)

@@ -6,8 +6,8 @@ from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.eagle3 import Eagle3Head
 from augury.model.heads.probe import settle_eagle3
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting
+from augury.propose.checkpoint import find_drafter
 from augury.propose.recurrent import RecurrentDrafter
 
 
@@ -18,8 +18,7 @@ class Eagle3Drafter(RecurrentDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the head."""
-        assert config.model is not None
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = Eagle3Head.load(resolve(config.model), setting.target, dtype, setting.max_model_len)
+        head = Eagle3Head.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
         settle_eagle3(head, setting.directory, setting.max_model_len)
         super().__init__(config, setting, head)

@@ -11,9 +11,10 @@ from torch.nn.functional import pad
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, parents_of
 from augury.model.errors import ModelError
-from augury.model.heads.medusa import MedusaHeads, find_directory
+from augury.model.heads.medusa import MedusaHeads
 from augury.model.load import choose_head_dtype
 from augury.propose.base import Setting, Turn
+from augury.propose.checkpoint import find_drafter
 from augury.propose.features import last_features
 from augury.propose.rows import most_steps
 from augury.propose.stateless import StatelessDrafter
@@ -27,12 +28,10 @@ class MedusaDrafter(StatelessDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the heads that the chain or the tree needs."""
-        assert config.model is not None
         super().__init__(config, setting)
         target, paths = setting.target, self.paths
         dtype = choose_head_dtype(setting.dtype, target)
-        directory = find_directory(config.model, config.revision)
-        self.heads = MedusaHeads.load(directory, target, dtype, self.depth)
+        self.heads = MedusaHeads.load(find_drafter(config), target, dtype, self.depth)
         known = target.vocab_size if self.heads.tokens is None else len(self.heads.tokens)
         self._tree: LiteralTree | MarginalTree | None = None
         if paths:

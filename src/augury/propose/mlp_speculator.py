@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.config.speculative import SpeculativeConfig
-from augury.config.tree_literal import Path as TreePath
-from augury.config.tree_literal import parents_of
+from augury.config.tree_literal import Path, parents_of
 from augury.model.errors import ModelError
 from augury.model.heads.mlp import load_speculator
 from augury.model.heads.mlp_parts import Speculator, State
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting, Turn
+from augury.propose.checkpoint import find_drafter
 from augury.propose.features import last_features
 from augury.propose.medusa import likeliest, renumbered
 from augury.propose.rows import most_steps
@@ -31,13 +28,10 @@ class MLPSpeculatorDrafter(StatelessDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the weights of as many guesses as the chain or the tree is deep."""
-        assert config.model is not None
         super().__init__(config, setting)
         target, paths = setting.target, self.paths
-        local = Path(config.model).expanduser()
-        directory = local if local.is_dir() else resolve(config.model)
         dtype = choose_head_dtype(setting.dtype, target)
-        self.head = load_speculator(directory, target, dtype, self.depth)
+        self.head = load_speculator(find_drafter(config), target, dtype, self.depth)
         self._tree: WrittenTree | BeamTree | None = None
         if paths:
             self._tree = WrittenTree(paths, target.vocab_size, target.device)
@@ -77,14 +71,14 @@ def picked(state: State, groups: int, place: Tensor) -> State:
 class WrittenTree:
     """A tree whose shape the user wrote: path (i, j) is the i-th best first token, then the j-th best after it."""
 
-    def __init__(self, paths: list[TreePath], vocabulary: int, device: torch.device) -> None:
+    def __init__(self, paths: list[Path], vocabulary: int, device: torch.device) -> None:
         self.parents = torch.tensor(parents_of(paths), device=device)
         most = 1 + max(max(path) for path in paths)
         if most > vocabulary:
             raise ModelError(f"speculative_token_tree asks for {most} best tokens; there are {vocabulary}.")
         self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who goes on
-        grown: list[TreePath] = [()]
-        found: list[TreePath] = []
+        grown: list[Path] = [()]
+        found: list[Path] = []
         for depth in range(1, max(map(len, paths)) + 1):
             level = [path for path in paths if len(path) == depth]
             width = 1 + max(path[-1] for path in level)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from augury.config.speculative import SpeculativeConfig
 from augury.model.heads.mtp import MtpHead
 from augury.model.load import choose_head_dtype
-from augury.model.store import resolve
 from augury.propose.base import Setting
+from augury.propose.checkpoint import find_drafter
 from augury.propose.recurrent import RecurrentDrafter
 
 
@@ -17,6 +17,6 @@ class MtpDrafter(RecurrentDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the layer out of the target's files, or out of a checkpoint of its own."""
-        directory = resolve(config.model) if config.model else setting.directory
+        directory = find_drafter(config) if config.model else setting.directory
         dtype = choose_head_dtype(setting.dtype, setting.target)
         super().__init__(config, setting, MtpHead.load(directory, setting.target, dtype, setting.max_model_len))

@@ -21,8 +21,8 @@ from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.layers import Layer, Linear
 from augury.model.rope import context_length, head_dim
 from augury.model.target import KVCache, Rows, Target
+from augury.model.weight_files import MASK_FILE
 
-MASK_FILE = "mask_embedding.pt"
 NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the trainer's, or told by d2t
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from augury.kernels import Ops, choose
 from augury.model.checkpoint import DERIVED
 from augury.model.errors import ModelError
 from augury.model.layers import Linear
+from augury.model.weight_files import weight_files
 
-LEFTOVERS = ("training_args", "optimizer", "scheduler", "rng_state")  # of training; no weights, and no plain tensors
 REAL = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.bool)  # maps between vocabularies, not weights
 SHOWN = 6  # names listed in an error before it says how many more
@@ -70,28 +71,49 @@ def read_vocabulary(raw: dict[str, Any], target: int) -> int:
 
 
 def read_tensors(directory: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
-    """Every tensor of a directory that is wanted, from *.safetensors, else from *.bin and *.pt."""
+    """Every tensor of a directory that is wanted, from safetensors, else from pickles."""
     found: dict[str, Tensor] = {}
-    files = sorted(directory.glob("*.safetensors"))
-    for path in files:
-        try:
-            with safe_open(path, framework="pt") as tensors:
-                found |= {name: tensors.get_tensor(name) for name in tensors.keys() if wanted(name)}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
-    pickles = sorted([*directory.glob("*.bin"), *directory.glob("*.pt")])
-    for path in [] if files else [path for path in pickles if path.stem not in LEFTOVERS]:
-        found |= {name: tensor for name, tensor in _unpickled(path).items() if wanted(name)}
+    for path in weight_files(directory):
+        if path.suffix != ".safetensors":
+            found |= {name: tensor for name, tensor in _unpickled_table(path).items() if wanted(name)}
+            continue
+        with _opened(path) as tensors:
+            found |= {name: tensors.get_tensor(name) for name in tensors.keys() if wanted(name)}  # noqa: SIM118
     if not found:
         raise ModelError(f"{directory} holds no weights: no *.safetensors, *.bin or *.pt with tensors in it.")
     return found
 
 
-def _unpickled(path: Path) -> dict[str, Tensor]:
+def read_names(directory: Path) -> set[str]:
+    """Names of all tensors, from the headers alone where the format has any."""
+    names: set[str] = set()
+    for path in weight_files(directory):
+        if path.suffix != ".safetensors":
+            names |= _unpickled_table(path).keys()
+            continue
+        with _opened(path) as tensors:
+            names.update(tensors.keys())
+    return names
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            yield tensors
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
+
+
+def _unpickled_table(path: Path) -> dict[str, Tensor]:
     loaded = unpickled(path)
     if not isinstance(loaded, dict):
         raise ModelError(f"{path} is no table of tensors.")
-    return {str(name): tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+    tensors = {str(name): tensor.detach() for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+    odd = next((name for name, tensor in tensors.items() if tensor.layout != torch.strided), None)
+    if odd is not None:
+        raise ModelError(f"{path}: {odd} is stored as a sparse tensor, which heads cannot run; store it whole.")
+    return tensors
 
 
 def unpickled(path: Path) -> Any:
@@ -100,8 +122,9 @@ def unpickled(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ModelError(f"{path} holds more than tensors and could run code; it is not loaded.") from None
-    except (OSError, RuntimeError, EOFError) as error:
-        raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
+    except Exception as error:  # damaged bytes make the unpickler stumble in dozens of ways
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        raise ModelError(f"{path} cannot be read, it may be cut short ({reason}); fetch it again.") from None
 
 
 class Weights:

@@ -18,10 +18,8 @@ from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
 from augury.model.layers import Linear
-from augury.model.store import resolve
 from augury.model.target import Target
 
-HUB_FILES = ("config.json", "*.safetensors", "medusa_lm_head.pt")
 BACKBONE = ("model.", "transformer.", "gpt_neox.", "base_model.")  # a whole model's own weights are never read here
 HEAD = re.compile(r"^(?P<prefix>medusa_heads?\.)?(?P<native>blocks\.|lm_heads\.)?(?P<head>\d+)\.")
 SHARED = ("lm_head.weight", "lm_heads.0.weight")  # where a matrix that all heads share may stand
@@ -89,22 +87,6 @@ class Names(NamedTuple):
     def matrix(self, head: int) -> str:
         """A head's output matrix."""
         return f"{self.prefix}lm_heads.{head}.weight" if self.native else f"{self.prefix}{head}.{self.layers}.weight"
-
-
-def find_directory(model: str, revision: str | None) -> Path:
-    """The local directory of a Medusa checkpoint; unlike a model's, it may hold a pickle of nothing but tensors."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path
-    if "/" not in model or path.exists():
-        return resolve(model)  # which says what is wrong with the name
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(HUB_FILES)))
-    except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
-        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise ModelError(f"{model}: no such directory, and the hub does not give it ({reason}).") from error
 
 
 def _is_wanted(name: str, heads: int) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
-from augury.model.heads.files import Weights, read_tensors
+from augury.model.heads.files import Weights, read_names, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.layers import Linear
 from augury.model.target import NORMED, Rows, Target
@@ -114,20 +114,6 @@ def find_layout(directory: Path, config: Any) -> Layout:
         f"{directory} does not contain MTP weights (quantised copies often drop them); use the original checkpoint, or "
         "another method."
     )
-
-
-def read_names(directory: Path) -> set[str]:
-    """Names of all tensors, from the headers alone."""
-    from safetensors import SafetensorError, safe_open
-
-    names: set[str] = set()
-    for path in sorted(directory.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as tensors:
-                names.update(tensors.keys())
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path} cannot be read, it may be cut short ({error}); fetch it again.") from None
-    return names
 
 
 def _say_what_is_left(weights: Weights, directory: Path, prefix: str, layers: int) -> None:
