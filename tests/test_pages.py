@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eagle_cases import DRAFT, eagle_module
-from gate import export
 from typer.testing import CliRunner
 
 from augury import LLM
 from augury.cli import app
-from augury.commands.reference_methods import UNMASKED, methods_table
+from augury.commands.config import Question, judge
+from augury.commands.reference_methods import methods_table
 from augury.config.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -105,10 +104,13 @@ def test_methods_table() -> None:
     assert methods_table() in page, "put what `augury reference methods` prints into docs/methods.md"
 
 
-def test_a_method_the_table_calls_not_parallel_refuses_to_be(toy_model: Path, tmp_path: Path) -> None:
-    """It reads the key, so nothing but its head says no, even one that names a mask token."""
-    assert UNMASKED == ("eagle",)
-    head = export(eagle_module(), {**DRAFT, "mask_token_id": 259}, tmp_path / "eagle")
-    spec = {"method": "eagle", "model": str(head), "num_speculative_tokens": 3, "parallel_drafting": True}
-    with pytest.raises(ConfigError, match="P-EAGLE"):
+@pytest.mark.parametrize("method", ["eagle", "mtp"])
+def test_what_the_table_calls_not_parallel_is_refused_by_the_check_and_the_load(toy_model: Path, method: str) -> None:
+    """Even where the head names a mask token: the load never gets to look at it."""
+    spec = {"method": method, "model": "a/head", "num_speculative_tokens": 3, "parallel_drafting": True}
+    answer = judge(Question(spec))
+    assert answer.not_here and "method='eagle3' if the head is a P-EAGLE one" in answer.not_here
+    with pytest.raises(ConfigError) as caught:
         LLM(str(toy_model), speculative_config=spec)
+    assert str(caught.value) == answer.not_here
+    assert "parallel_drafting" in {note.key for note in answer.config.notes if note.kind == "unused"}  # type: ignore[union-attr]

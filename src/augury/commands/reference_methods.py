@@ -10,7 +10,6 @@ COLUMNS = ("method", "weights", "chain", "tree", "sampled drafts", "parallel", "
 WEIGHTS = {
     "none": "none", "draft": "its own", "target": "the target's", "either": "its own", "import path": "your class",
 }  # fmt: skip
-UNMASKED = ("eagle",)  # it reads `parallel_drafting`, but no EAGLE-1 head has the mask that it takes
 YOURS = "up to it"  # what a user's class may do is its own affair
 
 
@@ -40,7 +39,7 @@ def _tree(card: Method) -> str:
 
 def _parallel(card: Method) -> str:
     """Whether all tokens of a draft may come out of one pass over masks."""
-    if "parallel_drafting" not in card.keys or card.name in UNMASKED:
+    if "parallel_drafting" not in card.keys:
         return "no"
     plain = SpeculativeConfig.parse({"method": card.name, "model": "a/drafter", "num_speculative_tokens": 2})
     return "always" if plain and plain.parallel_drafting else "on request"

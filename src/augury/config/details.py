@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from augury.config.checks import problem
 from augury.config.errors import ConfigError
+from augury.config.facts import is_local
 from augury.config.keys import Key
 from augury.config.notes import Kind, Notes
 from augury.config.schedule import Schedule
@@ -172,3 +173,6 @@ def name_unused(method: str, keys: Keys, declared: Mapping[str, Key], notes: Not
             notes.add("unused", name, f"{method} does not read it (it is for {', '.join(users)}).")
         elif not declared[name].runs:
             notes.add("unused", name, "kept for vLLM; this engine does not act on it.")
+        elif name == "revision" and (keys.get("model") is None or is_local(keys["model"])):
+            why = "model is on this disk" if keys.get("model") else "the drafting layers lie in the target's own files"
+            notes.add("unused", name, f"{why}; only a checkpoint on the hub has revisions.")

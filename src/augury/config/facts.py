@@ -94,9 +94,9 @@ class Target(NamedTuple):
         return self.facts.raw if self.facts else {}
 
 
-def read_facts(model: str) -> ModelFacts | None:
+def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
     """Facts of a directory, or of a hub id that lies in the local hub cache; None when neither is there."""
-    directory = find(model)
+    directory = find(model, revision)
     if directory is None:
         return None
     file = directory / "config.json"
@@ -111,24 +111,32 @@ def read_facts(model: str) -> ModelFacts | None:
     return ModelFacts(model, raw, directory)
 
 
-def find(model: str) -> Path | None:
-    """Where a checkpoint lies on this machine."""
+def find(model: str, revision: str | None = None) -> Path | None:
+    """Where a checkpoint lies on this machine; a revision is the hub's, a directory has none."""
+    path = Path(model).expanduser() if is_local(model) else None
+    return path if path is not None and path.is_dir() else _in_hub_cache(model, revision)
+
+
+def is_local(model: str) -> bool:
+    """Whether a name is that of something on this machine's disk."""
     try:
-        path = Path(model).expanduser()
-        if path.is_dir():
-            return path
+        return Path(model).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # no name a file system would take
-        return None
-    return _in_hub_cache(model)
+        return False
 
 
-def _in_hub_cache(model: str) -> Path | None:
+def _in_hub_cache(model: str, revision: str | None) -> Path | None:
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
     if model.count("/") != 1 or "\0" in model:
         return None
+    folder = cache / f"models--{model.replace('/', '--')}"
     try:
-        found = sorted((cache / f"models--{model.replace('/', '--')}" / "snapshots").glob("*/config.json"))
+        if revision is not None:
+            named = folder / "refs" / revision  # a branch or a tag; a commit has a snapshot of its own name
+            snapshot = folder / "snapshots" / (named.read_text().strip() if named.is_file() else revision)
+            return snapshot if (snapshot / "config.json").is_file() else None
+        found = sorted((folder / "snapshots").glob("*/config.json"))
     except (OSError, ValueError):
         return None
     return found[-1].parent if found else None

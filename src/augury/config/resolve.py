@@ -44,7 +44,7 @@ def resolve(given: Mapping[str, Any], target: Target | None, as_of: str | None) 
     old = validated(DroppedKeys, {name: keys.pop(name) for name in DroppedKeys.model_fields if name in keys})
     typed = validated(SpeculativeConfig, keys)
     keys = {name: getattr(typed, name) for name in keys if keys[name] is not None}
-    draft = read_facts(keys["model"]) if keys.get("model") else None
+    draft = read_facts(keys["model"], keys.get("revision")) if keys.get("model") else None
     method = settle_method(keys, target, draft, notes)
     if as_of is not None:
         check_method(str(given.get("method") or method), as_of)

@@ -6,7 +6,8 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.spec import MAX_NODES
 
-MASKED = ("eagle", "eagle3", "draft_model")  # methods whose parallel drafts are rows of masks, one a depth
+MASKED = ("eagle3", "draft_model")  # methods whose parallel drafts are rows of masks, one a depth
+UNMASKED = ("eagle", "mtp")  # methods that could be thought to, but whose heads were never trained on masks
 
 
 def check_runnable(config: SpeculativeConfig) -> None:
@@ -15,6 +16,11 @@ def check_runnable(config: SpeculativeConfig) -> None:
         raise ConfigError(
             "speculative_config.model is missing: DSpark layers inside a target (DeepSeek-V4) do not run here; name a "
             "drafter of its own."
+        )
+    if config.parallel_drafting and config.method in UNMASKED:
+        raise ConfigError(
+            f"speculative_config.parallel_drafting=True does not go with method={config.method!r}, which drafts "
+            "token by token; remove it, or write method='eagle3' if the head is a P-EAGLE one."
         )
     if config.parallel_drafting and config.drafts_trees and config.method in MASKED:
         raise ConfigError(

@@ -83,7 +83,7 @@ def settle_model(method: str, keys: Keys, draft: ModelFacts | None, notes: Notes
     elif model is None:
         notes.add("inferred", "model", "the target's own files, which carry the drafting layers.")
     elif draft is None:
-        missing = "has no config.json" if find(model) else "is not on this machine"
+        missing = "has no config.json" if find(model, keys.get("revision")) else "is not on this machine"
         notes.add("unchecked", "model", f"{shown(model)} {missing}; nothing was compared with it.")
     elif draft.raw.get("speculators_model_type") == "peagle" and not keys.get("parallel_drafting"):
         keys["parallel_drafting"] = True

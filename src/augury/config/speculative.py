@@ -100,7 +100,7 @@ class SpeculativeConfig(BaseModel):
         None, "Start from a suffix cache saved by `augury suffix build`.", since=OWN, min_length=1
     )
     parallel_drafting: bool = key(
-        False, "Draft all tokens in one pass: P-EAGLE with eagle and eagle3, PARD with draft_model.", since="0.16"
+        False, "Draft all tokens in one pass: P-EAGLE with eagle3, PARD with draft_model.", since="0.16"
     )
     draft_sample_method: Literal["greedy", "probabilistic"] = key(
         "greedy",

@@ -3,7 +3,7 @@
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.spec import BLOCK_DROP_KEYS, PADDED_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Method
 
-EAGLE_KEYS = (*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting")
+EAGLE_KEYS = (*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS)
 
 EAGLE = Method(
     name="eagle",
