@@ -99,6 +99,9 @@ class SpeculativeConfig(BaseModel):
     suffix_decoding_cache_path: str | None = key(
         None, "Start from a suffix cache saved by `augury suffix build`.", since=OWN, min_length=1
     )
+    suffix_decoding_save_path: str | None = key(
+        None, "Save the suffix cache here when the engine ends, and start from it where it is.", since=OWN, min_length=1
+    )
     parallel_drafting: bool = key(
         False, "Draft all tokens in one pass: P-EAGLE with eagle3, PARD with draft_model.", since="0.16"
     )

@@ -154,6 +154,12 @@ class LLM:
         self.engine.scheduler.pool.forget_all()
         return True
 
+    def close(self) -> None:
+        """Ours: save what is to outlive this engine (`suffix_decoding_save_path`) now, and not when the script ends."""
+        drafter = self.engine.drafter
+        if drafter is not None and hasattr(drafter, "close"):
+            drafter.close()
+
     # --- one batch -------------------------------------------------------------------------------------------------
 
     def _answer(self, batch: list[Any], use_tqdm: Any) -> list[RequestOutput]:

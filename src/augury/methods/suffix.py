@@ -13,7 +13,8 @@ SUFFIX = Method(
     drafter="augury.propose.suffix:SuffixDrafter",
     keys=(
         "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
-        "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_bytes", "suffix_decoding_cache_path", "tree",
+        "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_bytes", "suffix_decoding_cache_path",
+        "suffix_decoding_save_path", "tree",
     ),
     default_tokens=_depth,
     vllm_since="0.11.1",

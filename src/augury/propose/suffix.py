@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from pathlib import Path
 from secrets import token_hex
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -10,13 +14,14 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.index.store import SuffixFileError, load
+from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import Rule, SuffixCache
 from augury.propose.base import Setting
 from augury.propose.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
 NOBODY = -1
+logger = logging.getLogger("augury")
 
 
 class SuffixDrafter(TextDrafter):
@@ -40,6 +45,9 @@ class SuffixDrafter(TextDrafter):
         self._requests: dict[int, str] = {}  # slot -> name in the cache
         self._admitted: dict[int, tuple[int, str, str]] = {}  # slot -> what `admit` said
         self._prefix = token_hex(4)  # names must not meet those of a cache loaded from disk
+        path = config.suffix_decoding_save_path
+        # Once: at `close`, when the engine is let go, or when the interpreter ends, whichever comes first.
+        self._leave = finalize(self, _save, self.cache, os.path.abspath(path)) if path is not None else None
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Note how long a slot's prompt is and whose; an answer kept under the same name is replaced."""
@@ -67,6 +75,11 @@ class SuffixDrafter(TextDrafter):
             tokens.numpy(), parents.numpy(), counts.numpy(),
         )  # fmt: skip
         return Draft(tokens.to(device), parents.to(device), counts.to(device))
+
+    def close(self) -> None:
+        """Save the cache, if that was asked for."""
+        if self._leave is not None:
+            self._leave()
 
     def reset(self, slot: int) -> None:
         """Forget a slot; the response of its request stays in the cache."""
@@ -99,15 +112,30 @@ class SuffixDrafter(TextDrafter):
 
 
 def _cache(config: SpeculativeConfig) -> SuffixCache:
-    """An empty cache, or the one saved at `suffix_decoding_cache_path`."""
+    """The cache an earlier engine left at `suffix_decoding_save_path`, else that of `.._cache_path`, else a new one."""
     limits = (
         config.suffix_decoding_max_tree_depth,
         config.suffix_decoding_max_cached_requests,
         config.suffix_decoding_max_cached_bytes,
     )
-    if config.suffix_decoding_cache_path is None:
+    left = config.suffix_decoding_save_path
+    if left is not None and not os.access(Path(left).parent, os.W_OK):  # found out now, not when all has been said
+        raise ConfigError(f"speculative_config.suffix_decoding_save_path: {Path(left).parent} cannot be written to.")
+    resumed = left is not None and os.path.lexists(left)
+    path, key = (left, "save_path") if resumed else (config.suffix_decoding_cache_path, "cache_path")
+    if path is None:
         return SuffixCache(*limits)
     try:
-        return load(config.suffix_decoding_cache_path, *limits)
+        return load(path, *limits)
     except (OSError, SuffixFileError) as error:
-        raise ConfigError(f"speculative_config.suffix_decoding_cache_path: {error}") from None
+        raise ConfigError(f"speculative_config.suffix_decoding_{key}: {error}") from None
+
+
+def _save(cache: SuffixCache, path: str) -> None:
+    """Leave the cache for the next engine; there is nobody to raise an error to any more."""
+    if not cache.cached:
+        return  # an engine that never ran must not hide what the next one would start from
+    try:
+        save(cache, path)
+    except OSError as error:
+        logger.error("the suffix cache was not saved in %s: %s", path, error.strerror or error)

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -194,7 +195,8 @@ def facts(llm: LLM) -> dict[str, Any]:
 def main(descriptor: int) -> int:
     """Load the engine that the first message describes, and run it."""
     logging.basicConfig(format="%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S", stream=sys.stderr)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the server, which drains first; some send them to everyone
+        signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
     try:
         (start,) = channel.take(None)
@@ -204,7 +206,8 @@ def main(descriptor: int) -> int:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1
         channel.send({"type": "ready", "facts": facts(llm)})
-        EngineProcess(llm, channel).run()
+        with closing(llm):
+            EngineProcess(llm, channel).run()
     except Closed:
         return 0
     return 0
