@@ -11,6 +11,8 @@ from augury.operate.replay.figures import Summary
 INK, FAINT = "#22262b", "#6b7178"
 COLORS = ("#1b6ca8", "#d1495b", "#2a9d8f", "#e0a030", "#7b5ea7", "#8a8f98")
 
+LEGEND = 6  # names in a line
+
 
 def plot(summaries: list[Summary], conditions: str, path: Path) -> None:
     """Draw a PNG."""
@@ -26,7 +28,8 @@ def plot(summaries: list[Summary], conditions: str, path: Path) -> None:
         axis.tick_params(colors=FAINT, labelsize=8, length=0)
         axis.grid(color="#eceef0", linewidth=0.8)
         axis.set_axisbelow(True)
-        axis.legend(fontsize=8, frameon=False)
+    # One for both, above them: inside the axes it would lie on the lines.
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=LEGEND, fontsize=8, frameon=False)
     figure.supxlabel(fill(conditions, 160), color=FAINT, fontsize=7.5, x=0.01, ha="left")
     figure.savefig(path, dpi=160, format="png")
 
