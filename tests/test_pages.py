@@ -104,6 +104,24 @@ def test_methods_table() -> None:
     assert methods_table() in page, "put what `augury reference methods` prints into docs/methods.md"
 
 
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_the_readme_says_of_graphs_what_the_table_says() -> None:
+    captured = {
+        row[0].strip("` "): row[-1].strip("| ") == "yes" for row in map(cells, methods_table().splitlines()[2:])
+    }
+    section = (ROOT / "README.md").read_text().partition("## Methods")[2].partition("\n\\*")[0]
+    told = {
+        name: row[2] == "CPU, GPU graph"
+        for row in map(cells, section.splitlines())
+        for name in re.findall(r"`(\w+)`", row[0])
+        if name in captured
+    }
+    assert told == captured
+
+
 @pytest.mark.parametrize("method", ["eagle", "mtp"])
 def test_what_the_table_calls_not_parallel_is_refused_by_the_check_and_the_load(toy_model: Path, method: str) -> None:
     """Even where the head names a mask token: the load never gets to look at it."""

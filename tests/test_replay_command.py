@@ -52,6 +52,21 @@ def test_json_profile_and_plot(trace: Path, tmp_path: Path) -> None:
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_the_legend_lies_on_no_line(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    six = ("--method", "ngram", "--method", "suffix", "--grid", "num_speculative_tokens=2,4,8")
+    assert augury("replay", trace, "--tokenizer", "bytes", *six, "--plot", tmp_path / "p.png").exit_code == 0
+    drawn[0].canvas.draw()
+    (legend,) = drawn[0].legends
+    assert len(legend.get_texts()) == 6 and not any(axis.get_legend() for axis in drawn[0].axes)
+    place = legend.get_window_extent()
+    assert not any(place.overlaps(axis.get_window_extent()) for axis in drawn[0].axes)
+    assert place.x0 >= 0 and place.x1 <= drawn[0].bbox.x1
+
+
 def test_table(trace: Path) -> None:
     grid = ["--grid", "num_speculative_tokens=2,4", "--grid", "prompt_lookup_max=1,4"]
     done = augury("replay", trace, "--tokenizer", "words", "--method", "ngram", *grid)
