@@ -10,11 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.simd import LANES, axpy4, dot4, largest
+from augury.kernels.simd import axpy4, dot4, lane_sum, largest
+from augury.kernels.simd_quads import QUAD, quad_gather, quad_scores
+from augury.kernels.vectors import LANES
 
 KEY_BLOCK = 64
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}  # not ninf: a row's largest score starts at -inf
 OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST}
+# Called from two loops, which the compiler may not rearrange in two ways: the bits must be the same.
+STEADY = {**OPTIONS, "fastmath": {"contract", "nsz", "nnan"}}
 
 _LOG2E = np.float32(1.4426950408889634)
 _FLOOR = np.float32(-126.0)
@@ -99,14 +103,14 @@ def _gather(out, o0, dim, cache, width, head, keys, start, padded, scores):
                 out[o0 + d] += scores[j] * cache[v + d]
 
 
-@njit(**OPTIONS)
+@njit(**STEADY)
 def _bend(scores, count, scale, softcap):
     """Scale scores, then cap them smoothly: softcap * tanh(score / softcap)."""
     for j in range(count):
         scores[j] = softcap * (_ONE - _TWO / (exp(_TWO * scale / softcap * scores[j]) + _ONE))
 
 
-@njit(**OPTIONS)
+@njit(**STEADY)
 def _soften(scores, count, scale, top):
     """Turn scores to weights relative to the largest seen so far; gives (new largest, sum of the weights).
 
@@ -115,12 +119,9 @@ def _soften(scores, count, scale, top):
     for j in range(count, KEY_BLOCK):
         scores[j] = _LOWEST
     top = max(top, largest(scores, 0, KEY_BLOCK, _LOWEST) * scale)
-    total = _ZERO
     for j in range(KEY_BLOCK):
-        weight = exp(scores[j] * scale - top)
-        scores[j] = weight
-        total += weight
-    return top, total
+        scores[j] = exp(scores[j] * scale - top)
+    return top, lane_sum(scores, 0, KEY_BLOCK)
 
 
 @njit(**OPTIONS)
@@ -148,8 +149,59 @@ def _attend_block(
 
 
 @njit(**OPTIONS)
-def _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """All query heads of one (row, kv head), block by block so that they share the keys while these are near."""
+def _attend_quad(
+    q, q0, q_apart, key_dim, key_cache, out, o0, o_apart, value_dim, value_cache, kv, keys, start, scores, scale,
+    softcap, tops, totals, group,
+):  # fmt: skip
+    """One query head of four rows over a whole block of keys that all of them see; see _attend_block.
+
+    tops and totals hold a row's figures `group` apart.
+    """
+    kv_heads, kv_head = kv
+    width, head = kv_heads * key_dim, kv_head * key_dim
+    for j in range(0, KEY_BLOCK, 4):
+        k0, k1 = keys[start + j] * width + head, keys[start + j + 1] * width + head
+        k2, k3 = keys[start + j + 2] * width + head, keys[start + j + 3] * width + head
+        quad_scores(q, q0, q_apart, key_cache, k0, k1, k2, k3, key_dim, scores, j, KEY_BLOCK)
+    for i in range(QUAD):
+        own = scores[i * KEY_BLOCK : (i + 1) * KEY_BLOCK]
+        if softcap > _ZERO:
+            _bend(own, KEY_BLOCK, scale, softcap)
+        top = tops[i * group]
+        higher, added = _soften(own, KEY_BLOCK, _ONE if softcap > _ZERO else scale, top)
+        shrink = _ONE
+        if higher > top:
+            shrink = exp(top - higher)
+            for d in range(o0 + i * o_apart, o0 + i * o_apart + value_dim):
+                out[d] *= shrink
+        tops[i * group], totals[i * group] = higher, totals[i * group] * shrink + added
+    width, head = kv_heads * value_dim, kv_head * value_dim
+    for d in range(0, value_dim, QUAD * LANES):
+        quad_gather(out, o0 + d, o_apart, scores, 0, KEY_BLOCK, value_cache, head + d, width, keys, start, KEY_BLOCK)
+
+
+@njit(**OPTIONS)
+def _blocks_shared(r, rows, window, key_dim, value_dim):
+    """Whole blocks of keys that rows r .. r+3 all see, or -1 where they are not four rows of one slot."""
+    _, slots, context, _, _, _, first = rows
+    if window > 0 or r + QUAD > len(slots) or key_dim % LANES or value_dim % (QUAD * LANES):
+        return -1
+    least = context[r]
+    for i in range(r + 1, r + QUAD):
+        if slots[i] != slots[r]:
+            return -1
+        least = min(least, context[i])
+    return max(0, least - first[0]) // KEY_BLOCK
+
+
+@njit(**OPTIONS)
+def _attend_some(
+    r, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out
+):
+    """All query heads of one kv head and some rows, block by block so that they share the keys while these are near.
+
+    The first `shared` blocks are worked on for four rows at a time.
+    """
     positions, slots, context, base, ancestors, tables, first = rows
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
     group = out.shape[1] // (value_dim * kv_heads)
@@ -159,38 +211,68 @@ def _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window
         key_cache.reshape(-1),
         value_cache.reshape(-1),
     )
-    r, kv_head = item // kv_heads, item % kv_heads
-    first_q, first_out = r * q.shape[1] + kv_head * group * key_dim, item * group * value_dim
-    keys = np.empty(context[r] + 64 + 4, np.int64)
-    count = _list_keys(
-        tables, slots[r], block_size, first[0], context[r], base[r], ancestors[r], positions[r], window, keys
-    )
-    scores, top, total = np.empty(KEY_BLOCK, np.float32), np.empty(group, np.float32), np.empty(group, np.float32)
-    for g in range(group):
-        top[g] = sinks[kv_head * group + g] if sinks.size > 0 else _LOWEST
-        total[g] = _ONE if sinks.size > 0 else _ZERO
-    for d in range(first_out, first_out + group * value_dim):
-        flat_out[d] = _ZERO
-    for start in range(0, count, KEY_BLOCK):
+    q_apart, o_apart, kv = q.shape[1], out.shape[1], (kv_heads, kv_head)
+    longest = 0
+    for i in range(r, r + number):
+        longest = max(longest, context[i])
+    keys, scores = np.empty(longest + 64 + 4, np.int64), np.empty(QUAD * KEY_BLOCK, np.float32)
+    top, total = np.empty(number * group, np.float32), np.empty(number * group, np.float32)
+    for n in range(number * group):
+        top[n] = sinks[kv_head * group + n % group] if sinks.size > 0 else _LOWEST
+        total[n] = _ONE if sinks.size > 0 else _ZERO
+    first_q, first_out = r * q_apart + kv_head * group * key_dim, r * o_apart + kv_head * group * value_dim
+    for i in range(number):
+        for d in range(first_out + i * o_apart, first_out + i * o_apart + group * value_dim):
+            flat_out[d] = _ZERO
+    if shared > 0:
+        _list_keys(tables, slots[r], block_size, first[0], first[0] + shared * KEY_BLOCK, 0, 0, 0, 0, keys)
+        for start in range(0, shared * KEY_BLOCK, KEY_BLOCK):
+            for g in range(group):
+                _attend_quad(
+                    flat_q, first_q + g * key_dim, q_apart, key_dim, flat_keys, flat_out, first_out + g * value_dim,
+                    o_apart, value_dim, flat_values, kv, keys, start, scores, scale, softcap, top[g:], total[g:], group,
+                )  # fmt: skip
+    for i in range(number):
+        row, own_q, own_out = r + i, first_q + i * q_apart, first_out + i * o_apart
+        count = _list_keys(
+            tables, slots[row], block_size, first[0], context[row], base[row], ancestors[row], positions[row], window,
+            keys,
+        )  # fmt: skip
+        for start in range(max(0, shared) * KEY_BLOCK, count, KEY_BLOCK):
+            for g in range(group):
+                n = i * group + g
+                top[n], shrink, added = _attend_block(
+                    flat_q, own_q + g * key_dim, key_dim, flat_keys, flat_out, own_out + g * value_dim, value_dim,
+                    flat_values, kv, keys, start, min(KEY_BLOCK, count - start), scores, scale, softcap, top[n],
+                )  # fmt: skip
+                total[n] = total[n] * shrink + added
         for g in range(group):
-            top[g], shrink, added = _attend_block(
-                flat_q, first_q + g * key_dim, key_dim, flat_keys, flat_out, first_out + g * value_dim, value_dim,
-                flat_values, (kv_heads, kv_head), keys, start, min(KEY_BLOCK, count - start), scores, scale, softcap,
-                top[g],
-            )  # fmt: skip
-            total[g] = total[g] * shrink + added
-    for g in range(group):
-        if total[g] > _ZERO:
-            for d in range(first_out + g * value_dim, first_out + (g + 1) * value_dim):
-                flat_out[d] /= total[g]
+            divisor = total[i * group + g]
+            if divisor > _ZERO:
+                for d in range(own_out + g * value_dim, own_out + (g + 1) * value_dim):
+                    flat_out[d] /= divisor
+
+
+@njit(**OPTIONS)
+def _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """One kv head of four neighbouring rows: together where they may, otherwise one by one."""
+    kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
+    r, kv_head = item // kv_heads * QUAD, item % kv_heads
+    shared = _blocks_shared(r, rows, window, key_dim, value_dim)
+    number = QUAD if shared > 0 else 1
+    for row in range(r, min(r + QUAD, out.shape[0]), number):
+        _attend_some(
+            row, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks,
+            out,
+        )  # fmt: skip
 
 
 @njit(**OPTIONS)
 def attend_serial(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
     """See Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim]."""
     scale, softcap = np.float32(scale), np.float32(softcap)
-    for item in range(out.shape[0] * key_cache.shape[1]):
-        _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
+    for item in range(-(-out.shape[0] // QUAD) * key_cache.shape[1]):
+        _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
 
 
 @njit(parallel=True, **OPTIONS)
@@ -198,5 +280,5 @@ def attend_parallel(q, key_cache, value_cache, rows, block_size, scale, window, 
     """The same over threads; items are dealt like cards, since the rows of a prompt grow longer."""
     scale, softcap = np.float32(scale), np.float32(softcap)
     for thread in prange(threads):
-        for item in range(thread, out.shape[0] * key_cache.shape[1], threads):
-            _attend_one(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
+        for item in range(thread, -(-out.shape[0] // QUAD) * key_cache.shape[1], threads):
+            _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)

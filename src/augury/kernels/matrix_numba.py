@@ -1,17 +1,22 @@
-"""Matrix products of a few rows on a CPU, at the speed at which the weights can be read.
+"""Matrix products on a CPU: a few rows at the speed at which weights can be read, many at that of the vendor's library.
 
 Weights are read once for all rows, four lines at a time, float32 or bf16 (as 16-bit integers); sums are float32. A
-row's sums are taken in one fixed order, so its result is the same among any other rows.
+row's sums are taken in one fixed order, so its result is the same among any other rows, few or many.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS
 from augury.kernels.simd import tile1, tile2, tile4
+from augury.kernels.simd_quads import QUAD, SUMS, copy_line, quad_first, quad_last, quad_more, quad_whole
 
 PANEL = 16  # rows of x worked on at a time, so that they stay in the first-level cache beside the weights
+MANY_ROWS = 16  # from here on blocks of weights are copied to where the cache holds them
+LINES = 12  # lines of weights in a block
+CHUNK = 576  # elements of a line that are worked on at a time: a block of them fills two thirds of a first-level cache
 
 
 @njit(**OPTIONS)
@@ -41,6 +46,71 @@ def _columns(x, weight, first, last, out):
 
 
 @njit(**OPTIONS)
+def chunk_of(width):
+    """Elements in each of the equal parts that a line is worked on in; the last may be shorter."""
+    parts = -(-width // CHUNK)
+    return -(-width // (64 * parts)) * 64
+
+
+@njit(inline="always", **OPTIONS)
+def _quad(x, x0, width, lines, line, count, sums, place, out, o, columns, first, last):
+    if first and last:
+        quad_whole(x, x0, width, lines, line, count, count, sums, place, out, o, columns)
+    elif first:
+        quad_first(x, x0, width, lines, line, count, count, sums, place, out, o, columns)
+    elif last:
+        quad_last(x, x0, width, lines, line, count, count, sums, place, out, o, columns)
+    else:
+        quad_more(x, x0, width, lines, line, count, count, sums, place, out, o, columns)
+
+
+@njit(**OPTIONS)
+def chunk_product(x, start, count, lines, sums, out, column):
+    """All rows of x times a block of weights, over the `count` elements from `start` on, which are what `lines` holds.
+
+    A sum stops where its chunk ends and goes on in the next, so its order is that of a whole line.
+    """
+    rows, width, columns = x.shape[0], x.shape[1], out.shape[1]
+    flat_x, flat_out = x.reshape(-1), out.reshape(-1)
+    for quad in range(-(-rows // QUAD)):
+        row = min(quad * QUAD, rows - QUAD)  # the last four may be worked on twice, with the same bits
+        for line in range(0, LINES, QUAD):
+            _quad(
+                flat_x, row * width + start, width, lines, line * count, count, sums,
+                (quad * LINES + line) // QUAD * SUMS, flat_out, row * columns + column + line, columns,
+                start == 0, start + count == width,
+            )  # fmt: skip
+
+
+@njit(**OPTIONS)
+def aligned(size):
+    """Room for floats that begins with a cache line: a vector across two lines takes twice as long to load."""
+    room = np.empty(size + 16, np.float32)
+    skipped = (-(room.ctypes.data // 4)) % 16
+    return room[skipped : skipped + size]
+
+
+@njit(**OPTIONS)
+def block_scratch(rows, size):
+    """Room for a chunk of a block of weights, and for the unfinished sums of all rows."""
+    return aligned(LINES * size), aligned(-(-rows // QUAD) * LINES // QUAD * SUMS)
+
+
+@njit(**OPTIONS)
+def _blocks(x, weight, first, last, out):
+    """Output columns first .. last-1 of many rows, a block at a time."""
+    width, columns, size = x.shape[1], weight.shape[0], chunk_of(x.shape[1])
+    (lines, sums), flat_weight = block_scratch(x.shape[0], size), weight.reshape(-1)
+    for begin in range(first, last, LINES):
+        column = min(begin, columns - LINES)
+        for start in range(0, width, size):
+            count = min(size, width - start)
+            for line in range(LINES):
+                copy_line(flat_weight, (column + line) * width + start, count, lines, line * count)
+            chunk_product(x, start, count, lines, sums, out, column)
+
+
+@njit(**OPTIONS)
 def add_bias(out, bias):
     """Add a bias to every row, if it has any elements."""
     if bias.size > 0:
@@ -52,15 +122,23 @@ def add_bias(out, bias):
 @njit(**OPTIONS)
 def linear_serial(x, weight, bias, out):
     """out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
-    _columns(x, weight, 0, weight.shape[0], out)
+    if x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES:
+        _blocks(x, weight, 0, weight.shape[0], out)
+    else:
+        _columns(x, weight, 0, weight.shape[0], out)
     add_bias(out, bias)
 
 
 @njit(parallel=True, **OPTIONS)
 def linear_parallel(x, weight, bias, out, threads):
-    """The same, output columns shared out among threads in whole fours."""
-    columns = weight.shape[0]
-    share = -(-columns // (4 * threads)) * 4
+    """The same, output columns shared out among threads in whole fours or blocks."""
+    many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
+    columns, step = weight.shape[0], LINES if many else 4
+    share = -(-columns // (step * threads)) * step
     for thread in prange(threads):
-        _columns(x, weight, thread * share, min(columns, (thread + 1) * share), out)
+        first, last = thread * share, min(columns, (thread + 1) * share)
+        if many:
+            _blocks(x, weight, first, last, out)
+        else:
+            _columns(x, weight, first, last, out)
     add_bias(out, bias)

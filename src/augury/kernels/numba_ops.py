@@ -15,7 +15,7 @@ from augury.kernels import fused, threads
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
 from augury.kernels import attention_numba, fused_numba, matrix_numba, packed_numba  # noqa: E402
-from augury.kernels.simd import LANES  # noqa: E402
+from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
     from augury.model.packed import Packed
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-PANEL_ROWS = 64  # past this bf16 runs on the vendor's product, and packed weights are unpacked again
+VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product
+PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache beside their unfinished sums
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
 PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which it does
 ALIGNED_ROWS = 4  # rows from which aligned activations are worth their slower allocation
@@ -59,23 +60,24 @@ class NumbaOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Row-invariant, except for many rows in bf16, where AMX is many times faster."""
         rows, width = x.shape
-        vendor = weight.dtype != torch.float32 and rows > PANEL_ROWS
+        vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS
         if vendor or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
         out, array = _fresh(rows, len(weight))
-        if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
-            matrix_numba.linear_parallel(_array(x), _lasting(weight), _optional(bias), array, self._threads)
-        else:
-            matrix_numba.linear_serial(_array(x), _lasting(weight), _optional(bias), array)
+        whole, matrix, added = _array(x), _lasting(weight), _optional(bias)
+        for panel in _panels(rows):
+            if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
+                matrix_numba.linear_parallel(whole[panel], matrix, added, array[panel], self._threads)
+            else:
+                matrix_numba.linear_serial(whole[panel], matrix, added, array[panel])
         return out
 
     def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
-        """Row-invariant; many rows run a panel at a time, so that they stay in the second-level cache."""
+        """Row-invariant."""
         codes, scales = _lasting(weight.codes), _lasting(weight.scales)
         out, array = _fresh(len(x), len(weight))
         whole = _array(x)
-        for first in range(0, len(x), PANEL_ROWS):
-            panel = slice(first, first + PANEL_ROWS)
+        for panel in _panels(len(x)):
             packed_numba.linear_packed(whole[panel], codes, scales, _optional(bias), array[panel], self._threads)
         return out
 
@@ -156,6 +158,12 @@ class NumbaOps:
                 q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
             )
         return out
+
+
+def _panels(rows: int) -> list[slice]:
+    """Rows in panels of nearly the same size: a short one would read the weights for little."""
+    count = -(-rows // PANEL_ROWS)
+    return [slice(rows * n // count, rows * (n + 1) // count) for n in range(count)]
 
 
 def _fresh(rows: int, width: int) -> tuple[Tensor, Array]:

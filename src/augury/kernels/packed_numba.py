@@ -1,19 +1,27 @@
 """Matrix products with packed weights on a CPU: a fifth of the memory is read, the numbers are the same.
 
-Four lines of weights at a time are unpacked into the first-level cache, and from there on the loop is that of
-matrix_numba: the same tiles in the same order, so a packed matrix gives the bits of its float32 twin.
+A few lines of weights at a time are unpacked into the first-level cache, and from there on the loops are those of
+matrix_numba: the same sums in the same order, so a packed matrix gives the bits of its float32 twin.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS
-from augury.kernels.matrix_numba import add_bias, tile_rows
-from augury.kernels.simd import unpack
+from augury.kernels.matrix_numba import (
+    LINES,
+    add_bias,
+    aligned,
+    block_scratch,
+    chunk_of,
+    chunk_product,
+    tile_rows,
+)  # fmt: skip
+from augury.kernels.simd_unpack import unpack
 
 BLOCK = 32  # weights that share a scale and a shift
+MANY_ROWS = 8  # from here on weights are unpacked in blocks for the cache; sooner than copying pays, since they must be
 
 
 @njit(**OPTIONS)
@@ -22,7 +30,7 @@ def _columns(x, codes, scales, first, last, out):
     rows, width, columns = x.shape[0], x.shape[1], codes.shape[0]
     flat_x, flat_codes, flat_scales, flat_out = x.reshape(-1), codes.reshape(-1), scales.reshape(-1), out.reshape(-1)
     blocks = width // BLOCK
-    lines = np.empty(8 * width, np.float32)  # four lines, and four that a tile's prefetch may ask for
+    lines = aligned(8 * width)  # four lines, and four that a tile's prefetch may ask for
     for begin in range(first, last, 4):
         column = min(begin, columns - 4)
         for line in range(column, column + 4):
@@ -31,12 +39,34 @@ def _columns(x, codes, scales, first, last, out):
         tile_rows(flat_x, 0, rows, lines, 0, width, flat_out, column, columns)
 
 
+@njit(**OPTIONS)
+def _blocks(x, codes, scales, first, last, out):
+    """Output columns first .. last-1 of many rows; see matrix_numba._blocks."""
+    width, columns, size = x.shape[1], codes.shape[0], chunk_of(x.shape[1])
+    flat_codes, flat_scales = codes.reshape(-1), scales.reshape(-1)
+    lines, sums = block_scratch(x.shape[0], size)
+    line_bytes, line_blocks = codes.shape[1], width // BLOCK
+    for begin in range(first, last, LINES):
+        column = min(begin, columns - LINES)
+        for start in range(0, width, size):
+            count = min(size, width - start)
+            for line in range(LINES):
+                code = (column + line) * line_bytes + start * line_bytes // width
+                scale = 2 * ((column + line) * line_blocks + start // BLOCK)
+                unpack(flat_codes, code, flat_scales, scale, count // BLOCK, lines, line * count)
+            chunk_product(x, start, count, lines, sums, out, column)
+
+
 @njit(parallel=True, **OPTIONS)
 def linear_packed(x, codes, scales, bias, out, threads):
     """out [R, out] = x [R, in] times the packed matrix, plus bias if it has any elements."""
-    columns = codes.shape[0]
-    share = -(-columns // (4 * threads)) * 4
+    many = x.shape[0] >= MANY_ROWS and codes.shape[0] >= LINES
+    columns, step = codes.shape[0], LINES if many else 4
+    share = -(-columns // (step * threads)) * step
     for thread in prange(threads):
-        _columns(x, codes, scales, thread * share, min(columns, (thread + 1) * share), out)
+        first, last = thread * share, min(columns, (thread + 1) * share)
+        if many:
+            _blocks(x, codes, scales, first, last, out)
+        else:
+            _columns(x, codes, scales, first, last, out)
     add_bias(out, bias)
-
