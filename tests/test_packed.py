@@ -34,7 +34,7 @@ def test_unpacking_gives_the_dequantised_bits(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", UNPACK)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 64, 65, 150])
-@pytest.mark.parametrize(("lines", "width"), [(4, 96), (30, 96), (257, 96), (30, 1184)])  # a line in one chunk, or three
+@pytest.mark.parametrize(("lines", "width"), [(4, 96), (30, 96), (257, 96), (30, 1184)])  # one chunk a line, or three
 def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: int, width: int) -> None:
     packed, twin = packed_matrix(kind, lines, width)
     x = torch.from_numpy(np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32))
