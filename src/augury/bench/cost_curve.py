@@ -215,7 +215,8 @@ def buckets(most: int) -> list[int]:
 
 def conditions_of(plan: Plan, before: tuple[float, float, float]) -> dict[str, Any]:
     """What the curve depends on, and how much of the machine others had meanwhile."""
-    from augury.bench.report import cpu_name, versions
+    from augury.bench.report import versions
+    from augury.observe.machine import cpu_name
 
     all_of_it, mine, seconds = (
         machine_seconds() - before[0],

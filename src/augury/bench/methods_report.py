@@ -13,8 +13,9 @@ from rich.table import Table
 from augury.bench.figures import Spread, agreement, disturbance, ratio
 from augury.bench.methods_lines import PLAIN, MethodLine
 from augury.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord
-from augury.bench.report import QUIET, cpu_name, versions
+from augury.bench.report import QUIET, versions
 from augury.bench.rounds import Key
+from augury.observe.machine import cpu_name
 
 if TYPE_CHECKING:
     from augury.bench.plan import Plan

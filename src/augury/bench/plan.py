@@ -48,7 +48,8 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
 
 def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
     """What the figures depend on."""
-    from augury.bench.report import cpu_name, versions
+    from augury.bench.report import versions
+    from augury.observe.machine import cpu_name
 
     return {
         "cpu": cpu_name(),

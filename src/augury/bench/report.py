@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
@@ -13,30 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from augury.bench.figures import Agreement, Line, Spread
+from augury.observe.machine import versions_of
 
 PACKAGES = {"torch": "torch", "transformers": "transformers", "llama.cpp": "llama-cpp-python", "numba": "numba"}
 
 QUIET = 0.03  # share of the machine that others may take before the report says so
 
 
-def cpu_name() -> str:
-    """The processor as the system names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def versions() -> dict[str, str]:
     """What is installed of the libraries that matter."""
-    found = {"python": platform.python_version()}
-    for name, package in PACKAGES.items():
-        try:
-            found[name] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return versions_of(PACKAGES)
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:

@@ -95,7 +95,8 @@ class LocalRunner:
 
     def conditions(self) -> dict[str, Any]:
         """What the figures depend on besides the command line."""
-        from augury.bench.report import cpu_name, versions
+        from augury.bench.report import versions
+        from augury.observe.machine import cpu_name
 
         config = self._plain.config
         return {"device": config.device, "cpu": cpu_name(), "dtype": config.dtype, "versions": versions()}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from augury.observe.machine import cpu_name, versions_of
 from augury.operate.profile import make_profile
 from augury.operate.replay.figures import Figures, Summary
 from augury.operate.replay.replay import Log
 from augury.operate.replay.traces import TraceReader
 from augury.operate.safe_text import shown
 
+PACKAGES = ("augury", "numpy", "numba", "tokenizers")
 SHOWN = 8  # classes, turns and positions in a table; JSON has all of them
 RULE = (
     "Drafted tokens are accepted while they are the recorded ones. These methods draft deterministically, so that is "
@@ -42,27 +41,8 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
         "max_model_len": max_model_len, "limit": reader.limit, "model": "none: recorded text",
         "temperature": "as recorded", "acceptance": "drafted tokens equal to the recorded ones (coupled, greedy)",
         "batch": 1, "order": "as recorded, one response after another; each response's first token comes from prefill",
-        "hardware": cpu_name(), "versions": _versions(),
+        "hardware": cpu_name(), "versions": versions_of({name: name for name in PACKAGES}),
     }  # fmt: skip
-
-
-def cpu_name() -> str:
-    """The processor as the system names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("augury", "numpy", "numba", "tokenizers"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def profile_of(summary: Summary, config: dict[str, Any], conditions: dict[str, Any]) -> dict[str, Any]:
