@@ -254,31 +254,35 @@ def _attend_some(
 
 
 @njit(**OPTIONS)
-def _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """One kv head of four neighbouring rows: together where they may, otherwise one by one."""
+def _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """What one thread does of the whole; work is dealt like cards, since the rows of a prompt grow longer.
+
+    Four rows of one slot are one piece of work for each kv head, rows of different slots are four.
+    """
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
-    r, kv_head = item // kv_heads * QUAD, item % kv_heads
-    shared = _blocks_shared(r, rows, window, key_dim, value_dim)
-    number = QUAD if shared > 0 else 1
-    for row in range(r, min(r + QUAD, out.shape[0]), number):
-        _attend_some(
-            row, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks,
-            out,
-        )  # fmt: skip
+    for r in range(0, out.shape[0], QUAD):
+        shared = _blocks_shared(r, rows, window, key_dim, value_dim)
+        number = QUAD if shared > 0 else 1
+        for kv_head in range(kv_heads):
+            piece = (r // QUAD * kv_heads + kv_head) * (QUAD // number)
+            for row in range(r, min(r + QUAD, out.shape[0]), number):
+                if (piece + row - r) % threads == thread:
+                    _attend_some(
+                        row, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window,
+                        softcap, sinks, out,
+                    )  # fmt: skip
 
 
 @njit(**OPTIONS)
 def attend_serial(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
     """See Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim]."""
     scale, softcap = np.float32(scale), np.float32(softcap)
-    for item in range(-(-out.shape[0] // QUAD) * key_cache.shape[1]):
-        _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
+    _attend_share(0, 1, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
 
 
 @njit(parallel=True, **OPTIONS)
 def attend_parallel(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out, threads):
-    """The same over threads; items are dealt like cards, since the rows of a prompt grow longer."""
+    """The same over threads."""
     scale, softcap = np.float32(scale), np.float32(softcap)
     for thread in prange(threads):
-        for item in range(thread, -(-out.shape[0] // QUAD) * key_cache.shape[1], threads):
-            _attend_item(item, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
+        _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
