@@ -100,6 +100,7 @@ TOKENS = [
     Case({"method": "extract_hidden_states", "num_speculative_tokens": 2}, "must be 1"),
     Case(SUFFIX, {"num_speculative_tokens": 24}, (("inferred", "24, from suffix_decoding_max_tree_depth"),)),
     Case({**SUFFIX, "suffix_decoding_max_tree_depth": 9}, {"num_speculative_tokens": 9}),
+    Case({**SUFFIX, "suffix_decoding_max_tree_depth": 200}, {"num_speculative_tokens": 63}),
     Case({"method": "mtp"}, "was not provided"),
     Case({"method": "mtp"}, {"num_speculative_tokens": 1}, (("inferred", "trained to predict"),), target="@deepseek"),
     Case({"method": "mtp", "num_speculative_tokens": 3}, {"num_speculative_tokens": 3}, (("warning", "repeatedly"),), target="@deepseek"),

@@ -276,6 +276,14 @@ def test_bad_arguments_say_what_to_write(toy_model: Path, arguments: dict, words
     assert "\n" not in str(caught.value)
 
 
+def test_a_context_that_the_cache_cuts_is_told(toy_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    llm = LLM(str(toy_model), device=DEVICE, block_size=16, num_gpu_blocks_override=5)
+    assert llm.config.max_model_len == 64 and "max_model_len is 64, what the KV cache has room for" in caplog.text
+    caplog.clear()
+    LLM(str(toy_model), device=DEVICE, block_size=16, num_gpu_blocks_override=5, max_model_len=64)
+    assert not caplog.text
+
+
 def test_an_interrupt_leaves_nothing_behind(ngram: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     step, calls = ngram.engine.step, []
 

@@ -99,6 +99,9 @@ def test_answers_sent_again_are_counted_once(tmp_path: Path) -> None:
         )
         assert conditions["sent_again"] == (0 if path == whole else 3)
     assert found[0] == found[1] and set(found[0]["by_turn"]) == {"1", "2", "3"}
+    cache = tmp_path / "c.sfx"
+    built = json.loads(augury("suffix", "build", grown, "-o", cache, "--tokenizer", "bytes", "--json").stdout)
+    assert built["responses"] == 3, "an engine would have learnt each answer once"
     assert "3 answers came again" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
 
 

@@ -36,6 +36,7 @@ def build(
 ) -> None:
     """Fill a suffix cache from a corpus and save it, for an engine to start with."""
     from augury.index.suffix import SuffixCache
+    from augury.operate.replay.prefix import decoded_once
     from augury.operate.replay.tokens import scripts
     from augury.operate.replay.traces import TraceReader
 
@@ -46,7 +47,7 @@ def build(
     reader, encoder = TraceReader(corpus, tenant_field, limit, plain=True), find_encoder(tokenizer, as_json)
     cache, counts = SuffixCache(max_depth, -1, max_bytes), Counter[str]()
     with progress(reader) as tick:
-        for script in scripts(reader, encoder):
+        for script in decoded_once(scripts(reader, encoder)):
             # A record without a response, as in a vLLM log, is a text like any other.
             spans = script.spans or [(0, len(script.text))]
             counts["prompts_indexed"] += not script.spans

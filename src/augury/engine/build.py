@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from copy import copy
 from pathlib import Path
@@ -23,6 +24,7 @@ from augury.model.target import KVCache, Target, bytes_per_token
 from augury.observe.stats import EngineStats
 from augury.propose.base import Drafter, Setting
 
+logger = logging.getLogger("augury")
 CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
 GPU_RESERVE_BYTES = 2 << 30  # for activations and graphs
 IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words for model_impl
@@ -77,7 +79,8 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
         device, spec.kv_lookahead if spec else 0,
     )  # fmt: skip
     if spec is not None and spec.samples_drafts and spec.rule != "coupled":  # they ask what drafts were drawn from
-        state.draft.probs = torch.zeros((*state.draft.tokens.shape, target.vocab_size), device=device)
+        shape = (*state.draft.tokens.shape, target.vocab_size)
+        state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
     return state
 
 
@@ -127,6 +130,11 @@ def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -
     room = (blocks - 1) * size
     if config.max_model_len is None and room:
         config.max_model_len = min(longest, room)
+        if room < longest:
+            beside = ", the drafter's part taken off" if drafter is not None else ""
+            logger.warning(
+                "max_model_len is %d, what the KV cache has room for%s; the model's context is %d.", room, beside, longest
+            )
     elif config.max_model_len is None or config.max_model_len > room:
         wanted = f"max_model_len={config.max_model_len}" if config.max_model_len else "even one block of tokens"
         raise ConfigError(

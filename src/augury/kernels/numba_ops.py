@@ -146,7 +146,7 @@ class NumbaOps:
         window: int, softcap: float, sinks: Tensor | None,
     ) -> Tensor:  # fmt: skip
         _, _, value_dim = values.shape
-        out = torch.empty(len(q), heads * value_dim)  # aligned: it is added to again and again
+        out = torch.empty(len(q), heads * value_dim, dtype=torch.float32)  # aligned: it is added to again and again
         array, sinks_array = out.numpy(), _optional(sinks)
         caches = _lasting(keys), _lasting(values)
         if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
@@ -173,7 +173,7 @@ def _fresh(rows: int, width: int) -> tuple[Tensor, Array]:
     Only an array that does not hold the tensor may be kept on it: see _lasting.
     """
     if rows >= ALIGNED_ROWS:
-        tensor = torch.empty(rows, width)
+        tensor = torch.empty(rows, width, dtype=torch.float32)
         return tensor, tensor.numpy()
     array = np.empty((rows, width), np.float32)
     tensor = torch.from_numpy(array)

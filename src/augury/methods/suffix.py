@@ -1,10 +1,11 @@
 """The card of `suffix`."""
 
-from augury.methods.spec import Band, Facts, Inferred, Method
+from augury.methods.spec import MAX_NODES, Band, Facts, Inferred, Method
 
 
 def _depth(facts: Facts) -> Inferred:
-    return facts.keys["suffix_decoding_max_tree_depth"], "suffix_decoding_max_tree_depth"
+    """A depth is match and draft together, so a deep tree needs no longer drafts than there can be."""
+    return min(facts.keys["suffix_decoding_max_tree_depth"], MAX_NODES), "suffix_decoding_max_tree_depth"
 
 
 SUFFIX = Method(

@@ -22,7 +22,8 @@ class ChainWriter:
     def blank(self, groups: int) -> Draft:
         """A chain for every group, still empty."""
         tokens = torch.zeros(groups, self._nodes, dtype=torch.int64, device=self._device)
-        laws = torch.zeros(groups, self._nodes, self._vocab, device=self._device) if self._laws_wanted else None
+        shape = (groups, self._nodes, self._vocab)
+        laws = torch.zeros(shape, dtype=torch.float32, device=self._device) if self._laws_wanted else None
         parents = chain_parents(groups, self._nodes, self._device)
         return Draft(tokens, parents, torch.zeros_like(tokens[:, 0]), laws, branching=False)
 

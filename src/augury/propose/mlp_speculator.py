@@ -120,7 +120,7 @@ class BeamTree:
         """Tokens and parents, both [G, N]."""
         groups, k, device = len(newest), self.top_k, newest.device
         chances, tokens, parents = [], [], []
-        above, numbers = torch.zeros(groups, 1, device=device), newest.new_full((groups, 1), -1)
+        above, numbers = torch.zeros(groups, 1, dtype=torch.float32, device=device), newest.new_full((groups, 1), -1)
         last, count = newest, 0
         for i in range(self.depth):
             logits, state = head.step(i, state, last)

@@ -121,6 +121,8 @@ def _cache(config: SpeculativeConfig) -> SuffixCache:
     left = config.suffix_decoding_save_path
     if left is not None and not os.access(Path(left).parent, os.W_OK):  # found out now, not when all has been said
         raise ConfigError(f"speculative_config.suffix_decoding_save_path: {Path(left).parent} cannot be written to.")
+    if left is not None and Path(left).is_dir():
+        raise ConfigError(f"speculative_config.suffix_decoding_save_path: {left} is a directory; name a file in it.")
     resumed = left is not None and os.path.lexists(left)
     path, key = (left, "save_path") if resumed else (config.suffix_decoding_cache_path, "cache_path")
     if path is None:
