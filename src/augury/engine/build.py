@@ -132,9 +132,8 @@ def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -
         config.max_model_len = min(longest, room)
         if room < longest:
             beside = ", the drafter's part taken off" if drafter is not None else ""
-            logger.warning(
-                "max_model_len is %d, what the KV cache has room for%s; the model's context is %d.", room, beside, longest
-            )
+            said = "max_model_len is %d, what the KV cache has room for%s; the model's context is %d."
+            logger.warning(said, room, beside, longest)
     elif config.max_model_len is None or config.max_model_len > room:
         wanted = f"max_model_len={config.max_model_len}" if config.max_model_len else "even one block of tokens"
         raise ConfigError(
