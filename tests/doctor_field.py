@@ -154,7 +154,7 @@ spec:
       extraArgs: ["--speculative-config", '{"method":"eagle3","model":"yuhuili/EAGLE3-LLaMA3.1-Instruct-8B","num_speculative_tokens":3,"disable_by_batch_size":8}']
 ''', ("key-gone",), None, 'values.yaml'),
     # ascend v3
-    Case('docker run --rm quay.io/ascend/vllm-ascend:v0.11.0rc1 vllm serve /root/models/DeepSeek-V3.1-W8A8 --quantization ascend -tp 16 --speculative-config \'{"num_speculative_tokens":1,"method":"deepseek_mtp"}\' ', ("mtp-alias",)),
+    Case('docker run --rm quay.io/ascend/vllm-ascend:v0.11.0rc1 vllm serve /models/DeepSeek-V3.1-W8A8 --quantization ascend -tp 16 --speculative-config \'{"num_speculative_tokens":1,"method":"deepseek_mtp"}\' ', ("mtp-alias",)),
     # nvcr
     Case('docker run --gpus all nvcr.io/nvidia/vllm:25.09-py3 vllm serve openai/gpt-oss-120b --speculative-config \'{"method": "eagle3", "model": "nvidia/gpt-oss-120b-Eagle3", "num_speculative_tokens": 3}\'', ()),
     # rocm image

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
+from augury import LLM, SamplingParams
 from augury.train.export import export
 from augury.train.fit import fit as overfit
 
-__all__ = ["Studied", "export", "overfit"]
+__all__ = ["Studied", "export", "first_blocks", "overfit", "write"]
 
 
 class Studied:
@@ -57,3 +61,29 @@ class Studied:
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.model.get_output_embeddings()(hidden)
+
+
+def write(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any], file: str = "model.safetensors") -> Path:
+    """A head's directory: its config and its weights, as safetensors or as a pickle."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    if file.endswith(".safetensors"):
+        save_file(tensors, directory / file, {"format": "pt"})
+    else:
+        torch.save(tensors, directory / file)
+    return directory
+
+
+def first_blocks(llm: LLM, studied: Studied) -> list[int]:
+    """Tokens accepted of the first draft on each text the head was trained on; the answers must be those texts."""
+    gains: list[int] = []
+    for text, start in zip(studied.texts, (4, 3), strict=True):
+        request = llm._requests("x", text[:start], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))[0]
+        llm.engine.add(request)
+        llm.engine.step()
+        gains.append(llm.engine.step()[0].accepted)
+        while llm.engine.busy:
+            llm.engine.step()
+        assert request.tokens == text
+    return gains

@@ -37,3 +37,14 @@ def plainly(plain: LLM, prompts: list[Any], params: SamplingParams | list[Sampli
     if asked not in kept:
         kept[asked] = ids(plain, prompts, params)
     return kept[asked]
+
+
+def held_to_plain(llm: LLM, plain: LLM, prompts: list[Any]) -> None:
+    """Greedy and sampled, twice each: cold, and from the prefix cache."""
+    for temperature in (0.0, 0.7):
+        params = [
+            SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(len(prompts))
+        ]
+        want = plainly(plain, prompts, params)
+        assert ids(llm, prompts, params) == want
+        assert ids(llm, prompts, params) == want

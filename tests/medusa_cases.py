@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from augury import LLM
@@ -19,17 +16,6 @@ CONFIG = {"medusa_num_heads": 2, "medusa_num_layers": 1, "base_model_name_or_pat
 LITERAL = "[(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (1, 0, 2), (0, 0, 0, 0)]"
 ORDERED = [(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (1,), (0, 1), (1, 0), (2,), (1, 0, 2)]  # best ranks first
 Tensors = dict[str, Tensor]
-
-
-def write(directory: Path, tensors: Tensors, config: dict[str, Any], file: str = "model.safetensors") -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config))
-    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    if file.endswith(".safetensors"):
-        save_file(tensors, directory / file, {"format": "pt"})
-    else:
-        torch.save(tensors, directory / file)
-    return directory
 
 
 def native_names(tensors: Tensors, layers: int) -> Tensors:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from formulas_mlp import MLP
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from augury import LLM
@@ -48,17 +46,6 @@ def arctic(kind: str = "sum_lstm", **more: Any) -> dict[str, Any]:
         "n_predict": STEPS, "vocab_size": VOCABULARY, "tie_weights": True, "scale_input": True, "tie_lstm_embs": True,
         **more,
     }  # fmt: skip
-
-
-def write(directory: Path, tensors: Tensors, raw: dict[str, Any], file: str = "model.safetensors") -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(raw))
-    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    if file.endswith(".safetensors"):
-        save_file(tensors, directory / file, {"format": "pt"})
-    else:
-        torch.save(tensors, directory / file)
-    return directory
 
 
 def drafted(toy_model: Path, head: Path, options: dict[str, Any] | None = None, **spec: Any) -> LLM:

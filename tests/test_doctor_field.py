@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from doctor_cases import Case
 from doctor_field import FIELD
+from typer.testing import CliRunner
 
+from augury.cli import app
 from augury.operate.doctor.examine import Asked, examine
 from augury.operate.doctor.fix import mended
 from augury.operate.found.release import release_of
@@ -74,6 +78,9 @@ def test_a_default_counts_where_nothing_sets_the_variable() -> None:
     assert "mtp-target-without" not in [f.id for f in examine(f"MODEL=zai-org/GLM-4.6\n{line}").findings]
 
 
-@pytest.mark.xfail(strict=True, reason="HCL is not read: no command is found in it")
-def test_terraform_is_read() -> None:
-    assert examine('args = ["vllm","serve","a/b","--speculative-config","{}"]', "main.tf").commands
+def test_a_file_that_is_not_read_is_told(tmp_path: Path) -> None:
+    """Terraform's language is not: that nothing was found must not look like a clean bill of health."""
+    path = tmp_path / "main.tf"
+    path.write_text('args = ["vllm", "serve", "a/b", "--speculative-config", "{}"]')
+    done = CliRunner().invoke(app, ["doctor", str(path)])
+    assert done.exit_code == 2 and "no `vllm serve`" in done.stderr

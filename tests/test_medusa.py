@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from formulas_medusa import Native, Original, best_paths
-from gate import Studied
+from gate import Studied, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from medusa_cases import CONFIG, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, Tensors, drafted, native_names, write
+from medusa_cases import CONFIG, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, Tensors, drafted, native_names
 from safetensors.torch import load_file
 from torch import Tensor, nn
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from formulas_medusa import Original, best_paths
-from gate import Studied, overfit
-from generating import ids, plainly
-from medusa_cases import CONFIG, DEVICE, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, drafted, native_names, write
+from gate import Studied, first_blocks, overfit, write
+from generating import held_to_plain, ids, plainly
+from medusa_cases import CONFIG, DEVICE, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, drafted, native_names
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -66,12 +66,7 @@ def test_text_is_that_of_plain_decoding(
     llm = drafted(toy_model, trained, options, **SHAPES[shape])
     known = [{"prompt_token_ids": studied.texts[0][:n]} for n in (4, 21)]  # text on which drafts are right
     prompts = [*known, *PROMPTS[: 1 if options.get("max_num_seqs") == 1 else 6]]
-    for temperature in (0.0, 0.7):
-        params = [SamplingParams(temperature=temperature, seed=i, max_tokens=30, ignore_eos=True) for i in range(8)]
-        params = params[: len(prompts)]
-        want = plainly(plain, prompts, params)
-        assert ids(llm, prompts, params) == want  # cold
-        assert ids(llm, prompts, params) == want  # and from the prefix cache
+    held_to_plain(llm, plain, prompts)
     assert llm.engine.stats.spec.accepted_per_pos[-1] > 0  # whole drafts were taken
     assert llm.engine.stats.prefix_cache_hits > 0
     if "num_gpu_blocks_override" in options:
@@ -147,16 +142,7 @@ def test_the_gate_trained_heads_are_accepted_whole(
 ) -> None:
     """Train, export, load through the public path: on the text they were trained on the drafts are right."""
     llm = drafted(toy_model, trained, **SHAPES[shape])
-    gains: list[int] = []
-    for text, start in zip(studied.texts, (4, 3), strict=True):
-        request = llm._requests("x", text[:start], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))[0]
-        llm.engine.add(request)
-        llm.engine.step()
-        gains.append(llm.engine.step()[0].accepted)  # the first block
-        while llm.engine.busy:
-            llm.engine.step()
-        assert request.tokens == text
-    assert gains == [HEADS] * 2
+    assert first_blocks(llm, studied) == [HEADS] * 2
     spec = llm.engine.stats.spec
     assert spec.acceptance_length > 4, spec  # 5 at most, and chance gives 1.004
     print(f"medusa {shape}: {spec.accepted_per_pos} of {spec.num_drafts}, length {spec.acceptance_length:.2f}")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from formulas_mlp import LSTM, Recurrent, fused
-from mlp_cases import DEVICE, INNER, SIZE, STEPS, VOCABULARY, Tensors, arctic, config, drafted, mlp, scattered, write
+from gate import write
+from mlp_cases import DEVICE, INNER, SIZE, STEPS, VOCABULARY, Tensors, arctic, config, drafted, mlp, scattered
 from torch import Tensor
 
 from augury import LLM

@@ -6,7 +6,6 @@ same on a GPU.
 
 import itertools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -22,13 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_trees import RandomTrees
 from shallow import shallow_copy
-from structured import EOS, FORMS, NGRAM, PERSON, PROMPTS, TREE, answers, in_form, is_person, make
+from structured import EOS, FORMS, NGRAM, PROMPTS, TREE, answers, in_form, make, next_logits, onward, schemas, words
 from torch import Tensor
 
 from augury import LLM, SamplingParams
 from augury.kernels import verify, verify_probs
-from augury.propose.text import TextDrafter
-from augury.verify.tree import Draft, chain_parents
 
 SOME = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
@@ -126,16 +123,6 @@ def test_the_torch_face_serves_the_same_text(
     assert llm.engine.stats.spec.num_accepted_tokens > 0
 
 
-def words(depth: int = 2) -> st.SearchStrategy[str]:
-    """Small regular expressions that Python reads too."""
-    atom = st.sampled_from(["a", "b", "1", "[a-c]", "[^a-y]", r"\d", "(ab)", "abc"])
-    if depth == 0:
-        return atom
-    inner = words(depth - 1)
-    many = st.tuples(inner, st.sampled_from(["", "?", "{1,3}", "{2}", "{0,5}"])).map(lambda p: f"(?:{p[0]}){p[1]}")
-    return st.lists(many, min_size=1, max_size=3).map("".join) | st.tuples(inner, inner).map("|".join)
-
-
 @SOME
 @given(expression=words(), seed=st.integers(0, 1000), temperature=st.sampled_from([0.0, 0.8, 2.0]))
 def test_any_regex(plain: LLM, ngram: LLM, tree: LLM, expression: str, seed: int, temperature: float) -> None:
@@ -146,40 +133,6 @@ def test_any_regex(plain: LLM, ngram: LLM, tree: LLM, expression: str, seed: int
         assert reason == "length" or re.fullmatch(expression, text, re.DOTALL)
     assert answers(ngram, PROMPTS[:2], params) == want
     assert answers(tree, PROMPTS[:2], params) == want
-
-
-def schemas(depth: int = 2) -> st.SearchStrategy[tuple[dict[str, Any], Callable[[Any], bool]]]:
-    """A schema, and the same as a Python check."""
-    leaf = st.sampled_from(
-        [
-            ({"type": "boolean"}, lambda v: isinstance(v, bool)),
-            ({"type": "null"}, lambda v: v is None),
-            ({"enum": ["ab", 12, None]}, lambda v: v in ("ab", 12, None)),
-            ({"type": "integer", "minimum": -5, "maximum": 40}, lambda v: type(v) is int and -5 <= v <= 40),
-            ({"type": "string", "maxLength": 3}, lambda v: isinstance(v, str) and len(v) <= 3),
-        ]
-    )
-    if depth == 0:
-        return leaf
-    inner = schemas(depth - 1)
-    lists = inner.map(
-        lambda s: (
-            {"type": "array", "items": s[0], "maxItems": 2},
-            lambda v, check=s[1]: isinstance(v, list) and len(v) <= 2 and all(map(check, v)),
-        )
-    )
-    return leaf | lists | st.tuples(inner, inner).map(lambda pair: record(*pair))
-
-
-def record(first: Any, second: Any) -> tuple[dict[str, Any], Callable[[Any], bool]]:
-    """An object with one property it must have and one it may have."""
-    shape = {"type": "object", "properties": {"k": first[0], "é": second[0]}, "required": ["k"]}
-
-    def check(value: Any) -> bool:
-        known = isinstance(value, dict) and "k" in value and set(value) <= {"k", "é"}
-        return known and first[1](value["k"]) and ("é" not in value or second[1](value["é"]))
-
-    return shape, check
 
 
 @SOME
@@ -196,21 +149,7 @@ def test_any_schema(plain: LLM, ngram: LLM, tree: LLM, case: Any, seed: int, tem
 
 @pytest.fixture(scope="module")
 def oracle(toy_model: Path) -> Callable[[list[int]], Tensor]:
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(toy_model)
-
-    @torch.inference_mode()
-    def logits(tokens: list[int]) -> Tensor:
-        return model(torch.tensor([tokens])).logits[0, -1].float()
-
-    return logits
-
-
-def onward(spelled: list[list[int]], prefix: list[int]) -> list[int]:
-    """What may follow a prefix of some words: the end of text exactly where one of them ends."""
-    after = {w[len(prefix)] for w in spelled if w[: len(prefix)] == prefix and len(w) > len(prefix)}
-    return sorted(after | {EOS}) if prefix in spelled else sorted(after)
+    return next_logits(toy_model)
 
 
 def by_hand(model: Callable, prompt: list[int], spelled: list[list[int]], temperature: float, seed: int) -> list[int]:
@@ -326,87 +265,3 @@ def test_logprobs_stay_those_of_the_raw_logits(ngram: LLM, oracle: Callable) -> 
     for token, entry in zip(output.outputs[0].token_ids, output.outputs[0].logprobs, strict=True):
         assert entry[token].logprob == pytest.approx(float(oracle(tokens).log_softmax(0)[token]), abs=1e-3)
         tokens.append(token)
-
-
-@pytest.mark.parametrize("rule", ["standard", "block", "typical", "entropy"])
-def test_other_rules_keep_the_form(toy_model: Path, weak: Path, plain: LLM, rule: str) -> None:
-    sampled = {"draft_sample_method": "probabilistic", "rejection_sample_method": rule}
-    llm = make(toy_model, {"method": "draft_model", "model": str(weak), "num_speculative_tokens": 4, **sampled})
-    params = SamplingParams(temperature=1, seed=3, max_tokens=70, structured_outputs=FORMS["json"])
-    for _, text, reason in answers(llm, PROMPTS, params):
-        assert reason == "length" or is_person(json.loads(text))
-    if rule in ("standard", "block"):
-        params = params.clone(temperature=0)
-        assert answers(llm, PROMPTS, params) == answers(plain, PROMPTS, params)
-    assert llm.engine.stats.spec.num_accepted_tokens > 0
-
-
-class Dice(TextDrafter):
-    """Draws every token from one law, which favours a letter that the grammar forbids."""
-
-    name = "dice"
-
-    def __init__(self, law: dict[int, float], nodes: int) -> None:
-        self.law = torch.zeros(260)
-        self.law[list(law)] = torch.tensor(list(law.values()))
-        self.nodes, self.random = nodes, torch.Generator().manual_seed(0)
-
-    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
-        shape = len(slots), self.nodes
-        tokens = self.law.multinomial(len(slots) * self.nodes, True, generator=self.random).view(shape)
-        laws = self.law.expand(*shape, -1).to(slots.device)
-        return Draft(tokens.to(slots.device), chain_parents(*shape, slots.device), budget, laws, branching=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["standard", "block"])
-def test_the_law_of_the_answer_through_a_sampling_drafter(
-    toy_model: Path, weak: Path, oracle: Callable, plain: LLM, rule: str
-) -> None:
-    """1,500 answers against the target's law under the grammar: that most drafts are taken away must not show."""
-    trials, prompt, encode = 1500, "the cat", plain.tokenizer.encode
-    choices = ["".join(letters) for letters in itertools.product("aqz", repeat=3)]
-    spelled = [encode(c) for c in choices]
-    law: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(3):
-        grown = {}
-        for prefix, chance in law.items():
-            after = onward(spelled, list(prefix))
-            here = (oracle(encode(prompt) + list(prefix))[after] / 8).softmax(0).tolist()
-            grown |= {(*prefix, token): chance * p for token, p in zip(after, here, strict=True)}
-        law = grown
-    sampled = {"draft_sample_method": "probabilistic", "rejection_sample_method": rule}
-    spec = {"method": "draft_model", "model": str(weak), "num_speculative_tokens": 2, **sampled}
-    llm = make(toy_model, spec, max_num_seqs=64)
-    llm.engine.drafter = Dice(dict(zip(encode("aqzb"), (0.05, 0.1, 0.35, 0.5), strict=True)), 2)
-    params = SamplingParams(temperature=8, n=trials, seed=7, structured_outputs={"choice": choices})
-    seen = Counter(tuple(tokens) for tokens, _, _ in answers(llm, [prompt], params))
-    spec_stats = llm.engine.stats.spec
-    assert trials / 2 < spec_stats.num_draft_tokens < 1.5 * trials  # of 2 or 3 drafted
-    statistic = sum((seen[t] - trials * p) ** 2 / (trials * p) for t, p in law.items())
-    freedom = len(law) - 1
-    assert statistic < freedom + 5 * math.sqrt(2 * freedom)
-
-
-@pytest.fixture(scope="module")
-def embedded(default_model: Path) -> list[LLM]:
-    """Without and with a drafter."""
-    spec = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    return [make(default_model, drafter, max_model_len=512) for drafter in (None, spec)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_json_from_the_embedded_model(embedded: list[LLM], temperature: float) -> None:
-    asked = "Write this person as JSON with name, age and tags (red, green or blue): Ada is 36 and likes red and blue."
-    params = [
-        SamplingParams(temperature=temperature, seed=i, max_tokens=60, structured_outputs={"json": PERSON})
-        for i in range(2)
-    ]
-    texts = []
-    for llm in embedded:
-        outputs = llm.chat([[{"role": "user", "content": asked}]] * 2, params, use_tqdm=False)
-        texts.append([o.outputs[0].token_ids for o in outputs])
-        assert all(is_person(json.loads(o.outputs[0].text)) for o in outputs if o.outputs[0].finish_reason == "stop")
-        assert any(o.outputs[0].finish_reason == "stop" for o in outputs)
-    assert texts[0] == texts[1]

@@ -195,6 +195,30 @@ def _blocks_shared(r, rows, window, key_dim, value_dim):
 
 
 @njit(**OPTIONS)
+def _attend_rest(
+    r, since, kv, q, q0, key_cache, value_cache, out, o0, dims, rows, block_size, scale, window, softcap, keys, scores,
+    top, total,
+):  # fmt: skip
+    """The query heads of one row over its keys from number `since` on, and the division that ends them."""
+    positions, slots, context, base, ancestors, tables, first = rows
+    key_dim, value_dim = dims
+    count = _list_keys(
+        tables, slots[r], block_size, first[0], context[r], base[r], ancestors[r], positions[r], window, keys
+    )
+    for start in range(since, count, KEY_BLOCK):
+        for g in range(len(top)):
+            top[g], shrink, added = _attend_block(
+                q, q0 + g * key_dim, key_dim, key_cache, out, o0 + g * value_dim, value_dim, value_cache, kv, keys,
+                start, min(KEY_BLOCK, count - start), scores, scale, softcap, top[g],
+            )  # fmt: skip
+            total[g] = total[g] * shrink + added
+    for g in range(len(top)):
+        if total[g] > _ZERO:
+            for d in range(o0 + g * value_dim, o0 + (g + 1) * value_dim):
+                out[d] /= total[g]
+
+
+@njit(**OPTIONS)
 def _attend_some(
     r, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out
 ):
@@ -202,7 +226,7 @@ def _attend_some(
 
     The first `shared` blocks are worked on for four rows at a time.
     """
-    positions, slots, context, base, ancestors, tables, first = rows
+    _, slots, context, _, _, tables, first = rows
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
     group = out.shape[1] // (value_dim * kv_heads)
     flat_q, flat_out, flat_keys, flat_values = (
@@ -233,24 +257,12 @@ def _attend_some(
                     o_apart, value_dim, flat_values, kv, keys, start, scores, scale, softcap, top[g:], total[g:], group,
                 )  # fmt: skip
     for i in range(number):
-        row, own_q, own_out = r + i, first_q + i * q_apart, first_out + i * o_apart
-        count = _list_keys(
-            tables, slots[row], block_size, first[0], context[row], base[row], ancestors[row], positions[row], window,
-            keys,
+        mine = slice(i * group, (i + 1) * group)
+        _attend_rest(
+            r + i, max(0, shared) * KEY_BLOCK, kv, flat_q, first_q + i * q_apart, flat_keys, flat_values, flat_out,
+            first_out + i * o_apart, (key_dim, value_dim), rows, block_size, scale, window, softcap, keys, scores,
+            top[mine], total[mine],
         )  # fmt: skip
-        for start in range(max(0, shared) * KEY_BLOCK, count, KEY_BLOCK):
-            for g in range(group):
-                n = i * group + g
-                top[n], shrink, added = _attend_block(
-                    flat_q, own_q + g * key_dim, key_dim, flat_keys, flat_out, own_out + g * value_dim, value_dim,
-                    flat_values, kv, keys, start, min(KEY_BLOCK, count - start), scores, scale, softcap, top[n],
-                )  # fmt: skip
-                total[n] = total[n] * shrink + added
-        for g in range(group):
-            divisor = total[i * group + g]
-            if divisor > _ZERO:
-                for d in range(own_out + g * value_dim, own_out + (g + 1) * value_dim):
-                    flat_out[d] /= divisor
 
 
 @njit(**OPTIONS)
