@@ -73,7 +73,8 @@ def test_wide_laws_sum_to_one(face: Face, vocab: int, filters: dict[str, float])
     assert laws.dtype == torch.float32
     torch.testing.assert_close(laws.sum(1, dtype=torch.float64), torch.ones(2).double(), atol=2e-6, rtol=0)
     if not filters:
-        torch.testing.assert_close(laws, torch.softmax(logits / 0.9, 1), atol=1e-9, rtol=3e-6)
+        exact = torch.softmax(logits.double() / 0.9, 1)  # float32 sums of 262,144 terms stray by more than this on ARM
+        torch.testing.assert_close(laws.double(), exact, atol=1e-9, rtol=3e-6)
     elif "top_k" in filters:
         assert ((laws > 0).sum(1) <= 50).all()
 
