@@ -68,6 +68,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target
         max_model_len=config.max_model_len,
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
         packed=config.load_format != "safetensors",
+        dummy=config.load_format == "dummy",
     )
 
 
@@ -177,5 +178,6 @@ def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter |
     build: Any = drafter_class(spec.card)
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
-    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory))
+    dummy = config.load_format == "dummy"
+    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy))
     return drafter
