@@ -79,7 +79,7 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
         config.max_num_seqs, config.max_model_len, spec.max_nodes if spec else 1, config.block_size, target.vocab_size,
         device, spec.kv_lookahead if spec else 0,
     )  # fmt: skip
-    if spec is not None and spec.samples_drafts and spec.rule != "coupled":  # they ask what drafts were drawn from
+    if spec is not None and spec.keeps_laws:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
     return state
