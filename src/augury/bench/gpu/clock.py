@@ -20,8 +20,8 @@ class Beat(NamedTuple):
     """One decode step, in milliseconds."""
 
     wall: float
-    target: float  # layout and the target's pass
-    rest: float  # verdict and drafts
+    whole: float  # the pass on the device, first to last
+    target: float  # of it, layout and the target
     waited: float  # the host, for the device
 
 
@@ -95,18 +95,21 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
             engine.step()
             wall = 1000 * (time.perf_counter() - before)
             if waited and engine.last.decoding_only:
-                target, rest = marks.begin.until(marks.middle), marks.middle.until(marks.end)
-                found.append(Beat(wall, target, rest, waited[0]))
+                found.append(
+                    Beat(wall, marks.begin.until(marks.end), marks.begin.until(marks.middle), waited[0])
+                )
     return found
 
 
-def split_of(found: list[Beat]) -> dict[str, float] | None:
+def split_of(found: list[Beat]) -> dict[str, float | None] | None:
     """The mean step; the first is left out, in which a shape may be new."""
     found = found[1:] or found
     if not found:
         return None
-    wall, target, rest, waited = (fmean(beat[i] for beat in found) for i in range(4))
+    wall, whole, target, waited = (fmean(beat[i] for beat in found) for i in range(4))
+    told = 0 <= target <= whole  # else the middle stamp is not part of the pass that ran
     return {
-        "steps": len(found), "wall_ms": wall, "layout_target_ms": target, "verify_draft_ms": rest,
-        "gap_ms": max(0.0, wall - target - rest), "host_busy": 1 - waited / wall if wall else 0.0,
+        "steps": len(found), "wall_ms": wall, "pass_ms": whole, "layout_target_ms": target if told else None,
+        "verify_draft_ms": whole - target if told else None, "gap_ms": max(0.0, wall - whole),
+        "host_busy": 1 - waited / wall if wall else 0.0,
     }  # fmt: skip

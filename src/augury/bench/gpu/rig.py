@@ -70,7 +70,6 @@ class Rig:
         if self.engine.target.device.type == "cuda":
             torch.cuda.synchronize()
 
-
     def close(self) -> None:
         """Let go of the engine; its parts refer to each other, so a collection must follow."""
         del self.engine, self._intake
