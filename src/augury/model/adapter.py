@@ -55,7 +55,8 @@ class Adapter:
         """Read a checkpoint directory, or make a `dummy`; code that came with it is never run."""
         config = read_config(directory)
         refuse(config)
-        model = (_make_model(config, dtype, device) if dummy else _read_model(directory, dtype)).to(device).eval().requires_grad_(False)
+        model = _make_model(config, dtype, device) if dummy else _read_model(directory, dtype)
+        model = model.to(device).eval().requires_grad_(False)
         fix_rotary(model, config, max_model_len or context_length(config))
         ops = choose(device)
         if device.type == "cpu":

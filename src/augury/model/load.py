@@ -41,7 +41,8 @@ def load_target(
         from augury.model.adapter import Adapter
 
         return Adapter.load(directory, kind, device, max_model_len, dummy)
-    packed = packed and not dummy and device.type == "cpu" and kind == torch.float32 and (directory / PACKED_FILE).is_file()
+    packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
+    packed = packed and (directory / PACKED_FILE).is_file()
     return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy)
 
 
@@ -51,7 +52,7 @@ def runs_dense(config: Any) -> bool:
 
 
 def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:
-    """`auto` is float32 on a CPU and the checkpoint's own type on a GPU, the one config.json states if it is a dummy."""
+    """`auto` is float32 on a CPU and the checkpoint's own type on a GPU; a dummy's is what config.json states."""
     if name not in ("auto", *DTYPES):
         raise ModelError(f"dtype {name!r} is unknown; use auto, {', '.join(DTYPES)}.")
     if name == "float16" and device.type == "cpu":
@@ -62,7 +63,7 @@ def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool =
         return torch.float32
     if dummy:
         stated = getattr(read_config(directory), "dtype", None)
-        return stated if stated in DTYPES.values() else torch.bfloat16
+        return next((kind for kind in DTYPES.values() if kind == stated), torch.bfloat16)
     with Checkpoint(directory) as checkpoint:
         return STORED.get(checkpoint.dtype(), torch.float32)
 

@@ -40,7 +40,9 @@ class Stamp:
         self._at = time.perf_counter()
 
     def until(self, other: Stamp) -> float:
-        """Milliseconds to a later one; both must have passed on the device."""
+        """Milliseconds to a later one; both must have passed on the device. Below 0: the other was not recorded since."""
+        if not other._at:
+            return -1.0
         if self._event is not None:
             return float(self._event.elapsed_time(other._event))
         return 1000 * (other._at - self._at)
@@ -95,9 +97,7 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
             engine.step()
             wall = 1000 * (time.perf_counter() - before)
             if waited and engine.last.decoding_only:
-                found.append(
-                    Beat(wall, marks.begin.until(marks.end), marks.begin.until(marks.middle), waited[0])
-                )
+                found.append(Beat(wall, marks.begin.until(marks.end), marks.begin.until(marks.middle), waited[0]))
     return found
 
 

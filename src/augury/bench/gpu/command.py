@@ -22,7 +22,9 @@ def bench_gpu(
         str,
         typer.Option(help="With commas: none, eagle3, draft:SHAPE, ngram, suffix, eagle, medusa, mtp, dflash, ..."),
     ] = "none",
-    k: Annotated[int | None, typer.Option("--k", min=1, help="Drafted tokens; else 4 for draft:, 3 for others.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Drafted tokens; else 4 for draft:, 3 for others.")
+    ] = None,
     length: Annotated[
         float | None, typer.Option(min=1, help="Acceptance length to give them; else 3.5 for draft:, 3.0 for others.")
     ] = None,
@@ -36,9 +38,7 @@ def bench_gpu(
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so many; 0: when all is measured.")] = 0.0,
     detail: Annotated[bool, typer.Option(help="Take some steps apart, and count their kernels.")] = True,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels that take the time.")] = False,
-    micro: Annotated[
-        Micro | None, typer.Option(help="Measure one kernel against its reference instead.")
-    ] = None,
+    micro: Annotated[Micro | None, typer.Option(help="Measure one kernel against its reference instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
 ) -> None:
     """Measure the engine alone: random weights, random prompts, acceptance as given, beside vLLM's figures."""

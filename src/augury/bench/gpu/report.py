@@ -45,8 +45,8 @@ def conditions_line(report: dict[str, Any]) -> str:
     """What every figure depends on."""
     libraries = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     line = (
-        f"{report['gpu']}; {report['shape']}, random weights; {report['prompt']} random prompt tokens, {report['new']} new, "
-        f"greedy, acceptance given, no prefix cache, all requests at once, after a warm-up; "
+        f"{report['gpu']}; {report['shape']}, random weights; {report['prompt']} random prompt tokens, "
+        f"{report['new']} new, greedy, acceptance given, no prefix cache, all requests at once, after a warm-up; "
         f"copy {report['copy_tb_s']:.3g} TB/s; {libraries}."
     )
     peer = report["peer"]
@@ -74,17 +74,17 @@ def _speeds(report: dict[str, Any]) -> Table:
 def _steps(rows: list[Row]) -> Table:
     title = "a decode step in the middle of the text: ms, kernels; graphs and memory so far"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
-    table.add_column("drafter", no_wrap=True)
+    table.add_column("drafter", no_wrap=True, overflow="ellipsis", min_width=8, max_width=16)
     names = (
-        "batch", "layout\n+target", "verify\n+draft", "gap", "host\nbusy", "kernels", "graphs", "capture\ns", "GiB"
+        "batch", "layout\n+target", "verify\n+draft", "gap", "host\nbusy", "ker-\nnels", "graphs", "capt.\ns", "GiB"
     )  # fmt: skip
     for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in rows:
         split, kernels = row["split"] or {}, row["kernels"] or {}
         busy = split.get("host_busy")
         table.add_row(
-            _name(row), str(row["batch"]), _number(split.get("layout_target_ms")),
+            row["drafter"], str(row["batch"]), _number(split.get("layout_target_ms")),
             _number(split.get("verify_draft_ms")), _number(split.get("gap_ms")),
             UNKNOWN if busy is None else f"{busy:.0%}", _number(kernels.get("kernels"), 0), str(row["graphs"]),
             f"{row['capture_s']:.1f}", _number(row["memory_gib"], 1),
@@ -108,8 +108,8 @@ def show_micro(console: Console, report: dict[str, Any]) -> None:
     title = f"{report['kernel']}: {report['face']} against {report['reference']}, {report['shape']}"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
     table.add_column("case", no_wrap=True)
-    for name in ("us", "reference\nus", "times\nas fast", "GB/s", "of the\ncopy", "largest\ndifference"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff."):
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in report["rows"]:
         table.add_row(
             row["case"], f"{row['us']:.1f}", f"{row['reference_us']:.1f}", f"{row['ratio']:.2f}", f"{row['gb_s']:.0f}",

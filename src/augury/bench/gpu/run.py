@@ -74,9 +74,7 @@ def _measure_drafter(
             on_row(row)
 
 
-def _row(
-    rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any, deadline: float, detail: bool
-) -> Row:
+def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any, deadline: float, detail: bool) -> Row:
     drafter, sizes, device = rig.drafter, bench.sizes, bench.target.device.type
     timed, tries = _timed(rig, batch, sizes, deadline)
     speed = timed.tokens / timed.seconds
@@ -93,14 +91,14 @@ def _row(
 
 
 def _timed(rig: Rig, batch: int, sizes: Sizes, deadline: float) -> tuple[Timed, int]:
-    """The wall clock of a batch behind a warm-up; run again if a graph was captured meanwhile, up to three times."""
+    """The wall clock of a batch after a warm-up; run again if a graph was captured meanwhile, up to three times."""
     _whole(rig, batch, sizes.prompt, min(WARM_UP, sizes.new), deadline)
-    for tries in range(1, TRIES + 1):
-        before = graphs_of(rig)
+    tries = 0
+    while True:
+        tries, before = tries + 1, graphs_of(rig)
         timed = _whole(rig, batch, sizes.prompt, sizes.new, deadline)
-        if graphs_of(rig) == before:
-            break
-    return timed, tries
+        if tries == TRIES or graphs_of(rig) == before:
+            return timed, tries
 
 
 def _whole(rig: Rig, batch: int, prompt: int, new: int, deadline: float) -> Timed:

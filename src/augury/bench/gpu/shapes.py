@@ -1,4 +1,4 @@
-"""Models and drafters by name, as the config.json that stands for each: what they weigh and do, without their weights."""
+"""Models and drafters by name, as a config.json each: what they weigh and compute, without the weights."""
 
 from __future__ import annotations
 

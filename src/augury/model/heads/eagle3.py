@@ -11,8 +11,8 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
-from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.dummy import DummyWeights
+from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
 from augury.model.layers import Linear
 from augury.model.target import Rows, Target

@@ -54,9 +54,7 @@ class MedusaHeads:
         return found if self.tokens is None else self.tokens[found]
 
     @classmethod
-    def load(
-        cls, directory: Path, target: Target, dtype: torch.dtype, heads: int, dummy: bool = False
-    ) -> MedusaHeads:
+    def load(cls, directory: Path, target: Target, dtype: torch.dtype, heads: int, dummy: bool = False) -> MedusaHeads:
         """Read the first `heads` heads, whichever way they are named."""
         raw = read_raw_config(directory)
         if dummy:
@@ -77,11 +75,8 @@ class MedusaHeads:
         weights.finish("set of Medusa heads")
         return cls(blocks, matrices, None if known is None else known.to(target.device))
 
-
     @classmethod
-    def _make(
-        cls, directory: Path, raw: dict[str, Any], target: Target, dtype: torch.dtype, heads: int
-    ) -> MedusaHeads:
+    def _make(cls, directory: Path, raw: dict[str, Any], target: Target, dtype: torch.dtype, heads: int) -> MedusaHeads:
         """Random heads by config.json alone."""
         names, size = Names("", False, whole(raw.get("medusa_num_layers")) or 1), target.hidden_size
         few, weights = whole(raw.get("truncated_vocab_size")), DummyWeights(directory, dtype, target.device)

@@ -25,6 +25,7 @@ KIND = "MLP speculator"
 # Arctic's trainer wraps each part in a sequence of one.
 NESTED = re.compile(r"^(emb|proj|ln)\.(\d+)\.0\.(weight|bias)$")
 
+
 class Stage(NamedTuple):
     """The weights of one guess."""
 
@@ -56,9 +57,7 @@ class MLPSpeculator:
         return stage.head(x).float(), (x,)
 
 
-def load_speculator(
-    directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False
-) -> Speculator:
+def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False) -> Speculator:
     """Read a checkpoint for the first `steps` guesses: IBM's, or one of Arctic's two kinds."""
     raw = read_raw_config(directory)
     kind = raw.get("method", "sum_rnn")
@@ -111,9 +110,7 @@ def _plain(name: str) -> str:
     return NESTED.sub(r"\1.\2.\3", name.removeprefix("speculator."))
 
 
-def _load_mlp(
-    weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: Sizes, steps: int
-) -> MLPSpeculator:
+def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: Sizes, steps: int) -> MLPSpeculator:
     inner, vocabulary = sizes.inner, sizes.vocabulary
     shared: dict[str, Any] = {}
 
