@@ -40,7 +40,7 @@ class Stamp:
         self._at = time.perf_counter()
 
     def until(self, other: Stamp) -> float:
-        """Milliseconds to a later one; both must have passed on the device. Below 0: the other was not recorded since."""
+        """Milliseconds to a later one, when both have passed on the device; below 0: that one is older or never was."""
         if not other._at:
             return -1.0
         if self._event is not None:
