@@ -53,9 +53,17 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
     _plan[(1,)](
         rows.slots, rows.context, rows.base, rows.ancestors, tiles, items, totals, count, capacity,
         WHOLE if prompts else SPLIT, PER_TILE=per_tile, PROMPT_ROWS=PROMPT_ROWS, CHUNKED=rows.chunked, PROMPTS=prompts,
-        BLOCK=max(32, triton.next_power_of_2(count)), num_warps=8 if count > 256 else 4,
+        BLOCK=few_sizes(count), num_warps=8,
     )  # fmt: skip
     return Plan(tiles, items, totals, height, per_tile, capacity, prompts)
+
+
+def few_sizes(count: int) -> int:
+    """A power of two from `count` up, of which there are few: every new one is a kernel to compile."""
+    size = 128
+    while size < count:
+        size *= 8
+    return size
 
 
 @cache
@@ -66,7 +74,7 @@ def programs(device: torch.device, per_processor: int) -> int:
     return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "capacity", "split"])
 def _plan(
     slots, context, base, ancestors, tiles, items, totals, count, capacity, split,
     PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,

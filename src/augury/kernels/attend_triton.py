@@ -105,7 +105,7 @@ def _launch(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "table_stride", "first_key"])
 def _attend(
     q, keys, values, out, sinks, slots, positions, context, base, ancestors, block_tables,
     tiles, items, totals, sums, tops, arrived, count, table_stride, first_key, scale, softcap,
