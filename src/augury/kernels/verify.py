@@ -39,6 +39,10 @@ def choose(device: torch.device | str) -> VerifyOps:
         from augury.kernels import verify_numba  # numba is imported where it is used
 
         return VerifyOps(verify_numba.draw, verify_numba.walk)
+    if torch.device(device).type == "cuda":
+        from augury.kernels import draw_triton  # triton is imported where there is a GPU
+
+        return VerifyOps(draw_triton.draw, walk)
     return VerifyOps(draw, walk)
 
 
