@@ -29,7 +29,7 @@ def advance(
     count: int, block_size: int, masks: Masks | None = None,
 ) -> Passed:  # fmt: skip
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
-    layout = lay_out(state, seg, shape, count, block_size)
+    layout = lay_out(state, seg.table, shape, count, block_size)
     layout.draws.masks = masks
     scores = target.forward(layout.rows, features)
     outcome = judge(scores.logits, layout, state.sampling, seg.slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,12 @@ class Captured:
         self._recordings: dict[Shape, _Recording] = {}
         self._version = 0
         self.replays = 0
+        self.seconds = 0.0  # spent on capturing
+
+    @property
+    def graphs(self) -> int:
+        """How many there are."""
+        return len(self._recordings)
 
     def __call__(self, work: Any, version: int) -> Passed:
         """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
@@ -34,7 +41,9 @@ class Captured:
             self._version = version
         recording = self._recordings.get(work.shape)
         if recording is None:
+            begun = time.perf_counter()
             recording = self._recordings[work.shape] = self._capture(work)
+            self.seconds += time.perf_counter() - begun
         recording.segments.copy_(work.segments)
         recording.graph.replay()
         self.replays += 1

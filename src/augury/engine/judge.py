@@ -11,7 +11,7 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.rows import Layout
 from augury.kernels import verify, verify_probs
-from augury.verify.lossy import conditional_rates, raw_entropy
+from augury.verify.lossy import conditional_rates, raw_entropy, synthetic_walk
 from augury.verify.rules import RULES, coupled
 from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import shape_of
@@ -30,14 +30,34 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
             return coupled(logits, layout.draws, sampling, layout.first, layout.draft, ops)
 
         return by_coupling
+    if rule == "synthetic":
+        return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
     return _by_rejection(rule, config, device)
+
+
+def _by_rates(given: list[float], device: torch.device) -> Judge:
+    """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
+    draw, rates = verify.choose(device).draw, torch.tensor(given, dtype=torch.float64, device=device)
+    certain = all(rate in (0.0, 1.0) for rate in given)  # nothing is left to chance, so no noise is made
+
+    def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        draft, nodes = layout.draft, layout.draft.tokens.shape[1]
+        if certain:
+            tests = rates.new_full(draft.tokens.shape, 0.5)
+        else:
+            number = torch.arange(1, nodes + 1, device=device)
+            depth = shape_of(draft.parents)[0] if draft.branching else number.expand(len(slots), nodes)
+            tests = uniforms(sampling.seed[slots], layout.ends[:, None] - 1 + depth, nodes)
+        return synthetic_walk(draw(logits, layout.draws, sampling), layout.first, draft, tests, rates)
+
+    return judge
 
 
 def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Judge:
     """A rule over probabilities, with noise of its own for tests and for the last token."""
     probabilities, decide = verify_probs.choose(device), RULES[rule].judge
     assert decide is not None
-    fixed, wants_entropy = _parameters(rule, config, device)
+    fixed, wants_entropy = _parameters(rule, config)
 
     def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, ends, active = layout.draft, layout.ends, layout.first >= 0
@@ -53,14 +73,11 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
     return judge
 
 
-def _parameters(rule: str, config: SpeculativeConfig, device: torch.device) -> tuple[dict[str, Any], bool]:
+def _parameters(rule: str, config: SpeculativeConfig) -> tuple[dict[str, Any], bool]:
     """What a rule takes besides laws and noise, and whether it reads the target's entropy."""
     if rule == "typical":
         given = {"threshold": config.posterior_threshold, "alpha": config.posterior_alpha}
         return {name: value for name, value in given.items() if value is not None}, False
-    if rule == "synthetic":
-        rates = conditional_rates(config.synthetic_acceptance_rates or [])
-        return {"rates": torch.tensor(rates, dtype=torch.float64, device=device)}, False
     sampler = config.rejection_sampler_config
     if rule not in ("entropy", "ascend_block"):
         return {}, False

@@ -16,7 +16,7 @@ from torch import Tensor
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Masks, Outcome, SlotSampling
-from augury.verify.tree import Draft, first_of_siblings, listed
+from augury.verify.tree import Draft, first_of_siblings, listed, rooted
 
 NEVER = float("-inf")
 LARGEST = torch.finfo(torch.float32).max
@@ -199,19 +199,9 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     real = active & (index < draft.count[:, None])
     agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))  # no draw is -1, so no placeholder agrees
     # Children that agree with one draw carry the same token: twins.
-    on_path = _rooted(first_of_siblings(agrees, draft.parents), draft.parents)
+    on_path = rooted(first_of_siblings(agrees, draft.parents), draft.parents)
     path = listed(on_path)
     accepted = on_path.sum(1)
     emitted = at_node.gather(1, torch.cat([torch.zeros_like(lines[:, :1]), path + 1], dim=1))
     kept = active & (torch.arange(nodes + 1, device=drawn.device) <= accepted[:, None])
     return Outcome(torch.where(kept, emitted, -1), torch.where(active[:, 0], accepted + 1, 0), accepted, path)
-
-
-def _rooted(taken: Tensor, parents: Tensor) -> Tensor:
-    """Nodes that are taken together with all their ancestors; by doubling."""
-    up = parents
-    for _ in range(parents.shape[1].bit_length()):
-        above = up.clamp(min=0)
-        taken = taken & ((up < 0) | taken.gather(1, above))
-        up = torch.where(up < 0, up, up.gather(1, above))
-    return taken

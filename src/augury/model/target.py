@@ -37,6 +37,7 @@ class Rows:
     block_size: int
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
     first: int = 0  # nor one before this
+    chunked: bool = False  # some slot may have many rows: a prompt chunk
 
 
 @dataclass(slots=True)

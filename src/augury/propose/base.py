@@ -29,6 +29,7 @@ class Setting:
     max_model_len: int
     dtype: str  # as the user wrote it; the drafter's weights follow the target's
     directory: Path  # the target's files
+    dummy: bool = False  # weights are made, not read: load_format="dummy"
 
 
 @dataclass(slots=True)

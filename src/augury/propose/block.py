@@ -39,7 +39,8 @@ class BlockDrafter:
         self.depth = len(self.paths[-1]) if self.paths else config.num_speculative_tokens
         self.longest = min(config.max_model_len or head.max_position, head.max_position)
         check_depth(self.depth)
-        settle_dflash(head, setting.directory, setting.max_model_len, self.depth)
+        if not setting.dummy:  # random weights guess nothing under any reading
+            settle_dflash(head, setting.directory, setting.max_model_len, self.depth)
         self.needs = Needs(head.features)
         self._writer = ChainWriter(config, self.vocab, self.device)
 

@@ -16,7 +16,7 @@ class ChainWriter:
 
     def __init__(self, config: SpeculativeConfig, vocab: int, device: torch.device) -> None:
         self._pick = make_pick(config, device)
-        self._laws_wanted = config.samples_drafts and config.rule != "coupled"
+        self._laws_wanted = config.keeps_laws
         self._nodes, self._vocab, self._device = config.num_speculative_tokens, vocab, device
 
     def blank(self, groups: int) -> Draft:

@@ -30,9 +30,9 @@ class ModelDrafter:
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
-        directory, target = find_drafter(config), setting.target
+        directory, target = find_drafter(config, setting.dummy), setting.target
         self.device, self.nodes = target.device, config.num_speculative_tokens
-        self.model = load_target(directory, setting.dtype, self.device, setting.max_model_len)
+        self.model = load_target(directory, setting.dtype, self.device, setting.max_model_len, dummy=setting.dummy)
         self.longest = min(config.max_model_len or self.model.max_position, self.model.max_position)
         sizes = target.vocab_size, self.model.vocab_size
         mixed = config.use_heterogeneous_vocab

@@ -31,7 +31,7 @@ class MedusaDrafter(StatelessDrafter):
         super().__init__(config, setting)
         target, paths = setting.target, self.paths
         dtype = choose_head_dtype(setting.dtype, target)
-        self.heads = MedusaHeads.load(find_drafter(config), target, dtype, self.depth)
+        self.heads = MedusaHeads.load(find_drafter(config, setting.dummy), target, dtype, self.depth, setting.dummy)
         known = target.vocab_size if self.heads.tokens is None else len(self.heads.tokens)
         self._tree: LiteralTree | MarginalTree | None = None
         if paths:

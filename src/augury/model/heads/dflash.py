@@ -17,6 +17,7 @@ from torch import Tensor
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
 from augury.model.heads.dflash_config import DFlashConfig, Sight, read_dflash_config
+from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.layers import Layer, Linear
 from augury.model.rope import context_length, head_dim
@@ -131,23 +132,30 @@ class DFlash:
         return wide.scatter(1, targets.expand(len(logits), -1), logits)
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> DFlash:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> DFlash:
         """Read z-lab's layout or the speculators one."""
-        reader = Reader(directory, target, dtype)
+        reader = Reader(directory, target, dtype, dummy=dummy)
         return cls(target, reader.config, *reader.finish("DFlash drafter", max_model_len))
 
 
 class Reader:
     """A checkpoint being read: what a relative has besides is taken from `weights` before `finish`."""
 
-    def __init__(self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False) -> None:
+    def __init__(
+        self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False, dummy: bool = False
+    ) -> None:
         self.config = read_dflash_config(directory, target.num_layers, spark)
         if self.config.vocab != target.vocab_size:
             raise ModelError(
                 f"{directory} was trained on {self.config.vocab} tokens, the target has {target.vocab_size}: "
                 "it belongs to another target."
             )
-        self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
+        if dummy:
+            self.weights: Weights = DummyWeights(directory, dtype, target.device, HEAD_NORMS)
+        else:
+            self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
         self.target = target
 
     def finish(self, what: str, max_model_len: int) -> tuple[Parts, list[BlockLayer]]:
