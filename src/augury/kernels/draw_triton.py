@@ -26,7 +26,7 @@ from augury.verify.sampling import Draws, SlotSampling
 
 TARGET = tl.constexpr(noise.TARGET)
 CAPACITY = 8192  # tokens of a bracket that are listed; with more, one program reads the line again and again
-SETTLE_BLOCK, WAYS = 512, 16
+SETTLE_BLOCK, WAYS = 2048, 4
 
 
 class Race(NamedTuple):
@@ -55,17 +55,18 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None
     rows, table, edits = Rows(logits, draws.slots, draws.positions), table_of(sampling), edits_of(draws, sampling)
     grid, head = (plan.lines, plan.chunks), (rows, logits.stride(0), plan.vocab, table, edits, plan.peaks)
     bars = sampling.stops.shape[1] + sampling.bad_words.shape[1]
-    wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, "num_warps": warps_of(plan.chunk), **EXACT}
-    find_peaks[grid](*head, plan.search.listed, **wide)
+    wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, **EXACT}
+    find_peaks[grid](*head, plan.search.listed, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
     join = padded(plan.chunks)
     if not draws.greedy:
-        counts = {"FIRST": FIRST, "SECOND": SECOND, "CHUNKS": join}
+        rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
         for again in (False, True):
-            narrow[grid](*head, plan.search, plan.chunks, AGAIN=again, **counts, **wide)
-        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY, **wide)
+            narrow[grid](*head, plan.search, plan.chunks, AGAIN=again, FIRST=FIRST, SECOND=SECOND, CHUNKS=join, **rough)
+        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY, **wide,
+                       num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
     settle[(plan.lines,)](
         *head, plan.search, plan.race, out, plan.chunks, CHUNKS=join, BARS=bars, BLOCK=SETTLE_BLOCK, WAYS=WAYS,
-        CAPACITY=CAPACITY, GREEDY=draws.greedy, num_warps=4, **EXACT,
+        CAPACITY=CAPACITY, GREEDY=draws.greedy, num_warps=8, **EXACT,
     )  # fmt: skip
     return out
 

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import libdevice
 
 from augury.kernels.verify import BEFORE_START, LARGEST, UNUSED
 from augury.methods.spec import MAX_NODES
@@ -176,8 +177,8 @@ def penalized_scores(x, tokens, inside, line, slot, vocab, table, edits):
     if table.in_prompt is not None:
         seen = seen | (tl.load(table.in_prompt + slot * vocab + tokens, inside, 0) != 0)
     rate = tl.load(table.repetition + slot)
-    after = tl.where(seen, tl.where(x > 0, tl.div_rn(x, rate), x * rate), x)
-    after = after - tl.load(table.frequency + slot) * counts.to(tl.float32)
+    after = tl.where(seen, tl.where(x > 0, tl.div_rn(x, rate), libdevice.mul_rn(x, rate)), x)
+    after = after - libdevice.mul_rn(counts.to(tl.float32), tl.load(table.frequency + slot))  # never one fma
     return tl.where(generated, after - tl.load(table.presence + slot), after)
 
 

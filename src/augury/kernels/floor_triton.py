@@ -2,7 +2,7 @@
 
 A token's distance is the bits of -z, which have the order of -z. The floor is the smallest distance at which a running
 sum (of tokens for top-k, of integer masses for top-p) reaches what is needed. Two reads of the line narrow it down with
-sums over many candidate distances at once; these sums are float32 with a margin for their rounding, so they decide
+sums up to many candidate distances at once; these sums are rough, with a margin for their roughness, so they decide
 where to look and never what is found. The few tokens left in the bracket are listed, and sums of integers over the list
 find the floor: no result depends on the order of anything.
 """
@@ -24,9 +24,9 @@ INFINITE = tl.constexpr(0x7F800000)  # the distance of a barred token
 WEIGHTLESS = tl.constexpr(0x41E00000)  # the distance of z = -28, which has no mass: exp(-28) < 2**-40
 REACH = tl.constexpr(28.0)
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
-OCTAVES = tl.constexpr(8)  # that the first read looks through; nearer to the top is one bracket
+STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
-FIRST, SECOND = 16, 32  # candidates of the two reads
+FIRST, SECOND = 8, 32  # candidates of the two reads
 
 
 class Search(NamedTuple):
@@ -79,20 +79,28 @@ def needed(total, p):
 
 
 @triton.jit
-def first_candidate(number, k, temperature, COUNT: tl.constexpr):
-    """Distances half an octave apart, down from where top-p can reach, or from as far in logits for top-k."""
+def first_ramp(number, k, temperature, COUNT: tl.constexpr):
+    """Candidates an octave apart, down from where top-p can reach, or from as far in logits for top-k.
+
+    A ramp falls from 1 to 0 about its candidate, in two instructions where a comparison takes three: its place, its
+    slope, its height at 0, and how far from its place it is surely flat.
+    """
     far = tl.where(k > 0, tl.div_rn(REACH, temperature), REACH)
     far = tl.minimum(far, 1e30).to(tl.int32, bitcast=True)
-    return tl.maximum(far - (COUNT - 1 - number) * (OCTAVES * OCTAVE // COUNT), 0)
+    place = (far - (COUNT - 1 - number) * OCTAVE).to(tl.float32, bitcast=True)
+    return place, tl.div_rn(STEEP, place), place * 0 + (STEEP + 0.5), place * 0.07
 
 
 @triton.jit
-def second_candidate(number, low, high, COUNT: tl.constexpr):
-    """Distances equally far apart in z within a bracket."""
+def second_ramp(number, low, high, COUNT: tl.constexpr):
+    """Candidates equally far apart in z within a bracket."""
     near = tl.maximum(low, 0).to(tl.float32, bitcast=True)
     far = tl.where(high < INFINITE, high.to(tl.float32, bitcast=True), tl.minimum(near * 256, 1e30))
-    part = (tl.full((), 1, tl.int32) + number).to(tl.float32) * (1.0 / (COUNT + 1))
-    return tl.minimum(tl.maximum((near + (far - near) * part).to(tl.int32, bitcast=True), low), high)
+    # So far apart that rounding leaves a ramp flat where it must be.
+    space = tl.maximum(tl.maximum((far - near) * (1.0 / (COUNT + 1)), far * 1e-5), 1e-30)
+    place = near + space * (tl.full((), 1, tl.int32) + number).to(tl.float32)
+    slope = tl.div_rn(STEEP, space)
+    return place, slope, place * slope + 0.5, space * 0.125
 
 
 @triton.jit
@@ -103,23 +111,17 @@ def sum_of(values, line, chunks, CHUNKS: tl.constexpr):
 
 
 @triton.jit
-def tightened(sums, candidates, k, need, low, high, line, chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr):
+def tightened(sums, place, flat, k, need, low, high, line, chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr):
     """The bracket (low, high] after a read: candidates that surely fall short, and that surely reach."""
     chunk, number = tl.arange(0, CHUNKS)[:, None], tl.arange(0, COUNT)[None, :]
     each = tl.load(sums + (line * chunks + chunk) * COUNT + number, chunk < chunks, 0.0)
     total = tl.sum(each, axis=0)
     wanted = tl.where(k > 0, k.to(tl.float32), (need.to(tl.float64) / UNIT).to(tl.float32))
-    margin = tl.where(k > 0, 0.0, wanted * MARGIN)  # whole numbers of tokens are exact
-    reaches = total - margin >= wanted
-    short = total + margin < wanted
-    low = tl.maximum(tl.max(tl.where(short, candidates, low)), low)
-    return low, tl.minimum(tl.min(tl.where(reaches, candidates, high)), high)
-
-
-@triton.jit
-def outermost(k, allowed):
-    """The bracket before any read: top-k's floor may be anywhere, top-p's only where there is mass."""
-    return tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
+    reaches = total * (1 - MARGIN) >= wanted
+    short = total * (1 + MARGIN) < wanted
+    before = tl.where(place > flat, (place - flat).to(tl.int32, bitcast=True), -1)
+    after = (place + flat).to(tl.int32, bitcast=True)
+    return tl.max(tl.where(short, tl.maximum(before, low), low)), tl.min(tl.where(reaches, tl.minimum(after, high), high))
 
 
 @triton.jit
@@ -130,8 +132,8 @@ def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CH
     if (k > 0) | (p < 1):
         near, far = tl.load(search.bracket + line * 4), tl.load(search.bracket + line * 4 + 1)
         need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-        candidates = second_candidate(tl.arange(0, SECOND), near, far, SECOND)
-        low, high = tightened(search.second, candidates, k, need, near, far, line, chunks, SECOND, CHUNKS)
+        place, _, _, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
+        low, high = tightened(search.second, place, flat, k, need, near, far, line, chunks, SECOND, CHUNKS)
         if (k > 0) & (p < 1):
             low = low * 0 - 1  # top-p may cut anywhere above top-k's floor
     return low, high
@@ -155,31 +157,36 @@ def narrow(
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance, place = distances(x, top, temperature), line * chunks + chunk
-    low, high = outermost(k, allowed)
+    weight = tl.where(k > 0, 1.0, tl.where(distance <= allowed, tl.exp(z_of(distance)), 0.0))
+    weight = tl.where(inside, weight, 0.0)
     if AGAIN:
-        need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-        candidates = first_candidate(tl.arange(0, FIRST), k, temperature, FIRST)
-        low, high = tightened(search.first, candidates, k, need, low, high, line, chunks, FIRST, CHUNKS)
+        low, high = after_first(search, k, p, allowed, temperature, line, chunks, FIRST, CHUNKS)
         tl.store(search.bracket + line * 4, low, chunk == 0)
         tl.store(search.bracket + line * 4 + 1, high, chunk == 0)
-        weight = weights(distance, inside, k, allowed)
         for i in range(SECOND):
-            reached = tl.where(distance <= second_candidate(i, low, high, SECOND), weight, 0.0)
-            tl.store(search.second + place * SECOND + i, tl.sum(reached))
+            _at, slope, height, _flat = second_ramp(i, low, high, SECOND)
+            tl.store(search.second + place * SECOND + i, ramped(distance, weight, slope, height))
     else:
-        mass = tl.where(inside & (distance <= allowed), masses(distance), 0)
-        tl.store(search.total + place, tl.sum(mass))
-        weight = weights(distance, inside, k, allowed)
+        tl.store(search.total + place, tl.sum(tl.where(inside & (distance <= allowed), masses(distance), 0)))
         for i in range(FIRST):
-            reached = tl.where(distance <= first_candidate(i, k, temperature, FIRST), weight, 0.0)
-            tl.store(search.first + place * FIRST + i, tl.sum(reached))
+            _at, slope, height, _flat = first_ramp(i, k, temperature, FIRST)
+            tl.store(search.first + place * FIRST + i, ramped(distance, weight, slope, height))
 
 
 @triton.jit
-def weights(distance, inside, k, allowed):
-    """What each token adds to a sum, roughly: 1 for top-k, else exp(z) above min-p's floor."""
-    weight = tl.where(k > 0, 1.0, tl.where(distance <= allowed, tl.exp(z_of(distance)), 0.0))
-    return tl.where(inside, weight, 0.0)
+def after_first(search, k, p, allowed, temperature, line, chunks, FIRST: tl.constexpr, CHUNKS: tl.constexpr):
+    """The bracket after the first read; before it, top-k's floor may be anywhere, top-p's only where there is mass."""
+    low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
+    need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
+    place, _, _, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
+    return tightened(search.first, place, flat, k, need, low, high, line, chunks, FIRST, CHUNKS)
+
+
+@triton.jit
+def ramped(distance, weight, slope, height):
+    """Weights under a ramp, roughly summed."""
+    far = distance.to(tl.float32, bitcast=True)
+    return tl.sum(libdevice.saturatef(height - far * slope) * weight)
 
 
 @triton.jit

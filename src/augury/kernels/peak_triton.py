@@ -57,14 +57,14 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
     out = torch.empty(lines, dtype=torch.int64, device=logits.device)
     rows, none = Rows(logits, None, None), Edits(*[None] * len(Edits._fields))
     find_peaks[(lines, chunks)](rows, logits.stride(0), vocab, None, none, peaks, None, CHUNK=chunk, BARS=1,
-                                num_warps=warps_of(chunk), enable_fp_fusion=False)  # fmt: skip
+                                num_warps=warps_of(chunk, 16))  # fmt: skip
     join_peaks[(lines,)](peaks, targets, out, chunks, CHUNKS=padded(chunks), num_warps=1)
     return out
 
 
-def warps_of(chunk: int) -> int:
-    """16 tokens a thread: more take registers, and with them the warps that hide the memory."""
-    return min(max(chunk // 512, 1), 16)
+def warps_of(chunk: int, tokens: int) -> int:
+    """Warps whose threads read some tokens each."""
+    return min(max(chunk // (32 * tokens), 1), 16)
 
 
 @triton.jit
@@ -91,19 +91,26 @@ def find_peaks(rows, stride, vocab, table, edits, peaks, listed, CHUNK: tl.const
 @triton.jit
 def find_resort(rows, tokens, inside, line, slot, place, stride, vocab, table, edits, peaks):
     """What is left to emit should everything turn out to be barred."""
-    allowed = inside
+    concerned = False
     if table.bias is not None:
-        if tl.load(table.biased + slot):
-            allowed = inside & (tl.load(table.bias + slot * vocab + tokens, inside, NEVER) > NEVER)
-    spelled = inside
+        concerned = tl.load(table.biased + slot) != 0
     if edits.mask_bits is not None:
-        spelled = inside & grammatical(tokens, inside, line, edits)
-    tl.store(peaks.allowed + place, tl.min(tl.where(allowed & spelled, tokens, NO_TOKEN)))
-    tl.store(peaks.grammatical + place, tl.min(tl.where(spelled, tokens, NO_TOKEN)))
-    raw = ordered(raw_scores(rows, tokens, inside, line, stride))
-    top = tl.max(raw)
-    tl.store(peaks.raw + place, top)
-    tl.store(peaks.raw_token + place, tl.min(tl.where(inside & (raw == top), tokens, NO_TOKEN)))
+        concerned = concerned | (tl.load(edits.mask_rows + line) >= 0)
+    tl.store(peaks.allowed + place, tl.min(tokens))
+    if concerned:
+        allowed = inside
+        if table.bias is not None:
+            if tl.load(table.biased + slot):
+                allowed = inside & (tl.load(table.bias + slot * vocab + tokens, inside, NEVER) > NEVER)
+        spelled = inside
+        if edits.mask_bits is not None:
+            spelled = inside & grammatical(tokens, inside, line, edits)
+        tl.store(peaks.allowed + place, tl.min(tl.where(allowed & spelled, tokens, NO_TOKEN)))
+        tl.store(peaks.grammatical + place, tl.min(tl.where(spelled, tokens, NO_TOKEN)))
+        raw = ordered(raw_scores(rows, tokens, inside, line, stride))
+        top = tl.max(raw)
+        tl.store(peaks.raw + place, top)
+        tl.store(peaks.raw_token + place, tl.min(tl.where(inside & (raw == top), tokens, NO_TOKEN)))
 
 
 @triton.jit
