@@ -10,6 +10,9 @@ from rich.table import Table
 
 Row = dict[str, Any]
 UNKNOWN = "-"
+LOOK: dict[str, Any] = {
+    "title_justify": "left", "title_style": "bold", "box": SIMPLE, "padding": (0, 1, 0, 0), "pad_edge": False,
+}  # fmt: skip
 
 
 def line_of(row: Row) -> str:
@@ -58,7 +61,7 @@ def conditions_line(report: dict[str, Any]) -> str:
 def _speeds(report: dict[str, Any]) -> Table:
     rows = report["rows"]
     peer = report["peer"]["peer"] if any(row["peer"] for row in rows) else ""
-    table = Table(title=f"{report['shape']}: tokens a second", title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=f"{report['shape']}: tokens a second", **LOOK)
     table.add_column("drafter", no_wrap=True)
     for name in ("batch", "tok/s", *((peer, "ratio") if peer else ()), "tokens\na step", "ms\na step", "roof-\nline"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -73,7 +76,7 @@ def _speeds(report: dict[str, Any]) -> Table:
 
 def _steps(rows: list[Row]) -> Table:
     title = "a decode step in the middle of the text: ms, kernels; graphs and memory so far"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("drafter", no_wrap=True, overflow="ellipsis", min_width=8, max_width=16)
     names = (
         "batch", "layout\n+target", "verify\n+draft", "gap", "host\nbusy", "ker-\nnels", "graphs", "capt.\ns", "GiB"
@@ -94,7 +97,7 @@ def _steps(rows: list[Row]) -> Table:
 
 def _kernels(row: Row) -> Table:
     title = f"{_name(row)}, batch {row['batch']}: kernels a step"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, max_width=60)
     for name in ("count", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -106,7 +109,7 @@ def _kernels(row: Row) -> Table:
 def show_micro(console: Console, report: dict[str, Any]) -> None:
     """One kernel's table."""
     title = f"{report['kernel']}: {report['face']} against {report['reference']}, {report['shape']}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("case", no_wrap=True)
     for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff."):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
