@@ -63,7 +63,8 @@ def _speeds(report: dict[str, Any]) -> Table:
     peer = report["peer"]["peer"] if any(row["peer"] for row in rows) else ""
     table = Table(title=f"{report['shape']}: tokens a second", **LOOK)
     table.add_column("drafter", no_wrap=True)
-    for name in ("batch", "tok/s", *((peer, "ratio") if peer else ()), "tokens\na step", "ms\na step", "roof-\nline"):
+    names = (peer.replace(" ", "\n"), "ratio") if peer else ()
+    for name in ("batch", "tok/s", *names, "tokens\na step", "ms\na step", "roof-\nline"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         beside = (f"{row['peer']['tok_s']}", f"{row['ratio']:.2f}x") if row["peer"] else (UNKNOWN, UNKNOWN)
@@ -90,7 +91,7 @@ def _steps(rows: list[Row]) -> Table:
             row["drafter"], str(row["batch"]), _number(split.get("layout_target_ms")),
             _number(split.get("verify_draft_ms")), _number(split.get("gap_ms")),
             UNKNOWN if busy is None else f"{busy:.0%}", _number(kernels.get("kernels"), 0), str(row["graphs"]),
-            f"{row['capture_s']:.1f}", _number(row["memory_gib"], 1),
+            f"{row['capture_s']:.1f}", _number(row["memory_gib"], 0),
         )  # fmt: skip
     return table
 
