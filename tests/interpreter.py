@@ -1,9 +1,18 @@
-"""Triton's interpreter, mended where it does not know today's numpy: import this before kernels are run on a CPU."""
+"""Triton's interpreter, mended where it does not know today's numpy, and given libdevice's functions.
+
+Import this before kernels are run on a CPU.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import triton.language as tl
+from triton.language.extra.cuda import libdevice
 from triton.runtime import interpreter
 
 _patch = interpreter._patch_lang_tensor
@@ -16,3 +25,20 @@ def _patched(tensor: Any, scope: Any) -> None:
 
 
 interpreter._patch_lang_tensor = _patched
+
+
+def _elementwise(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Any]:
+    def call(x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return tl.tensor(interpreter.TensorHandle(np.asarray(function(x.handle.data)), x.handle.dtype), x.type)
+
+    return call
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    # Once for all: the interpreter would patch the language anew for every function that a kernel calls, most of its time.
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
+    libdevice.exp, libdevice.log, libdevice.log1p = map(_elementwise, (np.exp, np.log, np.log1p))
+    libdevice.saturatef = _elementwise(lambda x: np.nan_to_num(x).clip(0, 1))
+    libdevice.mul_rn = lambda x, y: x * y

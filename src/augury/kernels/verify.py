@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from augury.kernels.faces import face
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Masks, Outcome, SlotSampling
@@ -35,12 +36,13 @@ class VerifyOps(NamedTuple):
 
 def choose(device: torch.device | str) -> VerifyOps:
     """The fastest face for a device."""
-    if torch.device(device).type == "cpu":
+    kind = face(torch.device(device))
+    if kind == "numba":
         from augury.kernels import verify_numba  # numba is imported where it is used
 
         return VerifyOps(verify_numba.draw, verify_numba.walk)
-    if torch.device(device).type == "cuda":
-        from augury.kernels import draw_triton  # triton is imported where there is a GPU
+    if kind == "triton":
+        from augury.kernels import draw_triton  # so is triton
 
         return VerifyOps(draw_triton.draw, walk)
     return VerifyOps(draw, walk)
