@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,3 +111,66 @@ def test_what_a_card_says_of_its_checkpoints_is_recognised(card: Method) -> None
     for part in (*card.signs.names, *card.signs.stand_ins):
         told = choose("", part if part in card.signs.stand_ins else f"some/Model-{part.upper()}7", {})
         assert told is not None and told.method == card.name
+
+
+NEW_METHOD = """
+from augury.methods import registry
+from augury.methods.fits import same_width
+from augury.methods.spec import HEAD_KEYS, Band, GateRecipe, Method, Signs, UsualHead
+
+registry.METHODS["echo"] = Method(
+    name="echo", help="A head that nobody has trained.", drafter="augury.propose.eagle:EagleDrafter",
+    keys=(*HEAD_KEYS, "parallel_drafting"), weights="draft", features="last",
+    signs=Signs(model_types=("echo_head",), names=("echo-",)),
+    default_tokens=lambda case: (case.stated["echoes"], "the checkpoint's echoes"), check=same_width,
+    lookahead=1, prefill_lookahead=1, vllm_since="0.31", band=Band((0.5, 0.6), (2.0, 3.0), "nowhere"),
+    usual=UsualHead(layers=2), gates={"echo": GateRecipe("augury.train.eagle:train_eagle", 80)},
+)
+
+import json, sys
+from pathlib import Path
+from augury.bench.methods_lines import all_lines
+from augury.config.errors import ConfigError
+from augury.config.facts import Target, read_facts
+from augury.config.resolve import resolve
+from augury.operate.advise.drafters import drafting_for
+from augury.operate.advise.shape import shape_of
+from augury.operate.live.expectation import known_method
+from augury.operate.monitor.settings import settle
+
+folder = Path(sys.argv[1])
+target = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+          "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 128, "max_position_embeddings": 2048}
+(folder / "config.json").write_text(json.dumps({"model_type": "echo_head", "echoes": 3, "hidden_size": 64}))
+(folder / "t").mkdir()
+(folder / "t" / "config.json").write_text(json.dumps(target))
+facts = read_facts(str(folder / "t"))
+config = resolve({"model": str(folder)}, Target("t", facts))
+assert (config.method, config.num_speculative_tokens, config.kv_lookahead) == ("echo", 3, 3)
+assert resolve({"model": "some/echo-head", "num_speculative_tokens": 2}).method == "echo"
+try:
+    resolve({"model": str(folder)}, as_of="0.30")
+except ConfigError as error:
+    assert "came with vLLM 0.31" in str(error)
+else:
+    raise AssertionError("an older release knows it")
+assert drafting_for("echo", shape_of(facts)).shape.layers == 2
+assert known_method("echo") == settle("echo", 3, "", None, None, "vllm", None, None, None).method.name == "echo"
+assert [line.name for line in all_lines() if line.method == "echo"] == ["echo", "echo tree"]
+"""
+
+
+def test_a_new_card_is_all_that_others_need(tmp_path: Path) -> None:
+    """Resolved, recognised, priced, watched and measured, with nothing touched but the registry."""
+    command = [sys.executable, "-c", NEW_METHOD, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_in_contributing_is_of_files_that_exist() -> None:
+    page = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+    section = page[page.index("## Adding a method") : page.index("## Adding a key")].replace("<name>", "dflash")
+    named = re.findall(r"(?:src|tests|docs)/[\w/.*-]*\w", section)
+    assert len(named) > 12
+    missing = [name for name in named if not list(SOURCE.parents[1].glob(name))]
+    assert not missing, missing

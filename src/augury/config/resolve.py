@@ -9,16 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from augury.config import details
 from augury.config.checks import check_against
-from augury.config.details import (
-    name_served,
-    name_unused,
-    refuse_combinations,
-    settle_attention,
-    settle_parallel,
-    settle_schedule,
-    settle_tree,
-)  # fmt: skip
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.config.history import renew_keys
@@ -54,7 +46,7 @@ def resolve(
     for stage in _stages(card, written):
         change = stage(case)
         case, notes = case.after(change), (*notes, *change.notes)
-    notes = (*notes, *check_against(card, case), *name_unused(card, case), *vllm_quirks(card, case, as_of))
+    notes = (*notes, *check_against(card, case), *details.name_unused(card, case), *vllm_quirks(card, case, as_of))
     return _built(card, case, notes)
 
 
@@ -71,17 +63,17 @@ def _stages(card: Method, written: Written) -> tuple[Callable[[Case], Change], .
         lambda case: renew_keys(written.dropped, case),
         settle_rule,
         card.settle,
-        settle_schedule,
-        lambda case: settle_parallel(card, case),
-        settle_attention,
-        settle_tree,
-        lambda case: refuse_combinations(card, case),
+        details.settle_schedule,
+        lambda case: details.settle_parallel(card, case),
+        details.settle_attention,
+        details.settle_tree,
+        lambda case: details.refuse_combinations(card, case),
     )
 
 
 def _built(card: Method, case: Case, notes: tuple[Note, ...]) -> SpeculativeConfig:
     config = validated(SpeculativeConfig, case.keys)
-    config._notes = (*notes, *name_served(config))
+    config._notes = (*notes, *details.name_served(config))
     config._lookahead = 2 if card.skips_first_row(case) else card.lookahead
     config._modules = card.modules(case)
     for name in ("draft_load_config", "draft_model_config"):
