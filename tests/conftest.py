@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may reach for a hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as augury sets it, which test files import after torch: too late
+if not Path("/dev/nvidia0").exists():  # Triton reads this once: without a GPU its interpreter runs the kernels
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core already: their threads would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -221,7 +221,7 @@ def test_placeholders_on_a_path_are_harmless(draw: Draw) -> None:
 
 def test_the_host_face_is_chosen_by_device() -> None:
     assert verify.choose("cpu").draw is verify_numba.draw
-    assert verify.choose(torch.device("cuda")).draw is verify.draw
+    assert verify.choose(torch.device("meta")).draw is verify.draw
 
 
 def test_scores_are_vllms() -> None:

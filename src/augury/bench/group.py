@@ -31,3 +31,7 @@ later(
     bench_app, "serve", "augury.bench.serving.command:bench_serve",
     "Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them.",
 )  # fmt: skip
+later(
+    bench_app, "gpu", "augury.bench.gpu.command:bench_gpu",
+    "Measure the engine alone on random weights with a given acceptance: step by step, beside vLLM's figures.",
+)  # fmt: skip

@@ -12,6 +12,7 @@ LISTS = ("--served-model-name", "--api-key")  # several values may follow one fl
 SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size",
          "-q": "quantization"}  # fmt: skip
 SWITCHES = ("trust_remote_code", "enable_lora", "async_scheduling", "skip_tokenizer_init")
+NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
 # What they turn off or on is so here in any case.
 NOTHING = ("--disable-log-requests", "--no-enable-log-requests", "--disable-uvicorn-access-log", "--no-enable-lora",
            "--no-trust-remote-code", "--no-async-scheduling")  # fmt: skip
@@ -27,8 +28,8 @@ def from_vllm(words: list[str]) -> list[str]:
         name = SHORT.get(flag) or flag.removeprefix("--").replace("-", "_")
         if flag in NOTHING:
             continue
-        if flag.startswith("-") and name in NOT_YET:
-            check_neutral(name, _value(flag, name, value if given else None, rest))
+        if flag.startswith("-") and name in NEUTRAL:
+            check_neutral(name, _value(flag, name, value if given else None, rest), NEUTRAL)
         elif flag in LISTS and not given and _has_model(words):
             while rest and not rest[0].startswith("-"):
                 kept += [flag, rest.pop(0)]

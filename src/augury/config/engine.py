@@ -43,7 +43,8 @@ class EngineConfig(BaseModel):
     enforce_eager: bool = False
     seed: int = 0
     disable_log_stats: bool = True
-    load_format: Literal["auto", "safetensors", "gguf"] = "auto"
+    load_format: Literal["auto", "safetensors", "gguf", "dummy"] = "auto"
+    skip_tokenizer_init: bool = False
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
     speculative_config: SpeculativeConfig | None = None
     kv_transfer_config: KVTransferConfig | None = None
@@ -128,15 +129,14 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "enable_lora": (False,),
     "swap_space": (0, 4),
     "revision": (None,),
-    "skip_tokenizer_init": (False,),
     "tokenizer_mode": ("auto",),
     "distributed_executor_backend": (None, "mp", "uni"),
     "compilation_config": (None, {}),
 }
 
 
-def check_neutral(name: str, value: Any) -> None:
+def check_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]] = NOT_YET) -> None:
     """Refuse a value of one of these that is not its neutral one."""
-    if value not in NOT_YET[name]:
-        allowed = " or ".join(repr(v) for v in NOT_YET[name])
+    if value not in neutral[name]:
+        allowed = " or ".join(repr(v) for v in neutral[name])
         raise ConfigError(f"{name}={value!r} is not supported yet; leave it out or set it to {allowed}.")

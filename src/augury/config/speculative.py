@@ -194,6 +194,11 @@ class SpeculativeConfig(BaseModel):
         return "coupled" if served else self.rejection_sample_method
 
     @property
+    def keeps_laws(self) -> bool:
+        """Whether the rule asks what drafts were drawn from."""
+        return self.samples_drafts and self.rule not in ("coupled", "synthetic")
+
+    @property
     def lossless(self) -> bool:
         """Whether the text is the target's own, whatever is drafted."""
         return self.rejection_sample_method not in LOSSY

@@ -68,6 +68,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target
         max_model_len=config.max_model_len,
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
         packed=config.load_format != "safetensors",
+        dummy=config.load_format == "dummy",
     )
 
 
@@ -78,7 +79,7 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
         config.max_num_seqs, config.max_model_len, spec.max_nodes if spec else 1, config.block_size, target.vocab_size,
         device, spec.kv_lookahead if spec else 0,
     )  # fmt: skip
-    if spec is not None and spec.samples_drafts and spec.rule != "coupled":  # they ask what drafts were drawn from
+    if spec is not None and spec.keeps_laws:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
     return state
@@ -177,5 +178,6 @@ def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter |
     build: Any = drafter_class(spec.card)
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
-    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory))
+    dummy = config.load_format == "dummy"
+    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy))
     return drafter

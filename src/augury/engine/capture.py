@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,8 +25,15 @@ class Captured:
     def __init__(self, run: Callable[[Any], Passed], padding_slot: int) -> None:
         self._run, self._padding_slot = run, padding_slot
         self._recordings: dict[Shape, _Recording] = {}
+        self._pool: Any = None  # one for all graphs: only one of them runs at a time
         self._version = 0
         self.replays = 0
+        self.seconds = 0.0  # spent on capturing
+
+    @property
+    def graphs(self) -> int:
+        """How many there are."""
+        return len(self._recordings)
 
     def __call__(self, work: Any, version: int) -> Passed:
         """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
@@ -34,7 +42,9 @@ class Captured:
             self._version = version
         recording = self._recordings.get(work.shape)
         if recording is None:
+            begun = time.perf_counter()
             recording = self._recordings[work.shape] = self._capture(work)
+            self.seconds += time.perf_counter() - begun
         recording.segments.copy_(work.segments)
         recording.graph.replay()
         self.replays += 1
@@ -52,8 +62,9 @@ class Captured:
         gc.collect()  # a graph that another engine left behind must not be freed in the midst of this one's capture
         gc.disable()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 passed = self._run(static)
+            self._pool = graph.pool()
         finally:
             gc.enable()
         return _Recording(graph, static.segments, passed)

@@ -56,6 +56,7 @@ class Intake:
         """The grammar that requests with these parameters begin with, if any; may be called from any thread."""
         if params.structured_outputs is None:
             return None
+        self._need_tokenizer("structured_outputs")
         with self._making:
             if self._grammars is None:
                 self._grammars = Grammars(self.tokenizer, self.engine.target.vocab_size)
@@ -67,11 +68,18 @@ class Intake:
             for request in requests:
                 request.grammar = grammar.fork(grammar.barred)
 
+    def _need_tokenizer(self, name: str) -> None:
+        if self.tokenizer.inner is None:
+            raise ConfigError(f"{name} needs a tokenizer, which skip_tokenizer_init=True leaves out; drop one of them.")
+
     def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
         self.arrivals += 1
         stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
         decode = self.tokenizer.decoder(params.skip_special_tokens)
         stops = list(params.stop or ())
+        if stops:
+            self._need_tokenizer("stop")
+        speaks = params.detokenize and self.tokenizer.inner is not None
         # Without a seed a request gets its own from the engine's; with one, answer i of n gets seed + i, as in vLLM.
         seed = params.seed if params.seed is not None else hash((self.config.seed, self.arrivals)) & (2**62 - 1)
         most = self.config.max_model_len or 0
@@ -85,7 +93,7 @@ class Intake:
             stop_ids=frozenset(stop_ids),
             bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
-            text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if params.detokenize else None,
+            text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if speaks else None,
             index=index,
             wish=wish,
         )

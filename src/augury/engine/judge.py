@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,13 +11,25 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.rows import Layout
 from augury.kernels import verify, verify_probs
-from augury.verify.lossy import conditional_rates, raw_entropy
+from augury.verify.lossy import conditional_rates, raw_entropy, synthetic_walk
 from augury.verify.rules import RULES, coupled
-from augury.verify.sampling import Outcome, SlotSampling
+from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import shape_of
 from augury.verify.verdict import finish, last_noise, uniforms
 
-Judge = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+Decide = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+
+
+class Judge(NamedTuple):
+    """A rule, made ready for a device."""
+
+    decide: Decide
+    draw: Callable[[Tensor, Draws, SlotSampling], Tensor] | None = None  # of rules that walk the target's own draws
+    rates: Tensor | None = None  # float64 [K]: accept by chance, at these rates given the draft before
+
+    def __call__(self, logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        """The outcome of one pass."""
+        return self.decide(logits, layout, sampling, slots)
 
 
 def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
@@ -29,20 +41,36 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
         def by_coupling(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
             return coupled(logits, layout.draws, sampling, layout.first, layout.draft, ops)
 
-        return by_coupling
-    return _by_rejection(rule, config, device)
+        return Judge(by_coupling, ops.draw)
+    if rule == "synthetic":
+        return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
+    return Judge(_by_rejection(rule, config, device))
 
 
-def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Judge:
+def _by_rates(given: list[float], device: torch.device) -> Judge:
+    """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
+    draw, rates = verify.choose(device).draw, torch.tensor(given, dtype=torch.float64, device=device)
+
+    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        draft = layout.draft
+        depth = shape_of(draft.parents)[0]
+        tests = uniforms(sampling.seed[slots], layout.ends[:, None] - 1 + depth, draft.tokens.shape[1])
+        return synthetic_walk(draw(logits, layout.draws, sampling), layout.first, draft, tests, rates)
+
+    return Judge(decide, draw, rates)
+
+
+def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Decide:
     """A rule over probabilities, with noise of its own for tests and for the last token."""
     probabilities, decide = verify_probs.choose(device), RULES[rule].judge
     assert decide is not None
-    fixed, wants_entropy = _parameters(rule, config, device)
+    fixed, wants_entropy = _parameters(rule, config)
 
     def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, ends, active = layout.draft, layout.ends, layout.first >= 0
         nodes = draft.tokens.shape[1]
         lines = (layout.first[:, None] + torch.arange(nodes + 1, device=logits.device)).clamp(0, len(logits) - 1)
+        logits = logits.float()
         law = probabilities(logits, layout.draws, sampling)[lines]
         extra = {"spread": raw_entropy(logits)[lines]} if wants_entropy else {}
         seeds = sampling.seed[slots]
@@ -53,14 +81,11 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
     return judge
 
 
-def _parameters(rule: str, config: SpeculativeConfig, device: torch.device) -> tuple[dict[str, Any], bool]:
+def _parameters(rule: str, config: SpeculativeConfig) -> tuple[dict[str, Any], bool]:
     """What a rule takes besides laws and noise, and whether it reads the target's entropy."""
     if rule == "typical":
         given = {"threshold": config.posterior_threshold, "alpha": config.posterior_alpha}
         return {name: value for name, value in given.items() if value is not None}, False
-    if rule == "synthetic":
-        rates = conditional_rates(config.synthetic_acceptance_rates or [])
-        return {"rates": torch.tensor(rates, dtype=torch.float64, device=device)}, False
     sampler = config.rejection_sampler_config
     if rule not in ("entropy", "ascend_block"):
         return {}, False

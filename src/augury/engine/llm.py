@@ -21,7 +21,7 @@ from augury.engine.outputs import RequestOutput, completion, refused
 from augury.engine.request import Request
 from augury.model.store import resolve
 from augury.model.target import Target
-from augury.model.tokenizer import Tokenizer
+from augury.model.tokenizer import NoTokenizer, Tokenizer
 from augury.observe.stats import Metric, as_metrics
 
 Prompt = str | list[int] | dict[str, Any]
@@ -36,14 +36,19 @@ class LLM:
     ) -> None:
         """vLLM's arguments; ours besides: `weights_of` another one of the same model, which are then not read again."""
         self.config = EngineConfig.parse(model=os.fspath(model), **arguments)
-        self.model_path: Path = resolve(self.config.model)
+        self.model_path: Path = resolve(self.config.model, weights=self.config.load_format != "dummy")
         self.config.check_speculation(read_facts(str(self.model_path)))
-        self.tokenizer = Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
+        self.tokenizer = self._read_tokenizer()
         self.engine = build_engine(self.config, self.model_path, self._lent(weights_of))
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self.intake = Intake(self.config, self.engine, self.tokenizer)
         self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
+
+    def _read_tokenizer(self) -> Tokenizer:
+        if self.config.skip_tokenizer_init:
+            return NoTokenizer(self.model_path)
+        return Tokenizer(resolve(self.config.tokenizer) if self.config.tokenizer else self.model_path)
 
     def _lent(self, other: LLM | None) -> Target | None:
         """Another one's target, if it is what this one would load."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from augury.engine.state import SlotState
+from augury.kernels.faces import face
 from augury.model.target import Rows
 from augury.verify.sampling import Draws
 from augury.verify.tree import Draft, shape_of
@@ -30,6 +31,7 @@ class Shape(NamedTuple):
     greedy: bool
     drafted: bool  # some group has draft nodes
     branching: bool  # some draft is more than a chain
+    steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
 
 
 @dataclass(slots=True)
@@ -44,12 +46,13 @@ class Segments:
     active: Tensor  # bool: the last known row is the end of the sequence, so a token is drawn there
     room: Tensor  # cache rows the request has blocks for
     allowed: Tensor  # nodes it may draft next
+    table: Tensor  # int64 [8, G]: all of these as the host sent them
 
     @classmethod
     def pack(cls, table: Tensor) -> Segments:
         """From one int64 [8, G] table, so that the host sends one small tensor a step."""
         slots, start, known, nodes, scored, active, room, allowed = table.unbind(0)
-        return cls(slots, start, known, nodes, scored, active.bool(), room, allowed)
+        return cls(slots, start, known, nodes, scored, active.bool(), room, allowed, table)
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Layout:
     begin: Tensor  # int64 [G]: each group's first line
     first: Tensor  # int64 [G]: the line of each group's root, -1 where nothing is drawn
     ends: Tensor  # int64 [G]: known tokens of each group after this pass; draft node i lies in cache row ends + i
+    row_begin: Tensor  # int64 [G]: each group's first row
 
 
 def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,13 +76,47 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return group, place - (ends - counts)[group], place < ends[-1]
 
 
-def lay_out(state: SlotState, seg: Segments, shape: Shape, count: int, block_size: int) -> Layout:
-    """Lay the segments out as packed rows; `count` is the number of lines in use, as the host knows it."""
+def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_size: int) -> Layout:
+    """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
+    lay = _with_triton if face(table.device) == "triton" else _with_torch
+    rows, lines, groups, tokens, parents = lay(state, table, shape, block_size)
+    slots = table[0]
+    laws = None if state.draft.probs is None else state.draft.probs[slots]
+    return Layout(
+        rows=Rows(
+            *rows.unbind(0), wanted=lines[0], block_tables=state.block_tables, block_size=block_size, span=shape.span,
+            chunked=not shape.steady,
+        ),
+        draws=Draws(
+            slots=lines[1], positions=lines[2], tokens=lines[3], parents=lines[4],
+            history=state.history, count=count, plain=shape.plain, greedy=shape.greedy,
+        ),
+        draft=Draft(tokens, parents, table[3], laws, branching=shape.branching),
+        begin=groups[0], first=groups[1], ends=groups[2], row_begin=groups[3],
+    )  # fmt: skip
+
+
+Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""Fields of rows [7, R], of lines [5, L], of groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
+
+
+def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
+    from augury.kernels.layout_triton import lay_out
+
     pending = state.draft
-    laws = None if pending.probs is None else pending.probs[seg.slots]
-    draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, laws, branching=shape.branching)
+    return lay_out(
+        table, state.history, state.block_tables, pending.tokens, pending.parents, shape.rows, shape.lines, block_size,
+        shape.branching,
+    )  # fmt: skip
+
+
+def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
+    """The reference."""
+    seg, pending = Segments.pack(table), state.draft
+    draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, branching=shape.branching)
     ends = seg.start + seg.known
-    rows, positions, slots = _rows(state, seg, draft, ends, shape, block_size)
+    rows = _rows(state, seg, draft, ends, shape, block_size)
+    tokens, positions, slots = rows[:3]
 
     lines = seg.scored + torch.where(seg.active, seg.nodes, 0)
     group, number, live = _spread(lines, shape.lines)
@@ -88,24 +126,20 @@ def lay_out(state: SlotState, seg: Segments, shape: Shape, count: int, block_siz
     row = torch.where(live, row_begin[group] + seg.known[group] - 1 - root + number, 0)
     node = (number - root - 1).clamp(min=0, max=draft.parents.shape[1] - 1)
     parent = begin[group] + root + 1 + draft.parents[group, node]
-    rows.wanted = row
-    draws = Draws(
-        slots=slots[row], positions=positions[row] + 1, tokens=rows.tokens[row],
-        parents=torch.where(live & (number > root), parent, -1),
-        history=state.history, count=count, plain=shape.plain, greedy=shape.greedy,
+    fields = (
+        row, torch.where(live, slots[row], state.padding_slot), torch.where(live, positions[row], 0) + 1,
+        torch.where(live, tokens[row], 0), torch.where(live & (number > root), parent, -1),
     )  # fmt: skip
     first = torch.where(seg.active, begin + seg.scored - 1, -1)
-    return Layout(rows, draws, draft, begin, first, ends)
+    return rows, torch.stack(fields), torch.stack((begin, first, ends, row_begin)), draft.tokens, draft.parents
 
 
-def _rows(
-    state: SlotState, seg: Segments, draft: Draft, ends: Tensor, shape: Shape, block_size: int
-) -> tuple[Rows, Tensor, Tensor]:
+def _rows(state: SlotState, seg: Segments, draft: Draft, ends: Tensor, shape: Shape, block_size: int) -> Tensor:
     group, number, live = _spread(seg.known + seg.nodes, shape.rows)
-    slots = torch.where(live, seg.slots[group], 0)
+    slots = torch.where(live, seg.slots[group], state.padding_slot)
     logical = torch.where(live, seg.start[group] + number, 0)  # cache row, for known tokens and draft nodes alike
-    base = ends[group]
-    tokens = state.history[slots, logical]
+    base = torch.where(live, ends[group], 0)
+    tokens = torch.where(live, state.history[slots, logical], 0)
     positions, context, ancestors = logical, logical + 1, torch.zeros_like(logical)
     if shape.drafted:
         depth, bits = shape_of(draft.parents)
@@ -116,12 +150,8 @@ def _rows(
         context = torch.where(is_node, base, context)
         ancestors = torch.where(is_node, bits[group, node], ancestors)
     write = state.block_tables[slots, logical // block_size] * block_size + logical % block_size
-    rows = Rows(
-        tokens=tokens, positions=positions, slots=slots, context=torch.where(live, context, 0), base=base,
-        ancestors=ancestors, write=torch.where(live, write, 0), wanted=tokens, block_tables=state.block_tables,
-        block_size=block_size, span=shape.span,
-    )  # fmt: skip
-    return rows, positions, slots
+    context, write = torch.where(live, context, 0), torch.where(live, write, 0)
+    return torch.stack((tokens, positions, slots, context, base, ancestors, write))
 
 
 def round_up(size: int) -> int:

@@ -1,13 +1,15 @@
 """The operations a model is made of: one meaning, several faces, chosen once by device.
 
-`TorchOps` runs anywhere and says what each operation means; `NumbaOps` is the fast face on a CPU. Both treat every row
-alone. The numba face also gives a row the same bits whatever other rows share its pass.
+`TorchOps` runs anywhere and says what each operation means; `NumbaOps` is the fast face on a CPU, `TritonOps` on a GPU.
+All treat every row alone. The numba face also gives a row the same bits whatever other rows share its pass.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
+
+from augury.kernels.faces import face
 
 if TYPE_CHECKING:
     import torch
@@ -81,10 +83,15 @@ class Ops(Protocol):
 @cache
 def choose(device: torch.device) -> Ops:
     """The face for a device."""
-    if device.type == "cpu":
+    kind = face(device)
+    if kind == "numba":
         from augury.kernels.numba_ops import NumbaOps
 
         return NumbaOps()
+    if kind == "triton":
+        from augury.kernels.triton_ops import TritonOps
+
+        return TritonOps()
     from augury.kernels.torch_ops import TorchOps
 
     return TorchOps()

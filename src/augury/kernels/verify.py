@@ -13,10 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from augury.kernels.faces import face
 from augury.methods.spec import MAX_NODES
 from augury.verify.noise import TARGET, gumbel
 from augury.verify.sampling import Draws, Masks, Outcome, SlotSampling
-from augury.verify.tree import Draft, first_of_siblings, listed
+from augury.verify.tree import Draft, first_of_siblings, listed, rooted
 
 NEVER = float("-inf")
 LARGEST = torch.finfo(torch.float32).max
@@ -35,20 +36,35 @@ class VerifyOps(NamedTuple):
 
 def choose(device: torch.device | str) -> VerifyOps:
     """The fastest face for a device."""
-    if torch.device(device).type == "cpu":
-        from augury.kernels import verify_numba  # numba is imported where it is used
+    kind = face(torch.device(device))
+    if kind == "numba":
+        from augury.kernels import verify_numba  # numba and Triton are imported where they are used
 
         return VerifyOps(verify_numba.draw, verify_numba.walk)
+    if kind == "triton":
+        from augury.kernels import draw_triton
+
+        return VerifyOps(draw_triton.draw, walk)
     return VerifyOps(draw, walk)
 
 
+def tree_depths(draft: Draft) -> Tensor:
+    """How deep each tree goes, int64 [G]: in one kernel where there is one."""
+    if face(draft.parents.device) == "triton":
+        from augury.kernels import walk_triton
+
+        return walk_triton.depths(draft)
+    return draft.depth()
+
+
 def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The target's token for every line of float32 [L, V] logits, int64 [L].
+    """The target's token for every line of [L, V] logits, int64 [L].
 
     Bias, penalties and bars come first, then temperature, min-p, top-k and top-p; the token is the argmax of what is
     left plus the slot's noise for that position. A greedy slot takes the argmax after the bars. Ties go to the lowest
     token. A token is a function of its row, its slot's parameters, its position and its own path alone.
     """
+    logits = logits.float()
     scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
     top = scores.amax(1, keepdim=True)
     possible = top > NEVER
@@ -195,19 +211,9 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     real = active & (index < draft.count[:, None])
     agrees = real & (draft.tokens == at_node.gather(1, draft.parents + 1))  # no draw is -1, so no placeholder agrees
     # Children that agree with one draw carry the same token: twins.
-    on_path = _rooted(first_of_siblings(agrees, draft.parents), draft.parents)
+    on_path = rooted(first_of_siblings(agrees, draft.parents), draft.parents)
     path = listed(on_path)
     accepted = on_path.sum(1)
     emitted = at_node.gather(1, torch.cat([torch.zeros_like(lines[:, :1]), path + 1], dim=1))
     kept = active & (torch.arange(nodes + 1, device=drawn.device) <= accepted[:, None])
     return Outcome(torch.where(kept, emitted, -1), torch.where(active[:, 0], accepted + 1, 0), accepted, path)
-
-
-def _rooted(taken: Tensor, parents: Tensor) -> Tensor:
-    """Nodes that are taken together with all their ancestors; by doubling."""
-    up = parents
-    for _ in range(parents.shape[1].bit_length()):
-        above = up.clamp(min=0)
-        taken = taken & ((up < 0) | taken.gather(1, above))
-        up = torch.where(up < 0, up, up.gather(1, above))
-    return taken

@@ -12,13 +12,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from augury.kernels.faces import face
 from augury.kernels.verify import MASS_UNIT, NEVER, edited, last_resort, lowest_allowed, ordered
 from augury.verify.sampling import Draws, SlotSampling
 
 
 def choose(device: torch.device | str) -> Callable[[Tensor, Draws, SlotSampling], Tensor]:
     """The fastest face for a device."""
-    if torch.device(device).type == "cpu":
+    if face(torch.device(device)) == "numba":
         from augury.kernels import verify_probs_numba  # numba is imported where it is used
 
         return verify_probs_numba.probabilities

@@ -49,12 +49,14 @@ class Adapter:
 
     @classmethod
     def load(
-        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None
-    ) -> Adapter:
-        """Read a checkpoint directory; code that came with it is never run."""
+        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None,
+        dummy: bool = False,
+    ) -> Adapter:  # fmt: skip
+        """Read a checkpoint directory, or make a `dummy`; code that came with it is never run."""
         config = read_config(directory)
         refuse(config)
-        model = _read_model(directory, dtype).to(device).eval().requires_grad_(False)
+        model = _make_model(config, dtype, device) if dummy else _read_model(directory, dtype)
+        model = model.to(device).eval().requires_grad_(False)
         fix_rotary(model, config, max_model_len or context_length(config))
         ops = choose(device)
         if device.type == "cpu":
@@ -232,6 +234,15 @@ def _read_model(directory: Path, dtype: torch.dtype) -> Any:
     if faults:
         raise ModelError(f"the weights in {directory} do not fit its config.json; {'; '.join(faults)}")
     return model
+
+
+def _make_model(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """Random weights, as transformers begins a training with."""
+    try:
+        with quietly(), torch.device(device):
+            return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    except (ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelError(f"transformers cannot make a {config.model_type!r}: {error}") from error
 
 
 _FAULTS = {"missing": "missing_keys", "wrong shape": "mismatched_keys"}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
 from augury.model.packed import PackedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
@@ -67,17 +68,18 @@ class Dense:
 
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
-        return self._head(hidden).float()
+        return self._head(hidden)
 
     @classmethod
     def load(
         cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None,
-        packed: bool = False,
+        packed: bool = False, dummy: bool = False,
     ) -> Dense:  # fmt: skip
-        """Read a checkpoint directory; `packed` takes matrices in the precision of the file they came from."""
+        """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones."""
         config, ops = read_config(directory), choose(device)
         plan, length = _Plan(config), max_model_len or context_length(config)
-        with Checkpoint(directory) as checkpoint:
+        source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
+        with source as checkpoint:
             checkpoint.require(plan.shapes(), plan.spare)
             read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
@@ -93,8 +95,9 @@ class _Reader:
     """Tensors of a checkpoint, in the types the kernels want."""
 
     def __init__(
-        self, checkpoint: Checkpoint, packed: PackedFile | None, ops: Ops, dtype: torch.dtype, device: torch.device
-    ) -> None:
+        self, checkpoint: Checkpoint | DummyCheckpoint, packed: PackedFile | None, ops: Ops, dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
         self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
 

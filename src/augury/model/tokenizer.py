@@ -66,6 +66,29 @@ class Tokenizer:
         return [ids for ids in found if ids]
 
 
+class NoTokenizer(Tokenizer):
+    """For `skip_tokenizer_init`: tokens go in, tokens come out, and their text is empty."""
+
+    def __init__(self, directory: Path) -> None:
+        self.inner = None
+        self.eos_ids = _eos_ids(directory, None)
+
+    def __len__(self) -> int:
+        return 0
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Refuse."""
+        raise ModelError("skip_tokenizer_init=True leaves no tokenizer to read texts with; give prompt_token_ids.")
+
+    def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
+        """Nothing has a text."""
+        return lambda ids: ""
+
+    def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
+        """Refuse."""
+        return self.encode("")
+
+
 def _load(directory: Path) -> Any:
     """The tokenizer of a directory; looking for its class takes longer than all the rest, so a plain one is named."""
     settings = directory / "tokenizer_config.json"
@@ -86,6 +109,6 @@ def _eos_ids(directory: Path, inner: Any) -> frozenset[int]:
         if path.exists():
             value = json.loads(path.read_text()).get("eos_token_id")
             ids.update(value if isinstance(value, list) else [] if value is None else [value])
-    if inner.eos_token_id is not None:
+    if inner is not None and inner.eos_token_id is not None:
         ids.add(inner.eos_token_id)
     return frozenset(ids)

@@ -8,10 +8,11 @@ from augury.config.speculative import SpeculativeConfig
 from augury.model.store import resolve
 
 
-def find_drafter(config: SpeculativeConfig) -> Path:
+def find_drafter(config: SpeculativeConfig, dummy: bool = False) -> Path:
     """Its local directory, fetched at its revision if need be.
 
     A head may come as a pickle of nothing but tensors; a draft model is a whole model and loads as a target does.
+    A `dummy` needs a config.json and nothing else.
     """
     assert config.model is not None
-    return resolve(config.model, revision=config.revision, pickles=config.method != "draft_model")
+    return resolve(config.model, revision=config.revision, pickles=config.method != "draft_model", weights=not dummy)

@@ -24,7 +24,9 @@ class DFlashDrafter(BlockDrafter):
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DFlash.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
+        head = DFlash.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
         super().__init__(config, setting, head)
         self._tree: LiteralTree | MarginalTree | None = None
         if self.paths:

@@ -27,7 +27,9 @@ class DSparkDrafter(BlockDrafter):
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the drafter next to its target."""
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DSpark.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
+        head = DSpark.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
         super().__init__(config, setting, head)
         self._top_k = config.dspark_draft_topk
         self._tree = Shape.of(config, self.vocab)

@@ -18,5 +18,7 @@ class EagleDrafter(RecurrentDrafter):
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the head."""
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = EagleHead.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
+        head = EagleHead.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
         super().__init__(config, setting, head)

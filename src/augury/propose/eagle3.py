@@ -19,6 +19,9 @@ class Eagle3Drafter(RecurrentDrafter):
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Load the head."""
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = Eagle3Head.load(find_drafter(config), setting.target, dtype, setting.max_model_len)
-        settle_eagle3(head, setting.directory, setting.max_model_len)
+        head = Eagle3Head.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
+        if not setting.dummy:  # random weights guess nothing under any reading
+            settle_eagle3(head, setting.directory, setting.max_model_len)
         super().__init__(config, setting, head)

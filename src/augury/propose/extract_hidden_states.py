@@ -71,7 +71,7 @@ class HiddenStatesDrafter:
     def propose(self, turn: Turn) -> Draft:
         """Keep what this pass computed."""
         fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live, fresh.number, -1))
+        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
         states = torch.stack([stream[rows] for stream in turn.features], dim=1)
         self._states[fresh.rows.write] = states.to(self.dtype)
         # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just

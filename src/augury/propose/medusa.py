@@ -31,7 +31,7 @@ class MedusaDrafter(StatelessDrafter):
         super().__init__(config, setting)
         target, paths = setting.target, self.paths
         dtype = choose_head_dtype(setting.dtype, target)
-        self.heads = MedusaHeads.load(find_drafter(config), target, dtype, self.depth)
+        self.heads = MedusaHeads.load(find_drafter(config, setting.dummy), target, dtype, self.depth, setting.dummy)
         known = target.vocab_size if self.heads.tokens is None else len(self.heads.tokens)
         self._tree: LiteralTree | MarginalTree | None = None
         if paths:
@@ -114,6 +114,7 @@ class MarginalTree:
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The best tokens of each line and their log-probabilities, [R, count] both."""
+    logits = logits.float()
     best = logits.topk(count)
     # Rounding must not lift a child above its parent, so nothing is above 0.
     return (best.values - logits.logsumexp(1, keepdim=True)).clamp(max=0), best.indices

@@ -31,7 +31,7 @@ class MLPSpeculatorDrafter(StatelessDrafter):
         super().__init__(config, setting)
         target, paths = setting.target, self.paths
         dtype = choose_head_dtype(setting.dtype, target)
-        self.head = load_speculator(find_drafter(config), target, dtype, self.depth)
+        self.head = load_speculator(find_drafter(config, setting.dummy), target, dtype, self.depth, setting.dummy)
         self._tree: WrittenTree | BeamTree | None = None
         if paths:
             self._tree = WrittenTree(paths, target.vocab_size, target.device)

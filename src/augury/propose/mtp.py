@@ -17,6 +17,7 @@ class MtpDrafter(RecurrentDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the layer out of the target's files, or out of a checkpoint of its own."""
-        directory = find_drafter(config) if config.model else setting.directory
+        directory = find_drafter(config, setting.dummy) if config.model else setting.directory
         dtype = choose_head_dtype(setting.dtype, setting.target)
-        super().__init__(config, setting, MtpHead.load(directory, setting.target, dtype, setting.max_model_len))
+        head = MtpHead.load(directory, setting.target, dtype, setting.max_model_len, setting.dummy)
+        super().__init__(config, setting, head)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.verify.rejection import EXACT, block_ends, carried, chances, clean, passes, settle, standard
-from augury.verify.tree import Draft, Firsts, first_of_twins, firsts, shape_of
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft, Firsts, first_of_twins, firsts, listed, rooted, shape_of
 from augury.verify.verdict import Verdict, verdict_at
 
 TYPICAL_FLOOR, RAW_FLOOR = 1e-5, 1e-10  # what keeps logarithms finite, in Medusa's and in vllm-ascend's entropy
@@ -83,14 +83,46 @@ def ascend_block(
 def synthetic(p: Tensor, draft: Draft, active: Tensor, u: Tensor, rates: Tensor) -> Verdict:
     """Accept first children by conditional rates [K], one a depth, whatever the models say or the request forbids.
 
-    For benchmarks only: accepted tokens may be ones that a bias, a bar or a grammar rules out.
+    The last token follows the target's own law where the accepted path ends. For benchmarks only: accepted tokens may
+    be ones that a bias, a bar or a grammar rules out. The engine runs `synthetic_walk`, which has this law.
     """
-    tree = firsts(draft)
-    depth = shape_of(draft.parents)[0]
-    known = depth <= len(rates)
-    rate = torch.where(known, rates[(depth - 1).clamp(max=len(rates) - 1)].to(EXACT), 0.0)
-    whole = torch.ones(p.shape[:2], dtype=EXACT, device=p.device)
-    return settle(p, replace(draft, branching=False), active, u, tree, block_ends(tree, u < rate, True), whole)
+    node = _deepest(_by_rates(draft, u, rates))
+    return verdict_at(node, clean(p[torch.arange(len(p), device=p.device), node + 1]), draft, active)
+
+
+def synthetic_walk(drawn: Tensor, first: Tensor, draft: Draft, u: Tensor, rates: Tensor) -> Outcome:
+    """`synthetic` on the target's own draws [L], of which group g's root has line first[g] and node i the (i + 1)-th
+    after it; -1 is an inactive group."""
+    active, tokens = first >= 0, draft.tokens
+    taken = _by_rates(draft, u, rates) & active[:, None]
+    accepted, column = taken.sum(1), torch.arange(tokens.shape[1] + 1, device=drawn.device)
+    if draft.branching:
+        path, line = listed(taken), first + 1 + _deepest(taken)
+        tokens = torch.where(path >= 0, tokens.gather(1, path.clamp(min=0)), -1)
+    else:  # node i is the (i + 1)-th of its path
+        path, line = torch.where(taken, column[:-1], -1), first + accepted
+        tokens = torch.where(taken, tokens, -1)
+    ends = active[:, None] & (column == accepted[:, None])
+    emitted = torch.where(ends, drawn[line.clamp(min=0)][:, None], pad(tokens, (0, 1), value=-1))
+    return Outcome(emitted, torch.where(active, accepted + 1, 0), accepted, path)
+
+
+def _by_rates(draft: Draft, u: Tensor, rates: Tensor) -> Tensor:
+    """The nodes that are accepted together with everything above them, bool [G, N]: a path of first children."""
+    nodes = draft.tokens.shape[1]
+    rates = rates.to(EXACT)
+    if len(rates) < nodes:
+        rates = pad(rates, (0, nodes - len(rates)))
+    if not draft.branching:  # a chain: node i has depth i + 1
+        real = (draft.tokens >= 0) & (torch.arange(nodes, device=u.device) < draft.count[:, None])
+        return (real & (u < rates[:nodes])).to(torch.uint8).cumprod(1).bool()
+    return rooted(firsts(draft).leads & (u < rates[shape_of(draft.parents)[0] - 1]), draft.parents)
+
+
+def _deepest(taken: Tensor) -> Tensor:
+    """The last node of each path, int64 [G]; -1: the root."""
+    index = torch.arange(1, taken.shape[1] + 1, device=taken.device)
+    return pad(torch.where(taken, index, 0), (1, 0)).amax(1) - 1
 
 
 def conditional_rates(rates: Sequence[float]) -> list[float]:

@@ -113,6 +113,16 @@ def listed(on_path: Tensor) -> Tensor:
     return index.new_full((groups, nodes + 1), -1).scatter(1, place, index)[:, :nodes]
 
 
+def rooted(taken: Tensor, parents: Tensor) -> Tensor:
+    """Nodes that are taken together with all their ancestors; by doubling."""
+    up = parents
+    for _ in range(parents.shape[1].bit_length()):
+        above = up.clamp(min=0)
+        taken = taken & ((up < 0) | taken.gather(1, above))
+        up = torch.where(up < 0, up, up.gather(1, above))
+    return taken
+
+
 def first_outside(tokens: Tensor, vocab: int) -> Tensor:
     """The first node of each draft [G, N] that carries no token of the vocabulary, or N; int64 [G]."""
     outside = (tokens < 0) | (tokens >= vocab)

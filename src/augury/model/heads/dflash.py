@@ -14,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
 from augury.model.heads.dflash_config import DFlashConfig, Sight, read_dflash_config
+from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.layers import Layer, Linear
 from augury.model.rope import context_length, head_dim
@@ -115,7 +117,7 @@ class DFlash:
     def scores(self, hidden: Tensor) -> Tensor:
         """Logits [W, draft vocabulary] of hidden states."""
         head, cap = self.parts.head, self.config.softcap
-        logits = self.target.project(hidden) if head is None else head(hidden).float()
+        logits = (self.target.project(hidden) if head is None else head(hidden)).float()
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         if cap:
@@ -124,30 +126,33 @@ class DFlash:
 
     def widened(self, logits: Tensor) -> Tensor:
         """In the target's vocabulary; tokens the drafter does not know can never be guessed."""
-        targets = self.parts.targets
-        if targets is None:
-            return logits
-        wide = logits.new_full((len(logits), self.target.vocab_size), float("-inf"))
-        return wide.scatter(1, targets.expand(len(logits), -1), logits)
+        return widened(logits, self.parts.targets, self.target.vocab_size)
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> DFlash:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> DFlash:
         """Read z-lab's layout or the speculators one."""
-        reader = Reader(directory, target, dtype)
+        reader = Reader(directory, target, dtype, dummy=dummy)
         return cls(target, reader.config, *reader.finish("DFlash drafter", max_model_len))
 
 
 class Reader:
     """A checkpoint being read: what a relative has besides is taken from `weights` before `finish`."""
 
-    def __init__(self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False) -> None:
+    def __init__(
+        self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False, dummy: bool = False
+    ) -> None:
         self.config = read_dflash_config(directory, target.num_layers, spark)
         if self.config.vocab != target.vocab_size:
             raise ModelError(
                 f"{directory} was trained on {self.config.vocab} tokens, the target has {target.vocab_size}: "
                 "it belongs to another target."
             )
-        self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
+        if dummy:
+            self.weights: Weights = DummyWeights(directory, dtype, target.device, HEAD_NORMS)
+        else:
+            self.weights = Weights(directory, read_tensors(directory), dtype, target.device)
         self.target = target
 
     def finish(self, what: str, max_model_len: int) -> tuple[Parts, list[BlockLayer]]:

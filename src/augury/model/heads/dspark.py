@@ -39,9 +39,11 @@ class DSpark(DFlash):
         return self.widened(base), onward
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> DSpark:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> DSpark:
         """Read the dense (DeepSpec) layout or the speculators one."""
-        reader = Reader(directory, target, dtype, spark=True)
+        reader = Reader(directory, target, dtype, spark=True, dummy=dummy)
         size = reader.config.layer.hidden_size
         sizes = (target.vocab_size, reader.config.draft_vocab, size)
         markov = read_markov(reader.weights, reader.config.raw, directory, sizes)

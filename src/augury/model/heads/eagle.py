@@ -10,6 +10,7 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
+from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
 from augury.model.layers import Linear
 from augury.model.target import NORMED, Rows, Target
@@ -32,13 +33,18 @@ class EagleHead(BlockHead):
         return self.target.project(out), out
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> EagleHead:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> EagleHead:
         """Read the original layout (`fc`, `layers.N`), with or without embeddings and a bias."""
         raw = read_raw_config(directory)
         config = llama_config(raw)
         check_width(directory, config.hidden_size, target)
-        tensors = {name.removeprefix("model."): t for name, t in read_tensors(directory).items()}
-        weights = Weights(directory, tensors, dtype, target.device)
+        if dummy:
+            weights: Weights = DummyWeights(directory, dtype, target.device)
+        else:
+            tensors = {name.removeprefix("model."): t for name, t in read_tensors(directory).items()}
+            weights = Weights(directory, tensors, dtype, target.device)
         rotary = make_rotary(config, max_model_len, target.device)
         size = config.hidden_size
         layers = [

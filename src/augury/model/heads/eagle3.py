@@ -11,6 +11,7 @@ from torch import Tensor
 
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
+from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
 from augury.model.layers import Linear
@@ -47,6 +48,7 @@ class Eagle3Head(BlockHead):
     def __init__(self, target: Target, features: tuple[int, ...], parts: Parts, blocks: Blocks, flags: Flags) -> None:
         super().__init__(target, blocks, len(features))
         self.features, self.parts, self.flags = features, parts, flags
+        self.targets = parts.targets
         self.mask_token: int | None = None
 
     @torch.no_grad()
@@ -70,23 +72,21 @@ class Eagle3Head(BlockHead):
         residual = normed if self.flags.norm_before_residual else hidden
         out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual)[rows.wanted]
         final = ops.rms_norm(out, parts.final_norm, eps)
-        logits = self.target.project(final) if parts.head is None else parts.head(final).float()
-        return self._in_target_vocabulary(logits), final if self.flags.norm_output else out
-
-    def _in_target_vocabulary(self, logits: Tensor) -> Tensor:
-        """Tokens the head does not know can never be guessed."""
-        if self.parts.targets is None:
-            return logits
-        wide = logits.new_full((len(logits), self.target.vocab_size), float("-inf"))
-        return wide.scatter(1, self.parts.targets.expand(len(logits), -1), logits)
+        logits = self.target.project(final) if parts.head is None else parts.head(final)
+        return logits, final if self.flags.norm_output else out
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> Eagle3Head:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> Eagle3Head:
         """Read the original (`midlayer`), the ModelOpt (`layers.0`) and the speculators layout."""
         raw = read_raw_config(directory)
         config = llama_config(raw)
         check_width(directory, raw.get("target_hidden_size") or config.hidden_size, target)
-        weights = Weights(directory, _renamed(read_tensors(directory)), dtype, target.device)
+        if dummy:
+            weights: Weights = DummyWeights(directory, dtype, target.device, _optional(raw))
+        else:
+            weights = Weights(directory, _renamed(read_tensors(directory)), dtype, target.device)
         features = feature_layers(raw, target)
         parts = _read_parts(weights, raw, config, target, len(features))
         rotary = make_rotary(config, max_model_len, target.device)
@@ -112,6 +112,11 @@ def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return name.replace("midlayer.", "layers.0.") if name.startswith("midlayer.") else name
 
     return {plain(name): tensor for name, tensor in tensors.items()}
+
+
+def _optional(raw: dict[str, Any]) -> tuple[str, ...]:
+    """What a dummy has of the tensors that only some releases have."""
+    return ("mask_hidden",) * (mask_token(raw) is not None) + ("input_norm.weight",) * bool(raw.get("norm_before_fc"))
 
 
 def _flags(raw: dict[str, Any]) -> Flags:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from augury.methods.spec import whole
 from augury.model.errors import ModelError
+from augury.model.heads.dummy import DummyWeights, spread_tokens
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
 from augury.model.layers import Linear
 from augury.model.target import Target
@@ -53,9 +54,11 @@ class MedusaHeads:
         return found if self.tokens is None else self.tokens[found]
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, heads: int) -> MedusaHeads:
+    def load(cls, directory: Path, target: Target, dtype: torch.dtype, heads: int, dummy: bool = False) -> MedusaHeads:
         """Read the first `heads` heads, whichever way they are named."""
         raw = read_raw_config(directory)
+        if dummy:
+            return cls._make(directory, raw, target, dtype, heads)
         tensors = read_tensors(directory, lambda name: _is_wanted(name, heads))
         names = _find_names(directory, tensors, raw)
         _check_count(directory, tensors, heads)
@@ -71,6 +74,18 @@ class MedusaHeads:
         matrices = _matrices(weights, tensors, names, raw, target, known, heads)
         weights.finish("set of Medusa heads")
         return cls(blocks, matrices, None if known is None else known.to(target.device))
+
+    @classmethod
+    def _make(cls, directory: Path, raw: dict[str, Any], target: Target, dtype: torch.dtype, heads: int) -> MedusaHeads:
+        """Random heads by config.json alone."""
+        names, size = Names("", False, whole(raw.get("medusa_num_layers")) or 1), target.hidden_size
+        few, weights = whole(raw.get("truncated_vocab_size")), DummyWeights(directory, dtype, target.device)
+        known = spread_tokens(few, target.vocab_size, target.device) if few and few < target.vocab_size else None
+        blocks = [
+            [weights.linear(names.layer(head, i), size, size, _is_biased({}, raw)) for i in range(names.layers)]
+            for head in range(heads)
+        ]
+        return cls(blocks, _matrices(weights, {}, names, raw, target, known, heads), known)
 
 
 class Names(NamedTuple):

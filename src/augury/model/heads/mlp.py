@@ -14,6 +14,7 @@ from torch import Tensor
 from augury.kernels import Ops
 from augury.methods.spec import whole
 from augury.model.errors import ModelError
+from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
 from augury.model.heads.mlp_lstm import load_lstm
 from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, Speculator, State, read_norm, width_of
@@ -23,6 +24,7 @@ from augury.model.target import Target
 KIND = "MLP speculator"
 # Arctic's trainer wraps each part in a sequence of one.
 NESTED = re.compile(r"^(emb|proj|ln)\.(\d+)\.0\.(weight|bias)$")
+
 
 class Stage(NamedTuple):
     """The weights of one guess."""
@@ -55,7 +57,7 @@ class MLPSpeculator:
         return stage.head(x).float(), (x,)
 
 
-def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int) -> Speculator:
+def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False) -> Speculator:
     """Read a checkpoint for the first `steps` guesses: IBM's, or one of Arctic's two kinds."""
     raw = read_raw_config(directory)
     kind = raw.get("method", "sum_rnn")
@@ -68,10 +70,16 @@ def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: 
             f"{KIND} is not run again on itself; set num_speculative_tokens (or the depth of the tree) to "
             f"{sizes.steps} or less."
         )
-    tensors = {_plain(name): tensor for name, tensor in read_tensors(directory).items()}
+    tensors = {} if dummy else {_plain(name): tensor for name, tensor in read_tensors(directory).items()}
+    if kind == "sum_rnn" and sizes.tied:
+        tensors = _untied(directory, tensors, sizes.steps)
+    if dummy:
+        weights: Weights = DummyWeights(directory, dtype, target.device)
+    else:
+        weights = Weights(directory, tensors, dtype, target.device)
     if kind == "sum_lstm":
-        return load_lstm(directory, raw, tensors, target, dtype, sizes)
-    return _load_mlp(directory, tensors, target, dtype, sizes, steps)
+        return load_lstm(weights, raw, tensors, target, sizes)
+    return _load_mlp(weights, tensors, target, sizes, steps)
 
 
 def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
@@ -102,12 +110,7 @@ def _plain(name: str) -> str:
     return NESTED.sub(r"\1.\2.\3", name.removeprefix("speculator."))
 
 
-def _load_mlp(
-    directory: Path, tensors: dict[str, Tensor], target: Target, dtype: torch.dtype, sizes: Sizes, steps: int
-) -> MLPSpeculator:
-    if sizes.tied:
-        tensors = _untied(directory, tensors, sizes.steps)
-    weights = Weights(directory, tensors, dtype, target.device)
+def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: Sizes, steps: int) -> MLPSpeculator:
     inner, vocabulary = sizes.inner, sizes.vocabulary
     shared: dict[str, Any] = {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -57,16 +56,16 @@ class LSTMSpeculator:
 
 
 def load_lstm(
-    directory: Path, raw: dict[str, Any], tensors: dict[str, Tensor], target: Target, dtype: torch.dtype, sizes: Sizes
+    weights: Weights, raw: dict[str, Any], tensors: dict[str, Tensor], target: Target, sizes: Sizes
 ) -> LSTMSpeculator:
     """Read fused (`projs`) or separate (`forget_proj`, ...) projections; repeated tied tensors may be left out."""
+    directory = weights.directory
     if not sizes.tied:
         raise ModelError(f"{directory}: method sum_lstm exists with tie_weights only; its config says otherwise.")
     inner = sizes.inner
     for key in ("emb_dim", "proj_dim"):
         if width_of(directory, raw, key, inner) not in (inner, 0):
             raise ModelError(f"{directory / 'config.json'}: {key}={raw[key]!r} must equal inner_dim={inner}.")
-    weights = Weights(directory, tensors, dtype, target.device)
     tied = bool(raw.get("tie_lstm_embs", "input_emb.0.weight" not in tensors))
     cell = Cell(
         [weights.matrix(f"{gate}_emb.0.weight", sizes.vocabulary, inner) for gate in (GATES[:1] if tied else GATES)],

@@ -13,6 +13,7 @@ from torch import Tensor
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
+from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_names, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.layers import Linear
@@ -76,14 +77,14 @@ class MtpHead(BlockHead):
         return self.target.project(final), final
 
     @classmethod
-    def load(cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int) -> MtpHead:
+    def load(
+        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+    ) -> MtpHead:
         """Find the layer among the target's own tensors."""
         config = read_config(directory)
-        layout = find_layout(directory, config)
+        layout = LAYOUTS[-1] if dummy else find_layout(directory, config)
         prefix = layout.prefix(config)
-        own = read_tensors(directory, lambda name: name.startswith(prefix))
-        tensors = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
-        weights = Weights(directory, tensors, dtype, target.device)
+        weights = _dummy(directory, config, dtype, target) if dummy else _read(directory, prefix, dtype, target)
         size, shift = config.hidden_size, 1.0 if layout.centred else 0.0
         names = (layout.token_norm, layout.hidden_norm, layout.norm)
         token, state, final = (weights.vector(f"{name}.weight", size, shift) for name in names)
@@ -92,14 +93,28 @@ class MtpHead(BlockHead):
         weights.move_into("_", () if layout.block else (*names, layout.join))
         block = layout.block.rstrip(".") or "_"
         if any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
-            own = weights.take_all(f"{block}.")
-            blocks: Stack = ForeignBlocks.load(config, own, dtype, target.device, max_model_len)
+            taken = weights.take_all(f"{block}.")
+            blocks: Stack = ForeignBlocks.load(config, taken, dtype, target.device, max_model_len)
         else:
             rotary = make_rotary(config, max_model_len, target.device)
             layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
             blocks = Blocks(weights, config, [layer])
-        _say_what_is_left(weights, directory, prefix, config.num_hidden_layers)
+        if not dummy:
+            _say_what_is_left(weights, directory, prefix, config.num_hidden_layers)
         return cls(target, layout, (token, state, final), join, blocks)
+
+
+def _read(directory: Path, prefix: str, dtype: torch.dtype, target: Target) -> Weights:
+    own = read_tensors(directory, lambda name: name.startswith(prefix))
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
+    return Weights(directory, tensors, dtype, target.device)
+
+
+def _dummy(directory: Path, config: Any, dtype: torch.dtype, target: Target) -> Weights:
+    """A dense layer; the layouts differ in names alone."""
+    if any(getattr(config, name, None) for name in ("kv_lora_rank", "n_routed_experts", "num_experts")):
+        raise ModelError(f"{directory}: load_format='dummy' makes MTP layers without experts or latent attention only.")
+    return DummyWeights(directory, dtype, target.device, HEAD_NORMS if config.model_type.startswith("qwen3") else ())
 
 
 def find_layout(directory: Path, config: Any) -> Layout:

@@ -1,0 +1,88 @@
+"""The least a step must read, and how fast this machine's memory is."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from augury.bench.gpu.shapes import Config, Drafter
+
+GPU_BYTES, CPU_BYTES, REPEATS = 2 << 30, 64 << 20, 10
+
+
+def copy_speed(device: torch.device) -> float:
+    """Bytes read and written a second by a large copy."""
+    size = GPU_BYTES if device.type == "cuda" else CPU_BYTES
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    sink = torch.empty_like(source)
+    best = min(_seconds(source, sink, device) for _ in range(REPEATS))
+    return 2 * size / best
+
+
+def _seconds(source: torch.Tensor, sink: torch.Tensor, device: torch.device) -> float:
+    if device.type != "cuda":
+        begun = time.perf_counter()
+        sink.copy_(source)
+        return time.perf_counter() - begun
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    sink.copy_(source)
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+def step_bytes(shape: Config, drafter: Drafter, batch: int, context: float, itemsize: int) -> dict[str, float]:
+    """Bytes that one decode step must read: matrices of the target and of the drafter's passes, keys and values."""
+    cached = batch * context
+    weights = layer_elements(shape) * shape["num_hidden_layers"] + _head(shape)
+    kv = cached * _cache_elements(shape)
+    extra, extra_kv = drafter_elements(shape, drafter), cached * _drafter_cache(shape, drafter)
+    parts = {"target": weights, "target_kv": kv, "drafter": extra, "drafter_kv": extra_kv}
+    return {name: elements * itemsize for name, elements in parts.items()}
+
+
+def layer_elements(config: Config, width: int = 0) -> float:
+    """The matrices of one layer, of which the attention may read `width` inputs."""
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    return float((width or hidden) * (q + 2 * kv) + q * hidden + 3 * hidden * inner)
+
+
+def drafter_elements(shape: Config, drafter: Drafter) -> float:
+    """What a drafter's passes read of its matrices in one step."""
+    config, passes = drafter.config, drafter.tokens
+    hidden, vocab = shape["hidden_size"], shape["vocab_size"]
+    kind = drafter.name.partition(":")[0]
+    if config is None:
+        return 0.0
+    if kind == "draft":
+        return passes * (layer_elements(config) * config["num_hidden_layers"] + _head(config))
+    if kind == "eagle3":
+        once = 3 * hidden * hidden
+        return once + passes * (layer_elements(config, 2 * hidden) + config["draft_vocab_size"] * hidden)
+    if kind in ("eagle", "mtp"):
+        return float(passes * (2 * hidden * hidden + layer_elements(config) + vocab * hidden))
+    if kind == "dflash":
+        fc = config["num_hidden_layers"] * hidden * hidden
+        return fc + layer_elements(config) * config["num_hidden_layers"] + vocab * hidden
+    return float(passes * (hidden * hidden + vocab * hidden))  # medusa, mlp_speculator
+
+
+def _head(config: Config) -> float:
+    return float(config["vocab_size"] * config["hidden_size"])
+
+
+def _cache_elements(config: Config) -> int:
+    return 2 * int(config["num_key_value_heads"]) * int(config["head_dim"]) * int(config["num_hidden_layers"])
+
+
+def _drafter_cache(shape: Config, drafter: Drafter) -> float:
+    """Elements of the drafter's cache read for every token of context in one step."""
+    config, kind = drafter.config, drafter.name.partition(":")[0]
+    if config is None or kind in ("medusa", "mlp_speculator"):
+        return 0.0
+    passes = 1 if kind == "dflash" else drafter.tokens
+    layers = 1 if kind == "mtp" else config["num_hidden_layers"]
+    return float(passes * _cache_elements({**shape, **config, "num_hidden_layers": layers}))

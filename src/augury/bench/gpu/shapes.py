@@ -1,0 +1,119 @@
+"""Models and drafters by name, as a config.json each: what they weigh and compute, without the weights."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+
+Config = dict[str, Any]
+
+
+def _decoder(layers: int, hidden: int, inner: int, heads: int, kv: int, dim: int, vocab: int, **more: Any) -> Config:
+    return {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": inner, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "head_dim": dim, "vocab_size": vocab, "max_position_embeddings": 131072,
+        "rope_theta": 500000.0, "tie_word_embeddings": False, **more,
+    }  # fmt: skip
+
+
+QWEN3: Config = {
+    "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+    "max_position_embeddings": 40960,
+}  # fmt: skip
+SHAPES: dict[str, Config] = {
+    "llama-8b": _decoder(32, 4096, 14336, 32, 8, 128, 128256),
+    "llama-3b": _decoder(28, 3072, 8192, 24, 8, 128, 128256, tie_word_embeddings=True),
+    "llama-1b": _decoder(16, 2048, 8192, 32, 8, 64, 128256, tie_word_embeddings=True),
+    "qwen3-8b": _decoder(36, 4096, 12288, 32, 8, 128, 151936, **QWEN3),
+    "qwen3-0.6b": _decoder(28, 1024, 3072, 16, 8, 128, 151936, tie_word_embeddings=True, **QWEN3),
+    "smollm2-135m": _decoder(
+        30, 576, 1536, 9, 3, 64, 49152, tie_word_embeddings=True, max_position_embeddings=8192, rope_theta=100000.0
+    ),
+    "toy": _decoder(6, 64, 128, 4, 2, 16, 320, max_position_embeddings=4096),
+    "toy-draft": _decoder(2, 32, 64, 2, 1, 16, 320, max_position_embeddings=4096, tie_word_embeddings=True),
+}
+DRAFT_VOCABULARY = 32000  # of EAGLE-3 heads
+DFLASH_LAYERS = 5
+LOOK_UPS: dict[str, Config] = {
+    "ngram": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
+    "suffix": {"method": "suffix"},
+}
+DEFAULTS = {"draft": (4, 3.5)}  # K and acceptance length; others: 3 and 3.0
+NONE = "none"
+
+
+class Drafter(NamedTuple):
+    """A drafter as the bench runs it."""
+
+    name: str  # as it was asked for
+    tokens: int  # K
+    length: float  # the acceptance length it is given
+    keys: Config  # of speculative_config, but for the model
+    config: Config | None  # its own config.json, if it has one
+
+    @property
+    def speculates(self) -> bool:
+        """Whether there is a drafter at all."""
+        return self.name != NONE
+
+
+def shape_of(name: str) -> Config:
+    """A target's config.json."""
+    if name not in SHAPES:
+        raise ConfigError(f"--shape {name}: unknown; there are {', '.join(SHAPES)}.")
+    return SHAPES[name]
+
+
+def drafter_of(
+    name: str, shape: Config, tokens: int | None, length: float | None, extra: Config | None = None
+) -> Drafter:
+    """A drafter for a target, by the name it has on the command line."""
+    if name == NONE:
+        return Drafter(NONE, 0, 1.0, {}, None)
+    kind, _, inner = name.partition(":")
+    usual = DEFAULTS.get(kind, (3, 3.0))
+    tokens = tokens or usual[0]
+    length = length or min(usual[1], tokens + 1.0)
+    keys = {
+        "num_speculative_tokens": tokens, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length,
+        **(extra or {}),
+    }  # fmt: skip
+    if name in LOOK_UPS:
+        return Drafter(name, tokens, length, {**LOOK_UPS[name], **keys}, None)
+    if kind == "draft":
+        return Drafter(name, tokens, length, {"method": "draft_model", **keys}, dict(shape_of(inner)))
+    return Drafter(name, tokens, length, {"method": name, **keys}, _head(name, shape, tokens))
+
+
+def _head(name: str, shape: Config, tokens: int) -> Config:
+    """The config.json of a head for a target; its layers are the target's in size."""
+    layer = {**shape, "num_hidden_layers": 1, "tie_word_embeddings": False}
+    llama = {**layer, "model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    hidden, vocab = shape["hidden_size"], shape["vocab_size"]
+    heads: dict[str, Config] = {
+        "eagle": llama,
+        "eagle3": {
+            **llama, "architectures": ["LlamaForCausalLMEagle3"],
+            "draft_vocab_size": DRAFT_VOCABULARY if vocab > 2 * DRAFT_VOCABULARY else vocab // 4,
+        },
+        "mtp": {**shape, "num_nextn_predict_layers": 1},
+        "medusa": {
+            "model_type": "medusa", "medusa_num_heads": tokens, "medusa_num_layers": 1, "hidden_size": hidden,
+            "vocab_size": vocab,
+        },
+        "mlp_speculator": {
+            "model_type": "mlp_speculator", "n_predict": tokens, "emb_dim": hidden, "inner_dim": hidden,
+            "vocab_size": vocab,
+        },
+        "dflash": {
+            **layer, "model_type": "qwen3", "architectures": ["DFlashDraftModel"],
+            "num_hidden_layers": min(DFLASH_LAYERS, shape["num_hidden_layers"] - 3), "block_size": tokens + 1,
+            "dflash_config": {"mask_token_id": vocab - 1},
+        },
+    }  # fmt: skip
+    if name not in heads:
+        known = ", ".join((NONE, *heads, *LOOK_UPS, "draft:SHAPE"))
+        raise ConfigError(f"--drafter {name}: unknown; there are {known}.")
+    return heads[name]

@@ -1,0 +1,131 @@
+"""What attention has to do in one pass, planned on the device once and walked by every layer.
+
+Rows of one slot lie together, so they are cut into *tiles* of a few rows that read the same keys; a tile's keys are cut
+into *splits* of a fixed size, so that how a sum is associated never depends on the batch. The list of (tile, split)
+items is built by one program: nothing waits for the host, and no shape follows from a length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from augury.model.target import Rows
+
+SPLIT = 256  # keys of one item
+WHOLE = 1 << 30  # a split that no context reaches: prompt tiles walk all their keys
+DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile: one matrix instruction's
+PROMPT_HEIGHT = 64
+PROMPT_ROWS = 64  # a slot with more rows than this in a pass is reading a prompt
+SCRATCH_BYTES = 256 << 20  # for the unfinished sums of tiles with more than one split
+INTERPRETED_PROGRAMS = 4
+
+
+@dataclass(slots=True)
+class Plan:
+    """The items of one kind of tile."""
+
+    tiles: Tensor  # int32 [T + 1]: first row of each tile, and where the last one ends
+    items: Tensor  # int32 [capacity, 2]: tile, split
+    totals: Tensor  # int32 [4]: items, keys of a split, tiles
+    height: int  # query rows of a tile
+    rows_per_tile: int
+    capacity: int
+    prompts: bool  # tiles of prompts: taller, and never split
+
+
+def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
+    """Plan the tiles of prompts or of everything else; `width` is that of a row's values, all heads together."""
+    height = max(PROMPT_HEIGHT if prompts else DECODE_HEIGHT, triton.next_power_of_2(shared_heads))
+    per_tile = height // shared_heads
+    count, device = len(rows.tokens), rows.tokens.device
+    capacity = count if prompts else max(count, SCRATCH_BYTES // (4 * width * height))
+    tiles = torch.empty(count + 1, dtype=torch.int32, device=device)
+    items = torch.empty(capacity, 2, dtype=torch.int32, device=device)
+    totals = torch.empty(4, dtype=torch.int32, device=device)
+    _plan[(1,)](
+        rows.slots, rows.context, rows.base, rows.ancestors, tiles, items, totals, count, capacity,
+        WHOLE if prompts else SPLIT, PER_TILE=per_tile, PROMPT_ROWS=PROMPT_ROWS, CHUNKED=rows.chunked, PROMPTS=prompts,
+        BLOCK=few_sizes(count), num_warps=8,
+    )  # fmt: skip
+    return Plan(tiles, items, totals, height, per_tile, capacity, prompts)
+
+
+def few_sizes(count: int) -> int:
+    """A power of two from `count` up, of which there are few: every new one is a kernel to compile."""
+    size = 128
+    while size < count:
+        size *= 8
+    return size
+
+
+@cache
+def programs(device: torch.device, per_processor: int) -> int:
+    """Programs of a persistent grid."""
+    if device.type != "cuda":
+        return INTERPRETED_PROGRAMS
+    return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@triton.jit(do_not_specialize=["count", "capacity", "split"])
+def _plan(
+    slots, context, base, ancestors, tiles, items, totals, count, capacity, split,
+    PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    r = tl.arange(0, BLOCK)
+    real = r < count
+    slot = tl.load(slots + r, mask=real, other=-1)
+    before = tl.load(slots + r - 1, mask=real & (r > 0), other=-2)
+    start = tl.associative_scan(tl.where(slot != before, r, 0), 0, _larger)  # the first row of this row's slot
+    head = real & ((r - start) % PER_TILE == 0)
+    if CHUNKED:
+        ahead = tl.load(slots + start + PROMPT_ROWS, mask=real & (start + PROMPT_ROWS < count), other=-3)
+        head = head & ((ahead == slot) == PROMPTS)
+    # A tile's keys reach as far as any of its rows sees; one that sees nothing has a split all the same: its zeros.
+    reach = tl.zeros([BLOCK], tl.int64)
+    for i in tl.static_range(PER_TILE):
+        row = r + i
+        mine = head & (row < count) & (tl.load(slots + row, mask=row < count, other=-4) == slot)
+        seen = tl.load(context + row, mask=mine, other=0)
+        bits = tl.load(ancestors + row, mask=mine, other=0)
+        nodes = tl.load(base + row, mask=mine, other=0) + highest_bit(bits) + 1
+        reach = tl.maximum(reach, tl.maximum(seen, tl.where(bits != 0, nodes, 0)))
+    number = tl.cumsum(head.to(tl.int32), 0) - 1
+    tl.store(tiles + number, r.to(tl.int32), mask=head)
+    reach = tl.where(head, reach, 0).to(tl.int32)
+    splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
+    while tl.sum(splits, 0) > capacity:  # only where many long requests share their blocks
+        split = split * 2
+        splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
+    first = tl.cumsum(splits, 0) - splits
+    for i in range(tl.max(splits, 0)):
+        mine = i < splits
+        tl.store(items + 2 * (first + i), number, mask=mine)
+        tl.store(items + 2 * (first + i) + 1, i + tl.zeros([BLOCK], tl.int32), mask=mine)
+    tl.store(totals, tl.sum(splits, 0))
+    tl.store(totals + 1, split)
+    tl.store(totals + 2, tl.sum(head.to(tl.int32), 0))
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def highest_bit(bits):
+    """The number of the highest bit set in a positive integer."""
+    high = tl.zeros_like(bits)
+    for k in tl.static_range(6):
+        above = bits >> (32 >> k)
+        high += tl.where(above > 0, 32 >> k, 0)
+        bits = tl.where(above > 0, above, bits)
+    return high

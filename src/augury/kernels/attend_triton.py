@@ -1,0 +1,251 @@
+"""Attention over a paged cache on the GPU: rows of prompts and draft trees alike, walked by a persistent grid.
+
+An item is one split of one tile's keys for one key head. A tile with one split writes its result at once; of several,
+each leaves its unfinished sums in scratch memory, and the program that finishes last joins them in the order of their
+positions, whoever that is: the result does not depend on the order in which programs ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from augury.kernels.attend_plan_triton import Plan, highest_bit, make_plan, programs
+
+if TYPE_CHECKING:
+    from augury.model.target import Rows
+
+WIDEST = 256  # head dimensions past this are left to the torch face
+KEYS = 64  # at a time
+MAX_BITS = tl.constexpr(63)
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@dataclass(slots=True)
+class Scratch:
+    """Unfinished sums of tiles with several splits, shared by all passes of one shape of heads."""
+
+    sums: Tensor  # float32 [capacity * kv_heads * height * value_dim]
+    tops: Tensor  # float32 [capacity * kv_heads * height * 2]: maxima and totals
+    arrived: Tensor  # int32 [capacity * kv_heads]: splits done; back at zero after every pass
+
+
+@dataclass(slots=True)
+class View:
+    """The rows of a pass, and the plans made for them so far, by how many query heads share a key head."""
+
+    rows: Rows
+    plans: dict[tuple[int, int], list[Plan]] = field(default_factory=dict)
+
+
+_scratch: dict[tuple[torch.device, int, int], Scratch] = {}
+
+
+def supported(keys: Tensor, values: Tensor) -> bool:
+    """Whether these kernels can read such a cache."""
+    return max(keys.shape[2], values.shape[2]) <= WIDEST
+
+
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, view: View, scale: float,
+    window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """See Ops.attend."""
+    rows, heads, _ = q.shape
+    kv_heads, value_dim = values.shape[1:]
+    out = torch.empty(rows, heads, value_dim, dtype=q.dtype, device=q.device)
+    for plan in _plans(view, heads // kv_heads, kv_heads * value_dim):
+        _launch(q, keys, values, view.rows, plan, out, scale, window, softcap, sinks)
+    return out
+
+
+def _plans(view: View, shared_heads: int, width: int) -> list[Plan]:
+    """Decode tiles, and in a pass that reads prompts the prompts' tiles apart from them: each kind has one height."""
+    key = shared_heads, width
+    if key not in view.plans:
+        kinds = (False, True) if view.rows.chunked else (False,)
+        view.plans[key] = [make_plan(view.rows, shared_heads, width, prompts) for prompts in kinds]
+    return view.plans[key]
+
+
+def _room(plan: Plan, kv_heads: int, value_dim: int, device: torch.device) -> Scratch:
+    """Scratch memory that stays where it is, so that captured graphs may point to it; prompts need none."""
+    items = 1 if plan.prompts else plan.capacity * kv_heads
+    key = device, items, plan.height * triton.next_power_of_2(value_dim)
+    if key not in _scratch:
+        sums = torch.empty(items * key[2], dtype=torch.float32, device=device)
+        tops = torch.empty(items * plan.height * 2, dtype=torch.float32, device=device)
+        _scratch[key] = Scratch(sums, tops, torch.zeros(items, dtype=torch.int32, device=device))
+    return _scratch[key]
+
+
+def _launch(
+    q: Tensor, keys: Tensor, values: Tensor, rows: Rows, plan: Plan, out: Tensor,
+    scale: float, window: int, softcap: float, sinks: Tensor | None,
+) -> None:  # fmt: skip
+    _, heads, key_dim = q.shape
+    kv_heads, value_dim = values.shape[1:]
+    room = _room(plan, kv_heads, value_dim, q.device)
+    wide = q.dtype == torch.float32
+    _attend[(programs(q.device, 1 if wide else 2),)](
+        q, keys, values, out, out if sinks is None else sinks,
+        rows.slots, rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
+        plan.tiles, plan.items, plan.totals, room.sums, room.tops, room.arrived,
+        len(rows.tokens), rows.block_tables.stride(0), rows.first, scale, softcap,
+        q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
+        BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
+        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=32 if wide else KEYS, BLOCK_SIZE=rows.block_size,
+        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide,
+        num_warps=4, num_stages=2 if wide else 3,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["count", "table_stride", "first_key"])
+def _attend(
+    q, keys, values, out, sinks, slots, positions, context, base, ancestors, block_tables,
+    tiles, items, totals, sums, tops, arrived, count, table_stride, first_key, scale, softcap,
+    q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
+    KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    total, split_size = tl.load(totals), tl.load(totals + 1)
+    m = tl.arange(0, HEIGHT)
+    dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
+    for work in range(tl.program_id(0), total * KV_HEADS, tl.num_programs(0)):
+        item, kv = work // KV_HEADS, work % KV_HEADS
+        tile, split = tl.load(items + 2 * item), tl.load(items + 2 * item + 1)
+        begin = tl.load(tiles + tile)
+        slot = tl.load(slots + begin)
+        row = begin + m // SHARED
+        used = (m < PER_TILE * SHARED) & (row < count)
+        used = used & (tl.load(slots + row, mask=used, other=-1) == slot)
+        head = kv * SHARED + m % SHARED
+        seen = tl.load(context + row, mask=used, other=0)
+        root = tl.load(base + row, mask=used, other=0)
+        bits = tl.load(ancestors + row, mask=used, other=0)
+        place = tl.load(positions + row, mask=used, other=0)
+        reach = tl.max(tl.maximum(seen, tl.where(bits != 0, root + highest_bit(bits) + 1, 0)), 0).to(tl.int32)
+        query = tl.load(
+            q + row[:, None].to(tl.int64) * q_row + head[:, None] * q_head + dk[None, :],
+            mask=used[:, None] & (dk < KEY_DIM)[None, :], other=0.0,
+        )  # fmt: skip
+        table = block_tables + slot * table_stride
+
+        shared = tl.min(tl.where(used, seen, 1 << 30), 0)  # every row sees what lies before this
+        top = tl.full([HEIGHT], float("-inf"), tl.float32)
+        weight = tl.zeros([HEIGHT], tl.float32)
+        sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
+        last = tl.minimum((split + 1) * split_size, reach)
+        for start in range(split * split_size, last, KEYS):
+            logical = start + tl.arange(0, KEYS)
+            inside = logical < last
+            block = tl.load(table + logical // BLOCK_SIZE, mask=inside, other=0)
+            physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
+            key = tl.load(
+                keys + physical[None, :] * KEY_DIM + dk[:, None], mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0
+            )
+            if EXACT:
+                scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
+            else:
+                scores = tl.dot(query, key.to(query.dtype)) * scale
+            if SOFTCAP:
+                scores = softcap * _tanh(scores / softcap)
+            value = tl.load(
+                values + physical[:, None] * VALUE_DIM + dv[None, :],
+                mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0,
+            )  # fmt: skip
+            if (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
+                visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & used[:, None] & inside[None, :]
+                scores = tl.where(visible, scores, float("-inf"))
+                # What nobody here sees may hold anything, and 0 x NaN is NaN.
+                value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
+            higher = tl.maximum(top, tl.max(scores, 1))
+            level = tl.where(higher == float("-inf"), 0.0, higher)
+            p = tl.exp2((scores - level[:, None]) * LOG2_E)
+            fade = tl.exp2((top - level) * LOG2_E)
+            weight = weight * fade + tl.sum(p, 1)
+            sum_ = sum_ * fade[:, None]
+            if EXACT:
+                sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
+            else:
+                sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
+            top = higher
+
+        splits = tl.maximum(tl.cdiv(reach, split_size), 1)
+        done = splits == 1
+        if splits > 1:
+            mine_at = (item * KV_HEADS + kv) * HEIGHT + m  # scratch memory is small enough for 32 bits
+            tl.store(sums + mine_at[:, None] * BLOCK_VALUE + dv[None, :], sum_)
+            tl.store(tops + 2 * mine_at, top)
+            tl.store(tops + 2 * mine_at + 1, weight)
+            tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
+            first_item = item - split
+            counter = arrived + first_item * KV_HEADS + kv
+            done = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
+            if done:
+                tl.debug_barrier()
+                tl.store(counter, 0)
+                top = tl.full([HEIGHT], float("-inf"), tl.float32)
+                weight = tl.zeros([HEIGHT], tl.float32)
+                sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
+                for i in range(splits):
+                    at_ = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m
+                    other = tl.load(tops + 2 * at_, volatile=True)
+                    higher = tl.maximum(top, other)
+                    level = tl.where(higher == float("-inf"), 0.0, higher)
+                    fade = tl.exp2((top - level) * LOG2_E)
+                    gain = tl.exp2((other - level) * LOG2_E)
+                    weight = weight * fade + tl.load(tops + 2 * at_ + 1, volatile=True) * gain
+                    part = tl.load(sums + at_[:, None] * BLOCK_VALUE + dv[None, :], volatile=True)
+                    sum_ = sum_ * fade[:, None] + part * gain[:, None]
+                    top = higher
+        if done:
+            if SINKS:
+                sink = tl.load(sinks + head, mask=used, other=0.0).to(tl.float32)
+                higher = tl.maximum(top, sink)
+                fade = tl.exp2((top - higher) * LOG2_E)
+                weight = weight * fade + tl.exp2((sink - higher) * LOG2_E)
+                sum_ = sum_ * fade[:, None]
+            result = sum_ / tl.where(weight > 0, weight, 1.0)[:, None]
+            to = out + (row[:, None].to(tl.int64) * (KV_HEADS * SHARED) + head[:, None]) * VALUE_DIM + dv[None, :]
+            tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
+
+
+@triton.jit
+def _visible(logical, seen, root, bits, place, first_key, WINDOW: tl.constexpr):
+    """Which of some keys each query row sees: its context, and by their bits its ancestors in the draft."""
+    node = logical[None, :] - root[:, None]
+    ancestor = (node >= 0) & (node < MAX_BITS) & ((bits[:, None] >> tl.minimum(tl.maximum(node, 0), 62)) & 1 != 0)
+    before = (logical[None, :] < seen[:, None]) & (logical >= first_key)[None, :]
+    visible = before | ancestor
+    if WINDOW > 0:  # an ancestor stands where its depth puts it
+        depth = _ones(bits[:, None] & ((2 << tl.minimum(tl.maximum(node, 0), 61)) - 1))
+        at = tl.where(logical[None, :] < seen[:, None], logical[None, :], root[:, None] - 1 + depth)
+        visible = visible & (place[:, None] - at < WINDOW)
+    return visible
+
+
+@triton.jit
+def _tanh(x):
+    """From exp alone, which the interpreter has too; saturates without overflow."""
+    e = tl.exp(-2 * tl.abs(x))
+    t = (1 - e) / (1 + e)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def _ones(bits):
+    """How many bits are set in a positive int64."""
+    bits = bits - ((bits >> 1) & 0x5555555555555555)
+    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
+    bits = bits + (bits >> 8)
+    bits = bits + (bits >> 16)
+    return (bits + (bits >> 32)) & 0x7F
+

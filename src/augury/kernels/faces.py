@@ -1,0 +1,23 @@
+"""Which face of an operation runs: numba on a CPU, Triton on a GPU, the torch reference on request.
+
+AUGURY_KERNELS=torch runs the readable reference anywhere, to compare with; =triton runs the GPU's kernels, on a CPU
+through Triton's interpreter (TRITON_INTERPRET=1), which is how they are tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Face = Literal["torch", "numba", "triton"]
+
+
+def face(device: torch.device) -> Face:
+    """The face for a device."""
+    asked = os.environ.get("AUGURY_KERNELS", "")
+    if asked in ("torch", "triton"):
+        return "torch" if asked == "torch" else "triton"
+    return "numba" if device.type == "cpu" else "triton" if device.type == "cuda" else "torch"

@@ -1,0 +1,63 @@
+"""The GPU face: Triton kernels, one launch an operation; matrices stay with cuBLAS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from augury.kernels import activation_triton, attend_triton, attention, fused, norm_triton, rope_triton
+from augury.kernels.attend_triton import View
+
+if TYPE_CHECKING:
+    from augury.model.packed import Packed
+    from augury.model.target import Rows
+
+
+class TritonOps:
+    """See Ops."""
+
+    def view(self, rows: Rows) -> View:
+        """Planned when the first layer asks: how rows are cut into tiles depends on its heads."""
+        return View(rows)
+
+    linear = staticmethod(fused.linear)
+    rms_norm = staticmethod(norm_triton.rms_norm)
+    add_rms_norm = staticmethod(norm_triton.add_rms_norm)
+    silu_mul = staticmethod(activation_triton.silu_mul)
+
+    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+        """Unpack, then multiply."""
+        return fused.linear(x, weight.unpacked(), bias)
+
+    def rotate_and_store(
+        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
+        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """One kernel."""
+        rows = view.rows
+        return rope_triton.rotate_and_store(
+            qkv, rows.positions, rows.write, rotary, keys, values, q_norm, k_norm, eps
+        )
+
+    def rotate_store_attend(
+        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
+        scale: float, window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+    ) -> Tensor:  # fmt: skip
+        """Two kernels."""
+        q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
+        return self.attend(q, keys, values, view, scale, window).flatten(1)
+
+    def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
+        """Rows in; padding rows share row 0, whose content never matters."""
+        key_cache[view.rows.write] = keys.to(key_cache.dtype)
+        value_cache[view.rows.write] = values.to(value_cache.dtype)
+
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, view: View, scale: float,
+        window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The kernel, or the reference for heads too wide for it."""
+        if not attend_triton.supported(keys, values):
+            return attention.attend(q, keys, values, attention.look(view.rows), scale, window, softcap, sinks)
+        return attend_triton.attend(q, keys, values, view, scale, window, softcap, sinks)

@@ -1,0 +1,157 @@
+"""After the draw, in one kernel: walk each group's draft, write what it emits to the history, and say who may draft.
+
+A program a group. The walk is that of kernels/verify.py, the append that of SlotState, the budget that of the engine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from augury.kernels.layout_triton import shape_of
+from augury.kernels.philox_triton import philox, uniform, word_of
+from augury.verify import noise, verdict
+from augury.verify.tree import Draft
+
+ACCEPT, STREAMS = tl.constexpr(noise.ACCEPT), tl.constexpr(verdict.STREAMS)
+
+
+
+class Walked(NamedTuple):
+    """What a walk decides, a line a group."""
+
+    summary: Tensor  # int64 [G, N + 3]: drafts accepted, tokens emitted, the tokens (-1 past their count)
+    path: Tensor  # int64 [G, N]: accepted node numbers from the root down, -1 past the end
+    lengths: Tensor  # int64 [G]: tokens known now
+    budget: Tensor  # int64 [G]: nodes it may draft next
+
+
+def walk(
+    drawn: Tensor, first: Tensor, draft: Draft, segments: Tensor, history: Tensor, limit: Tensor,
+    counts: Tensor | None, seeds: Tensor, rates: Tensor | None, lookahead: int, branching: bool,
+) -> Walked:  # fmt: skip
+    """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
+
+    `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they have
+    said each token; `lookahead` and `branching` are Limits of engine/settle.py.
+    """
+    groups, nodes = draft.tokens.shape
+    kind = {"dtype": torch.int64, "device": drawn.device}
+    out = Walked(
+        torch.empty(groups, nodes + 3, **kind), torch.empty(groups, nodes, **kind),
+        torch.empty(groups, **kind), torch.empty(groups, **kind),
+    )  # fmt: skip
+    _walk[(groups,)](
+        drawn, first, draft.tokens, draft.parents, segments, history, limit, drawn if counts is None else counts,
+        seeds, seeds if rates is None else rates, *out, segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
+        COUNTED=counts is not None, BRANCHING=branching, LOOKAHEAD=lookahead, RATES=0 if rates is None else len(rates),
+        LEVELS=nodes.bit_length(),
+        NODES=triton.next_power_of_2(max(2, nodes)), num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["field", "history_stride", "counts_stride", "nodes_wide"])
+def _walk(
+    drawn, first, tokens, parents, segments, history, limit, counts, seeds, rates, summary, path, lengths, budget,
+    field, history_stride, counts_stride, nodes_wide,
+    COUNTED: tl.constexpr, BRANCHING: tl.constexpr, LOOKAHEAD: tl.constexpr, RATES: tl.constexpr, LEVELS: tl.constexpr,
+    NODES: tl.constexpr,
+):  # fmt: skip
+    g = tl.program_id(0)
+    n = tl.arange(0, NODES)
+    root = tl.load(first + g)
+    active = root >= 0
+    slot = tl.load(segments + g)
+    ends = tl.load(segments + field + g) + tl.load(segments + 2 * field + g)
+    real = (n < tl.load(segments + 3 * field + g)) & active
+    token = tl.load(tokens + g * nodes_wide + n, mask=real, other=-1)
+    parent = tl.load(parents + g * nodes_wide + n, mask=n < nodes_wide, other=-2)
+    if RATES > 0:
+        agrees = real & (token >= 0)
+        chance = _by_chance(parent, n, ends, tl.load(seeds + slot), rates, RATES, LEVELS, NODES)
+    else:
+        agrees = real & (token >= 0) & (tl.load(drawn + root + 1 + parent, mask=real, other=-1) == token)
+        chance = real
+
+    line = summary + g * (nodes_wide + 3)
+    tl.store(path + g * nodes_wide + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
+    tl.store(line + 2 + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
+    tl.store(line + 2 + nodes_wide, -1)
+    tl.debug_barrier()  # the blanks are down before anything is written over them
+    past = history + slot * history_stride + ends
+    at, accepted = -1, 0
+    node = _first_child(-1, parent, n, agrees, chance, NODES)
+    while node < NODES:
+        said = tl.load(tokens + g * nodes_wide + node)
+        tl.store(path + g * nodes_wide + accepted, node.to(tl.int64))
+        tl.store(line + 2 + accepted, said)
+        _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
+        at = node
+        accepted += 1
+        node = _first_child(at, parent, n, agrees, chance, NODES)
+    if active:
+        said = tl.load(drawn + root + 1 + at)
+        tl.store(line + 2 + accepted, said)
+        _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
+    emitted = tl.where(active, accepted + 1, 0)
+    tl.store(line, accepted)
+    tl.store(line + 1, emitted)
+    length = ends + emitted
+    tl.store(lengths + g, length)
+    left = tl.load(limit + slot) - length
+    allowed, room = tl.load(segments + 7 * field + g), tl.load(segments + 6 * field + g)
+    if BRANCHING:
+        may = tl.where(left > 1, allowed, 0)
+    else:
+        may = tl.minimum(left - 1, allowed)  # the last token of a request needs no draft
+    if LOOKAHEAD > 0:
+        free = room - length
+        if BRANCHING:  # a tree needs the rows of all its levels
+            free = tl.where(free >= LOOKAHEAD, free, 0)
+        may = tl.minimum(may, free)
+    tl.store(budget + g, tl.where(active, tl.maximum(may, 0), 0))
+
+
+@triton.jit
+def _first_child(at, parent, n, agrees, chance, NODES: tl.constexpr):
+    """The first child of a node that agrees, if chance takes it too; NODES if there is none. Of twins the first."""
+    node = tl.min(tl.where(agrees & (parent == at), n, NODES), 0)
+    return tl.where(tl.sum((chance & (n == node)).to(tl.int32), 0) > 0, node, NODES)
+
+
+@triton.jit
+def _by_chance(parent, n, ends, seed, rates, RATES: tl.constexpr, LEVELS: tl.constexpr, NODES: tl.constexpr):
+    """Which nodes the `synthetic` rule takes once it gets there: verify/verdict.py's uniforms against the rates."""
+    depth, _ = shape_of(parent, n, LEVELS, NODES)
+    four = philox((n // 4).to(tl.int64), ends - 1 + depth, seed, ((depth - 1) * STREAMS + ACCEPT).to(tl.uint32))
+    u = uniform(word_of(n, four[0], four[1], four[2], four[3])).to(tl.float64)
+    return u < tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
+
+
+@triton.jit
+def _say(past, counts, token, COUNTED: tl.constexpr):
+    """Write a token to the history, and count it where penalties ask."""
+    tl.store(past, token)
+    if COUNTED:
+        tl.atomic_add(counts + token, 1)
+
+
+def depths(draft: Draft) -> Tensor:
+    """How deep each tree goes, int64 [G]."""
+    groups, nodes = draft.parents.shape
+    out = torch.empty_like(draft.count)
+    wide = triton.next_power_of_2(max(2, nodes))
+    _depths[(groups,)](draft.parents, draft.count, out, nodes, draft.parents.stride(0), LEVELS=nodes.bit_length(), NODES=wide)
+    return out
+
+
+@triton.jit(do_not_specialize=["nodes", "stride"])
+def _depths(parents, count, out, nodes, stride, LEVELS: tl.constexpr, NODES: tl.constexpr):
+    g, n = tl.program_id(0), tl.arange(0, NODES)
+    depth, _ = shape_of(tl.load(parents + g * stride + n, mask=n < nodes, other=-1), n, LEVELS, NODES)
+    tl.store(out + g, tl.max(tl.where(n < tl.load(count + g), depth, 0), 0))

@@ -1,0 +1,183 @@
+"""The Triton face of a layer's operations against the torch one: interpreted on a CPU, compiled on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from rows import BLOCK_SIZE, Segment, make_rows, scattered_tables, to
+from torch import Tensor
+
+pytest.importorskip("triton")
+import interpreter  # noqa: F401
+
+from augury.kernels import attend_plan_triton
+from augury.kernels.torch_ops import TorchOps
+from augury.kernels.triton_ops import TritonOps
+from augury.model.target import Rows
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TRITON, TORCH = TritonOps(), TorchOps()
+KINDS = [torch.float32, torch.float16] + ([torch.bfloat16] if DEVICE.type == "cuda" else [])  # interpreted bf16 is off
+BOUND = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+QUICK = settings(
+    max_examples=200 if DEVICE.type == "cuda" else 12, deadline=None, derandomize=True,
+    phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes under the interpreter
+)  # fmt: skip
+
+
+@st.composite
+def trees(draw: st.DrawFn, most: int = 12) -> list[int]:
+    size = draw(st.integers(1, most))
+    return [draw(st.integers(-1, i - 1)) for i in range(size)]
+
+
+@st.composite
+def passes(draw: st.DrawFn) -> Rows:
+    """Prompt chunks and trees of three slots, in any mixture, with padding."""
+    segments, order = [], draw(st.permutations([0, 1, 2]))
+    for slot in order:
+        start = draw(st.integers(0, 40))
+        if draw(st.booleans()):
+            parents = draw(trees())
+            segments.append(Segment(slot, start, [0] * len(parents), parents))
+        else:
+            segments.append(Segment(slot, start, [0] * draw(st.integers(1, 20))))
+    rows = make_rows(segments, scattered_tables(4), padding=draw(st.integers(0, 3)))
+    rows.slots[len(rows.wanted) :] = 3  # padding rows point to a slot that nobody has
+    return replace(to(rows, DEVICE), first=draw(st.sampled_from([0, 0, 1])), chunked=draw(st.booleans()))
+
+
+def random(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float32).to(DEVICE, kind)
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> tuple[dict[str, Any], Rows]:
+    rows = draw(passes())
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 3, 4, 7]))
+    key_dim, value_dim = draw(st.sampled_from([(16, 16), (64, 64), (8, 8), (20, 20), (48, 32), (24, 40)]))
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    physical, kind = int(rows.block_tables.max() + 1) * BLOCK_SIZE, draw(st.sampled_from(KINDS))
+    given = {
+        "q": random(len(rows.tokens), kv_heads * group, key_dim, kind=kind),
+        "keys": random(physical, kv_heads, key_dim, kind=kind),
+        "values": random(physical, kv_heads, value_dim, kind=kind),
+        "scale": key_dim**-0.5,
+        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100])),
+        "softcap": draw(st.sampled_from([0.0, 0.0, 2.0])),
+        "sinks": random(kv_heads * group) if draw(st.booleans()) else None,
+    }
+    return given, rows
+
+
+@pytest.fixture(autouse=True)
+def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small enough that the contexts here have several."""
+    monkeypatch.setattr(attend_plan_triton, "SPLIT", 16)
+    monkeypatch.setattr(attend_plan_triton, "PROMPT_ROWS", 8)
+
+
+@QUICK
+@given(attentions())
+def test_attention_is_the_references(case: tuple[dict[str, Any], Rows]) -> None:
+    given, rows = case
+    expected = TORCH.attend(view=TORCH.view(rows), **given)
+    result = TRITON.attend(view=TRITON.view(rows), **given)
+    bound = BOUND[expected.dtype]
+    torch.testing.assert_close(result, expected, atol=bound, rtol=bound)
+    blind = rows.context + rows.ancestors == 0
+    assert not result[blind].any()
+
+
+@QUICK
+@given(attentions())
+def test_attention_never_looks_at_what_it_does_not_see(case: tuple[dict[str, Any], Rows]) -> None:
+    """Whatever lies in cache rows that no row of the pass sees, NaN included, changes nothing."""
+    given, rows = case
+    sight = TORCH.view(rows)
+    seen = torch.zeros(len(given["keys"]), dtype=torch.bool, device=DEVICE)
+    seen[sight.physical[sight.visible]] = True
+    clean = TRITON.attend(view=TRITON.view(rows), **given)
+    for name in ("keys", "values"):
+        given[name][~seen] = float("nan")
+    assert torch.equal(TRITON.attend(view=TRITON.view(rows), **given), clean)
+
+
+@QUICK
+@given(attentions(), st.data())
+def test_a_row_does_not_depend_on_the_other_slots(case: tuple[dict[str, Any], Rows], data: st.DataObject) -> None:
+    """Splits have a fixed size: the same bits alone and in any batch."""
+    given, rows = case
+    rows = replace(rows, chunked=False)
+    together = TRITON.attend(view=TRITON.view(rows), **given)
+    slot = data.draw(st.sampled_from(sorted(set(rows.slots[: len(rows.wanted)].tolist()))))
+    mine = rows.slots == slot
+    tensors = ("tokens", "positions", "slots", "context", "base", "ancestors", "write")
+    alone = replace(rows, **{name: getattr(rows, name)[mine] for name in tensors})
+    assert torch.equal(TRITON.attend(view=TRITON.view(alone), **given | {"q": given["q"][mine]}), together[mine])
+
+
+def test_too_many_splits_become_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = [Segment(slot, 50, [0]) for slot in range(3)]
+    rows = to(make_rows(segments, scattered_tables(3)), DEVICE)
+    q, keys, values = random(3, 2, 16), random(49 * BLOCK_SIZE, 2, 16), random(49 * BLOCK_SIZE, 2, 16)
+    expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
+    for capacity, split in ((12, 16), (11, 32), (6, 32), (5, 64), (3, 64)):
+        monkeypatch.setattr(attend_plan_triton, "SCRATCH_BYTES", 4 * 2 * 16 * 16 * capacity)
+        view = TRITON.view(rows)
+        torch.testing.assert_close(TRITON.attend(q, keys, values, view, 0.25), expected, atol=2e-6, rtol=1e-5)
+        plan = view.plans[1, 32][0]
+        assert plan.totals.tolist()[1] == split
+        assert int(plan.totals[0]) <= capacity
+
+
+@QUICK
+@given(st.integers(1, 9), st.integers(1, 300), st.sampled_from(KINDS), st.integers(0, 99))
+def test_norms_are_the_references(rows: int, width: int, kind: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    x, residual, weight = random(rows, width, kind=kind), random(rows, width, kind=kind), random(width, kind=kind)
+    bound = {"atol": BOUND[kind], "rtol": BOUND[kind]}
+    torch.testing.assert_close(TRITON.rms_norm(x, weight, 1e-5), TORCH.rms_norm(x, weight, 1e-5), **bound)
+    wide = random(rows, width + 5, kind=kind)[:, :width]  # rows that lie apart
+    torch.testing.assert_close(TRITON.rms_norm(wide, weight, 1e-5), TORCH.rms_norm(wide, weight, 1e-5), **bound)
+    before = residual.clone()
+    normed, added = TORCH.add_rms_norm(x, residual, weight, 1e-5)
+    mine, total = TRITON.add_rms_norm(x, residual, weight, 1e-5)
+    torch.testing.assert_close(mine, normed, **bound)
+    assert torch.equal(total, added)
+    assert torch.equal(residual, before)
+
+
+@QUICK
+@given(st.integers(1, 5), st.integers(1, 1500), st.sampled_from(KINDS), st.integers(0, 99))
+def test_the_activation_is_the_references(rows: int, width: int, kind: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    x = 4 * random(rows, 2 * width, kind=kind)
+    torch.testing.assert_close(TRITON.silu_mul(x), TORCH.silu_mul(x), atol=BOUND[kind], rtol=BOUND[kind])
+
+
+@QUICK
+@given(passes(), st.data())
+def test_rotated_keys_and_values_reach_the_cache(rows: Rows, data: st.DataObject) -> None:
+    heads, kv_heads = data.draw(st.sampled_from([(0, 2), (4, 2), (3, 3), (9, 3)]))
+    dim, half = data.draw(st.sampled_from([(16, 8), (20, 10), (24, 4), (64, 32)]))
+    kind, normed = data.draw(st.sampled_from(KINDS)), data.draw(st.booleans())
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    physical = int(rows.block_tables.max() + 1) * BLOCK_SIZE
+    qkv = random(len(rows.tokens), (heads + 2 * kv_heads) * dim, kind=kind)
+    angles = torch.arange(80)[:, None] * torch.rand(half)
+    rotary = (angles.cos().to(DEVICE), angles.sin().to(DEVICE))
+    norms = (random(dim, kind=kind), random(dim, kind=kind)) if normed else (None, None)
+    results = []
+    for ops in (TORCH, TRITON):
+        keys, values = (torch.zeros(physical, kv_heads, dim, dtype=kind, device=DEVICE) for _ in range(2))
+        q = ops.rotate_and_store(qkv.clone(), ops.view(rows), rotary, keys, values, *norms, 1e-5)
+        live = rows.write[: len(rows.wanted)]  # padding rows share a row whose content never matters
+        results.append((q, keys[live], values[live]))
+    for mine, theirs in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine, theirs, atol=BOUND[kind], rtol=BOUND[kind])
