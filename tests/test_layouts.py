@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.model.load import load_target
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 from augury.propose.base import Setting, Turn
@@ -62,7 +62,7 @@ def a_turn(texts: list[list[int]], start: list[int], ran: list[int], nodes: list
 
 
 def recurrent(toy_model: Path, **spec: Any) -> tuple[RecurrentDrafter, Recorder]:
-    config = SpeculativeConfig.parse({"method": "eagle3", "model": str(toy_model), "num_speculative_tokens": 3, **spec})
+    config = resolve({"method": "eagle3", "model": str(toy_model), "num_speculative_tokens": 3, **spec})
     assert config is not None
     target, head = load_target(toy_model, "float32", "cpu"), Recorder()
     drafter = RecurrentDrafter(config, Setting(target, 4, 64, "float32", toy_model), head)
@@ -124,7 +124,7 @@ def test_p_eagle(toy_model: Path) -> None:
 
 def model_drafter(toy_model: Path, directory: Path, **spec: Any) -> tuple[ModelDrafter, list[Rows]]:
     given = {"method": "draft_model", "model": str(directory), "num_speculative_tokens": 3, **spec}
-    config = SpeculativeConfig.parse(given)
+    config = resolve(given)
     assert config is not None
     target = load_target(toy_model, "float32", "cpu")
     drafter, seen = ModelDrafter(config, Setting(target, 4, 64, "float32", toy_model)), []

@@ -34,7 +34,7 @@ class HiddenStatesDrafter:
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
-        assert config.draft_model_config is not None  # config/checks.py wants the layers named
+        assert config.draft_model_config is not None  # its card wants the layers named
         ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
         self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
         self.needs = Needs(self.layers)
