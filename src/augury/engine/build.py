@@ -18,6 +18,7 @@ from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
+from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
 from augury.model.load import load_target
 from augury.model.target import KVCache, Target, bytes_per_token
@@ -26,7 +27,8 @@ from augury.propose.base import Drafter, Setting
 
 logger = logging.getLogger("augury")
 CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
-GPU_RESERVE_BYTES = 2 << 30  # for activations and graphs
+GPU_RESERVE_BYTES = 4 << 30  # for activations and graphs
+GRAPH_BYTES = 2 << 30
 IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words for model_impl
 DTYPES = {"half": "float16", "float": "float32"}
 
@@ -57,6 +59,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )  # fmt: skip
     engine.warm_up((1, 8))
+    engine.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
 
 
@@ -82,6 +85,8 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
     if spec is not None and spec.keeps_laws:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
+    if face(device) == "triton":
+        state.make_tables()
     return state
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 
 from augury.engine.advance import Passed
 from augury.engine.rows import Shape
+
+logger = logging.getLogger("augury")
 
 
 class _Recording(NamedTuple):
@@ -35,20 +38,34 @@ class Captured:
         """How many there are."""
         return len(self._recordings)
 
+    def fill(self, works: Iterable[Any], budget: int) -> None:
+        """Capture these, the largest first so that the others find their memory free, while they take `budget` bytes."""
+        free, _ = torch.cuda.mem_get_info()
+        for work in works:
+            if free - torch.cuda.mem_get_info()[0] > budget:
+                logger.warning("CUDA graphs take %.1f GiB; the smaller ones are captured when they are needed.", budget / 2**30)
+                break
+            self._recording(work)
+        taken = (free - torch.cuda.mem_get_info()[0]) / 2**30
+        logger.info("captured %d CUDA graphs in %.1f s; they take %.2f GiB.", self.graphs, self.seconds, taken)
+
     def __call__(self, work: Any, version: int) -> Passed:
         """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
         if version != self._version:
             self._recordings.clear()
             self._version = version
-        recording = self._recordings.get(work.shape)
-        if recording is None:
-            begun = time.perf_counter()
-            recording = self._recordings[work.shape] = self._capture(work)
-            self.seconds += time.perf_counter() - begun
+        recording = self._recording(work)
         recording.segments.copy_(work.segments)
         recording.graph.replay()
         self.replays += 1
         return recording.passed
+
+    def _recording(self, work: Any) -> _Recording:
+        if work.shape not in self._recordings:
+            begun = time.perf_counter()
+            self._recordings[work.shape] = self._capture(work)
+            self.seconds += time.perf_counter() - begun
+        return self._recordings[work.shape]
 
     def _capture(self, work: Any) -> _Recording:
         # Lines past those in use are padding on the device too, so the graph serves every count up to the bucket's.
@@ -59,7 +76,8 @@ class Captured:
             self._run(self._harmless(static))  # warm up: kernels load and workspaces are made outside the graph
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        gc.collect()  # a graph that another engine left behind must not be freed in the midst of this one's capture
+        if not self._recordings:  # a graph that another engine left behind must not be freed in the midst of a capture
+            gc.collect()
         gc.disable()
         try:
             with torch.cuda.graph(graph, pool=self._pool):

@@ -102,6 +102,18 @@ class Engine:
                 shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
                 self._advance(Work(blank, shape, 1, 1))
 
+    def capture_graphs(self, most_groups: int, budget: int) -> None:
+        """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
+        if self.captured is None or not self.looks_up:
+            return
+        branching, works = self.drafter is not None and self.drafter.branching, []
+        for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True):
+            blank = torch.zeros(8, groups, dtype=torch.int64)
+            blank[0] = self.state.padding_slot
+            for rows in reversed(self._sizes(groups)):
+                works.append(Work(blank, Shape(groups, rows, rows, 0, False, False, True, branching, True), rows, groups))
+        self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), budget)
+
     def add(self, request: Request) -> None:
         """Queue a request."""
         self.stats.prompt_tokens += request.prompt_len
@@ -178,10 +190,13 @@ class Engine:
         )
 
     def _bucket(self, groups: int, rows: int) -> int:
-        """Rows of the graph for so many: of each number of groups there are few sizes, up to everyone's whole draft."""
+        """Rows of the graph for so many."""
+        return next((size for size in self._sizes(groups) if size >= rows), rows)
+
+    def _sizes(self, groups: int) -> list[int]:
+        """Rows of the graphs for so many groups, fewest first: no drafts, half of everyone's, all of them."""
         whole = groups * (1 + self.state.draft.tokens.shape[1]) if self.drafter is not None else groups
-        sizes = (max(groups, round_up(-(-whole // part))) for part in (4, 2, 1))
-        return next((size for size in (groups, *sizes) if size >= rows), rows)
+        return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})
 
     def run(self, work: Work) -> Passed:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""

@@ -76,6 +76,12 @@ class SlotState:
         self._set_bias(slot, request)
         self._set_barred(slot, request)
 
+    def make_tables(self) -> None:
+        """Make the wide tables before a request needs them: one made later would outdate every captured graph."""
+        sampling = self.sampling
+        sampling.counts, sampling.in_prompt = self._table(torch.int32), self._table(torch.bool)
+        sampling.bias = self._table(torch.float32)
+
     def append(self, slots: Tensor, ends: Tensor, outcome: Outcome) -> None:
         """Write what a step emitted behind the `ends` known tokens of each slot."""
         column = torch.arange(outcome.emitted.shape[1], device=ends.device)

@@ -63,7 +63,7 @@ def few_sizes(count: int) -> int:
     """A power of two from `count` up, of which there are few: every new one is a kernel to compile."""
     size = 128
     while size < count:
-        size *= 8
+        size *= 4
     return size
 
 
@@ -93,7 +93,7 @@ def _plan(
     # A tile's keys reach as far as any of its rows sees; one that sees nothing has a split all the same: its zeros.
     reach, shared = tl.zeros([BLOCK], tl.int64), tl.full([BLOCK], 1 << 30, tl.int64)
     size = tl.zeros([BLOCK], tl.int32)
-    for i in tl.static_range(PER_TILE):
+    for i in range(PER_TILE):
         row = r + i
         mine = head & (row < count) & (tl.load(slots + row, mask=row < count, other=-4) == slot)
         seen = tl.load(context + row, mask=mine, other=0)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from augury.model.target import Rows
 
 WIDEST = 256  # head dimensions past this are left to the torch face
-KEYS = 64  # at a time
-STAGES = 5  # of the loads' pipeline: block numbers run ahead of keys and values
+KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
+WARPS = 8
 PER_PROCESSOR = 2  # programs
+REGISTERS = 128  # of a thread, so that two programs fit on a processor
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -98,33 +99,33 @@ def _launch(
         q, keys, values, out, out if sinks is None else sinks,
         rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
         plan.items, plan.totals, room.sums, room.tops, room.arrived,
-        rows.block_tables.stride(0), rows.first, scale, softcap,
+        plan.capacity * kv_heads, rows.block_tables.stride(0), rows.first, scale, softcap,
         q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
-        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=32 if wide else KEYS, BLOCK_SIZE=rows.block_size,
-        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide,
-        num_warps=4, num_stages=2 if wide else 3 if plan.prompts else STAGES,
+        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS, BLOCK_SIZE=rows.block_size,
+        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
+        num_warps=4 if plan.prompts else WARPS, num_stages=2 if wide else 3,
+        maxnreg=None if plan.prompts or wide else REGISTERS,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["table_stride", "first_key"])
+@triton.jit(do_not_specialize=["most", "table_stride", "first_key"])
 def _attend(
     q, keys, values, out, sinks, positions, context, base, ancestors, block_tables,
-    items, totals, sums, tops, arrived, table_stride, first_key, scale, softcap,
+    items, totals, sums, tops, arrived, most, table_stride, first_key, scale, softcap,
     q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
     KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr,
+    EXACT: tl.constexpr, PROMPTS: tl.constexpr,
 ):  # fmt: skip
-    total = tl.load(totals)
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
-    for work in range(tl.program_id(0), total * KV_HEADS, tl.num_programs(0)):
+    work = tl.program_id(0)
+    total = tl.load(totals) * KV_HEADS
+    # The record is fetched beside the total: that there is no such item is known when it has come.
+    begin, size, slot, first, last, splits, first_item, shared = _record(items, work // KV_HEADS, work < most)
+    while work < total:
         item, kv = work // KV_HEADS, work % KV_HEADS
-        record = items + 8 * item
-        begin, size, slot = tl.load(record), tl.load(record + 1), tl.load(record + 2).to(tl.int64)
-        first, last = tl.load(record + 3), tl.load(record + 4)
-        splits, first_item, shared = tl.load(record + 5), tl.load(record + 6), tl.load(record + 7)
         row, head = begin + m // SHARED, kv * SHARED + m % SHARED
         used = m < size * SHARED
         seen = tl.load(context + row, mask=used, other=0)
@@ -140,21 +141,36 @@ def _attend(
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
         weight = tl.zeros([HEIGHT], tl.float32)
         sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-        # Blocks of keys that every row sees need no mask; the others are the draft's, the window's and the last.
-        plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
-        plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
-        for start in range(first, first + plain, KEYS):
-            top, weight, sum_ = _keys(
-                start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place,
-                first_key, False, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE, WINDOW,
-                SOFTCAP, EXACT,
-            )  # fmt: skip
-        for start in range(first + plain, last, KEYS):
-            top, weight, sum_ = _keys(
-                start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place,
-                first_key, True, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE, WINDOW,
-                SOFTCAP, EXACT,
-            )  # fmt: skip
+        if PROMPTS:
+            # Blocks of keys that every row sees need no mask; those of the draft, the window and the end do.
+            plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
+            plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
+            for start in range(first, first + plain, KEYS):
+                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _keys(
+                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
+                    place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
+                    WINDOW, SOFTCAP, EXACT, False,
+                )  # fmt: skip
+            for start in range(first + plain, last, KEYS):
+                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _keys(
+                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
+                    place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
+                    WINDOW, SOFTCAP, EXACT, True,
+                )  # fmt: skip
+        else:
+            # Decoding waits for memory: all keys and values of a block are asked for at once, and the numbers of the
+            # next block's cache rows beside them.
+            block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
+            for start in tl.range(first, last, KEYS, num_stages=1):
+                following = _blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _keys(
+                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
+                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
+                    WINDOW, SOFTCAP, EXACT, True,
+                )  # fmt: skip
+                block = following
 
         done = splits == 1
         if splits > 1:
@@ -192,20 +208,39 @@ def _attend(
             result = sum_ / tl.where(weight > 0, weight, 1.0)[:, None]
             to = out + (row[:, None].to(tl.int64) * (KV_HEADS * SHARED) + head[:, None]) * VALUE_DIM + dv[None, :]
             tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
+        work += tl.num_programs(0)
+        begin, size, slot, first, last, splits, first_item, shared = _record(items, work // KV_HEADS, work < most)
+
+
+@triton.jit
+def _record(items, item, there):
+    """An item's fields; see FIELDS in attend_plan_triton."""
+    at = items + 8 * item
+    begin, size = tl.load(at, mask=there, other=0), tl.load(at + 1, mask=there, other=0)
+    slot, first = tl.load(at + 2, mask=there, other=0).to(tl.int64), tl.load(at + 3, mask=there, other=0)
+    last, splits = tl.load(at + 4, mask=there, other=0), tl.load(at + 5, mask=there, other=0)
+    first_item, shared = tl.load(at + 6, mask=there, other=0), tl.load(at + 7, mask=there, other=0)
+    return begin, size, slot, first, last, splits, first_item, shared
+
+
+@triton.jit
+def _blocks(table, start, last, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
+    """The cache blocks of some keys."""
+    logical = start + tl.arange(0, KEYS)
+    return tl.load(table + logical // BLOCK_SIZE, mask=logical < last, other=0)
 
 
 @triton.jit
 def _keys(
-    start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
-    MASKED: tl.constexpr, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, EXACT: tl.constexpr,
+    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
+    shared, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_KEY: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Take one block of keys into the running maximum, total and sum."""
+    """Take one block of keys into the running maximum, total and sum; every row sees the keys before `shared`."""
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     logical = start + tl.arange(0, KEYS)
-    inside = logical < last if MASKED else logical >= 0
-    block = tl.load(table + logical // BLOCK_SIZE, mask=inside, other=0)
+    inside = logical < last
     physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
     key_at, value_at = physical[None, :] * KEY_DIM + dk[:, None], physical[:, None] * VALUE_DIM + dv[None, :]
     key = tl.load(keys + key_at, mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0)
@@ -217,10 +252,11 @@ def _keys(
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
     if MASKED:
-        visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
-        scores = tl.where(visible, scores, float("-inf"))
-        # What nobody here sees may hold anything, and 0 x NaN is NaN.
-        value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
+        if (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
+            visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
+            scores = tl.where(visible, scores, float("-inf"))
+            # What nobody here sees may hold anything, and 0 x NaN is NaN.
+            value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
     higher = tl.maximum(top, tl.max(scores, 1))
     level = tl.where(higher == float("-inf"), 0.0, higher)
     p = tl.exp2((scores - level[:, None]) * LOG2_E)
