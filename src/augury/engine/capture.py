@@ -38,8 +38,9 @@ class Captured:
         """How many there are."""
         return len(self._recordings)
 
-    def fill(self, works: Iterable[Any], budget: int) -> None:
+    def fill(self, works: Iterable[Any], version: int, budget: int) -> None:
         """Capture these, the largest first so that the others find their memory free, while they take `budget` bytes."""
+        self._version = version
         free, _ = torch.cuda.mem_get_info()
         for work in works:
             if free - torch.cuda.mem_get_info()[0] > budget:
@@ -53,7 +54,7 @@ class Captured:
         """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
         if version != self._version:
             self._recordings.clear()
-            self._version = version
+            self._version, self._pool = version, None
         recording = self._recording(work)
         recording.segments.copy_(work.segments)
         recording.graph.replay()

@@ -112,7 +112,7 @@ class Engine:
             blank[0] = self.state.padding_slot
             for rows in reversed(self._sizes(groups)):
                 works.append(Work(blank, Shape(groups, rows, rows, 0, False, False, True, branching, True), rows, groups))
-        self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), budget)
+        self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), self.state.version, budget)
 
     def add(self, request: Request) -> None:
         """Queue a request."""

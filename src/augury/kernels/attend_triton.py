@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 WIDEST = 256  # head dimensions past this are left to the torch face
 KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
-WARPS = 8
+WARPS = 4
 PER_PROCESSOR = 2  # programs
-REGISTERS = 128  # of a thread, so that two programs fit on a processor
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -104,8 +103,7 @@ def _launch(
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS, BLOCK_SIZE=rows.block_size,
         WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
-        num_warps=4 if plan.prompts else WARPS, num_stages=2 if wide else 3,
-        maxnreg=None if plan.prompts or wide else REGISTERS,
+        num_warps=WARPS, num_stages=2 if wide else 3,
     )  # fmt: skip
 
 
