@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 WIDEST = 256  # head dimensions past this are left to the torch face
 KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
 WARPS = 4
+LOOP = 2
+STAGES = 3
 PER_PROCESSOR = 2  # programs
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -102,8 +104,8 @@ def _launch(
         q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS, BLOCK_SIZE=rows.block_size,
-        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
-        num_warps=WARPS, num_stages=2 if wide else 3,
+        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, LOOP=0 if plan.prompts else LOOP,
+        num_warps=WARPS, num_stages=2 if wide else STAGES,
     )  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def _attend(
     q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
     KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr, PROMPTS: tl.constexpr,
+    EXACT: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
@@ -139,7 +141,7 @@ def _attend(
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
         weight = tl.zeros([HEIGHT], tl.float32)
         sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-        if PROMPTS:
+        if LOOP == 0:
             # Blocks of keys that every row sees need no mask; those of the draft, the window and the end do.
             plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
             plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
@@ -148,14 +150,30 @@ def _attend(
                 top, weight, sum_ = _keys(
                     start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
                     place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, False,
+                    WINDOW, SOFTCAP, EXACT, 0,
                 )  # fmt: skip
             for start in range(first + plain, last, KEYS):
                 block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
                 top, weight, sum_ = _keys(
                     start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
                     place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, True,
+                    WINDOW, SOFTCAP, EXACT, 2,
+                )  # fmt: skip
+        elif LOOP == 1:
+            for start in range(first, last, KEYS):
+                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _keys(
+                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
+                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
+                    WINDOW, SOFTCAP, EXACT, 1,
+                )  # fmt: skip
+        elif LOOP == 3:
+            for start in range(first, last, KEYS):
+                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _keys(
+                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
+                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
+                    WINDOW, SOFTCAP, EXACT, 2,
                 )  # fmt: skip
         else:
             # Decoding waits for memory: all keys and values of a block are asked for at once, and the numbers of the
@@ -166,7 +184,7 @@ def _attend(
                 top, weight, sum_ = _keys(
                     start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
                     place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, True,
+                    WINDOW, SOFTCAP, EXACT, 1,
                 )  # fmt: skip
                 block = following
 
@@ -249,7 +267,11 @@ def _keys(
         scores = tl.dot(query, key.to(query.dtype)) * scale
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
-    if MASKED:
+    if MASKED == 2:
+        visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
+        scores = tl.where(visible, scores, float("-inf"))
+        value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
+    if MASKED == 1:
         if (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
             visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
             scores = tl.where(visible, scores, float("-inf"))
