@@ -36,7 +36,7 @@ def _elementwise(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any]
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    # Once for all: the interpreter would patch the language anew for every function that a kernel calls, most of its time.
+    # Once for all: the interpreter would patch the language for every call in a kernel, which is most of its time.
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
     libdevice.exp, libdevice.log, libdevice.log1p = map(_elementwise, (np.exp, np.log, np.log1p))

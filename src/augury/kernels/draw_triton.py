@@ -15,10 +15,28 @@ from torch import Tensor
 
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
 from augury.kernels.floor_triton import (
-    FIRST, SECOND, Search, bracketed, distances, filters, masses, narrow, needed, part, sum_of, z_of,
+    FIRST,
+    SECOND,
+    Search,
+    bracketed,
+    distances,
+    filters,
+    masses,
+    narrow,
+    needed,
+    part,
+    sum_of,
+    z_of,
 )  # fmt: skip
 from augury.kernels.peak_triton import (
-    NO_TOKEN, Peaks, blank_peaks, chunk_of, find_peaks, highest, last_resort, warps_of,
+    NO_TOKEN,
+    Peaks,
+    blank_peaks,
+    chunk_of,
+    find_peaks,
+    highest,
+    last_resort,
+    warps_of,
 )  # fmt: skip
 from augury.kernels.philox_triton import noise_of_block, noise_of_tokens
 from augury.verify import noise
@@ -115,7 +133,7 @@ def run_race(
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
-    temperature, k, p, allowed = filters(slot, vocab, table)
+    temperature, k, _, allowed = filters(slot, vocab, table)
     if temperature <= 0:
         return
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
@@ -173,7 +191,7 @@ def settle(
     top, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if top == NEVER:
         token = last_resort(line, chunks, edits, peaks, CHUNKS)
-    elif not GREEDY:
+    elif not GREEDY:  # noqa: SIM102 - a flag of the compiler, which takes the branch out
         if tl.load(table.temperature + slot) > 0:
             token = settle_sampled(rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS,
                                    BARS, BLOCK, WAYS, CAPACITY, RACING)  # fmt: skip

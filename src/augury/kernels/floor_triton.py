@@ -121,13 +121,14 @@ def tightened(sums, place, flat, k, need, low, high, line, chunks, COUNT: tl.con
     short = total * (1 + MARGIN) < wanted
     before = tl.where(place > flat, (place - flat).to(tl.int32, bitcast=True), -1)
     after = (place + flat).to(tl.int32, bitcast=True)
-    return tl.max(tl.where(short, tl.maximum(before, low), low)), tl.min(tl.where(reaches, tl.minimum(after, high), high))
+    low = tl.max(tl.where(short, tl.maximum(before, low), low))
+    return low, tl.min(tl.where(reaches, tl.minimum(after, high), high))
 
 
 @triton.jit
 def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CHUNKS: tl.constexpr):
     """The bracket after both reads; without top-k and top-p it is empty, at min-p's floor."""
-    temperature, k, p, allowed = filters(slot, vocab, table)
+    _, k, p, allowed = filters(slot, vocab, table)
     low, high = allowed, allowed
     if (k > 0) | (p < 1):
         near, far = tl.load(search.bracket + line * 4), tl.load(search.bracket + line * 4 + 1)

@@ -12,16 +12,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from augury.kernels.faces import face
 from augury.kernels.verify import MASS_UNIT, NEVER, edited, last_resort, lowest_allowed, ordered
 from augury.verify.sampling import Draws, SlotSampling
 
 
 def choose(device: torch.device | str) -> Callable[[Tensor, Draws, SlotSampling], Tensor]:
     """The fastest face for a device."""
-    if torch.device(device).type == "cpu":
+    kind = face(torch.device(device))
+    if kind == "numba":
         from augury.kernels import verify_probs_numba  # numba is imported where it is used
 
         return verify_probs_numba.probabilities
+    if kind == "triton":
+        from augury.kernels import law_triton  # so is triton
+
+        return law_triton.probabilities
     return probabilities
 
 
