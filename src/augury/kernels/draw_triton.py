@@ -133,7 +133,7 @@ def run_race(
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
-    temperature, k, _, allowed = filters(slot, vocab, table)
+    temperature, k, _p, allowed = filters(slot, vocab, table)
     if temperature <= 0:
         return
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
@@ -243,7 +243,7 @@ def among(
         if p < 1:
             total = tl.zeros((), tl.int64)
             for start in range(0, count, BLOCK):
-                distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+                distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
                 total += tl.sum(tl.where(distance <= floor, masses(distance), 0))
             low, high, below = low * 0 - 1, floor, below * 0
     if p < 1:
@@ -271,7 +271,7 @@ def cut(
     """The smallest distance in (low, high] at which the sum reaches `need`, by sums of integers."""
     first, last = high, low
     for start in range(0, count, BLOCK):  # few distinct values are soon told apart
-        distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+        distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
         open_ = (distance > low) & (distance <= high)
         first = tl.minimum(first, tl.min(tl.where(open_, distance, high)))
         last = tl.maximum(last, tl.max(tl.where(open_, distance, low)))
@@ -282,7 +282,7 @@ def cut(
         candidates = tl.minimum(low + step * (way + 1), high)
         reached = tl.zeros((WAYS,), tl.int64) + below
         for start in range(0, count, BLOCK):
-            distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+            distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
             weight = (distance < NO_TOKEN).to(tl.int64)
             if not COUNTING:
                 weight = tl.where(distance <= allowed, masses(distance), 0)

@@ -128,12 +128,12 @@ def tightened(sums, place, flat, k, need, low, high, line, chunks, COUNT: tl.con
 @triton.jit
 def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CHUNKS: tl.constexpr):
     """The bracket after both reads; without top-k and top-p it is empty, at min-p's floor."""
-    _, k, p, allowed = filters(slot, vocab, table)
+    _temperature, k, p, allowed = filters(slot, vocab, table)
     low, high = allowed, allowed
     if (k > 0) | (p < 1):
         near, far = tl.load(search.bracket + line * 4), tl.load(search.bracket + line * 4 + 1)
         need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-        place, _, _, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
+        place, _slope, _height, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
         low, high = tightened(search.second, place, flat, k, need, near, far, line, chunks, SECOND, CHUNKS)
         if (k > 0) & (p < 1):
             low = low * 0 - 1  # top-p may cut anywhere above top-k's floor
@@ -179,7 +179,7 @@ def after_first(search, k, p, allowed, temperature, line, chunks, FIRST: tl.cons
     """The bracket after the first read; before it, top-k's floor may be anywhere, top-p's only where there is mass."""
     low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
     need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-    place, _, _, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
+    place, _slope, _height, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
     return tightened(search.first, place, flat, k, need, low, high, line, chunks, FIRST, CHUNKS)
 
 
