@@ -26,7 +26,7 @@ REACH = tl.constexpr(28.0)
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
 STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
-FIRST, SECOND = 8, 32  # candidates of the two reads
+FIRST, SECOND = 8, 16  # candidates of the two reads
 
 
 class Search(NamedTuple):
@@ -157,21 +157,36 @@ def narrow(
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
-    distance, place = distances(x, top, temperature), line * chunks + chunk
-    weight = tl.where(k > 0, 1.0, tl.where(distance <= allowed, tl.exp(z_of(distance)), 0.0))
-    weight = tl.where(inside, weight, 0.0)
+    place = line * chunks + chunk
     if AGAIN:
         low, high = after_first(search, k, p, allowed, temperature, line, chunks, FIRST, CHUNKS)
         tl.store(search.bracket + line * 4, low, chunk == 0)
         tl.store(search.bracket + line * 4 + 1, high, chunk == 0)
-        for i in range(SECOND):
+        if allowed < INFINITE:  # a token at min-p's floor must fall on the right side of it
+            distance = distances(x, top, temperature)
+        else:
+            distance = ((top - x) * tl.div_rn(1.0, temperature)).to(tl.int32, bitcast=True)
+        weight = weights(tl.exp(z_of(distance)), distance, inside, k, allowed)
+        for i in range(0, SECOND, 2):
             _at, slope, height, _flat = second_ramp(i, low, high, SECOND)
-            tl.store(search.second + place * SECOND + i, ramped(distance, weight, slope, height))
+            _next, _same, higher, _wide = second_ramp(i + 1, low, high, SECOND)
+            ramped(distance, weight, slope, height, slope, higher, search.second + place * SECOND + i)
     else:
-        tl.store(search.total + place, tl.sum(tl.where(inside & (distance <= allowed), masses(distance), 0)))
-        for i in range(FIRST):
+        distance = distances(x, top, temperature)
+        share = libdevice.exp(z_of(distance))
+        weighed = inside & (distance <= allowed)
+        tl.store(search.total + place, tl.sum(tl.where(weighed, (share * UNIT).to(tl.int64), 0)))
+        weight = weights(share, distance, inside, k, allowed)
+        for i in range(0, FIRST, 2):
             _at, slope, height, _flat = first_ramp(i, k, temperature, FIRST)
-            tl.store(search.first + place * FIRST + i, ramped(distance, weight, slope, height))
+            _next, slope_too, higher, _wide = first_ramp(i + 1, k, temperature, FIRST)
+            ramped(distance, weight, slope, height, slope_too, higher, search.first + place * FIRST + i)
+
+
+@triton.jit
+def weights(share, distance, inside, k, allowed):
+    """What a token adds to a rough sum: 1 for top-k, else its share of the mass above min-p's floor."""
+    return tl.where(inside, tl.where(k > 0, 1.0, tl.where(distance <= allowed, share, 0.0)), 0.0)
 
 
 @triton.jit
@@ -184,10 +199,12 @@ def after_first(search, k, p, allowed, temperature, line, chunks, FIRST: tl.cons
 
 
 @triton.jit
-def ramped(distance, weight, slope, height):
-    """Weights under a ramp, roughly summed."""
+def ramped(distance, weight, slope, height, slope_too, height_too, out):
+    """Weights under two ramps, roughly summed; two at a time share the way through the warps."""
     far = distance.to(tl.float32, bitcast=True)
-    return tl.sum(libdevice.saturatef(height - far * slope) * weight)
+    one = libdevice.saturatef(height - far * slope) * weight
+    two = libdevice.saturatef(height_too - far * slope_too) * weight
+    tl.store(out + tl.arange(0, 2), tl.sum(tl.join(one, two), axis=0))
 
 
 @triton.jit
