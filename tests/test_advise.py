@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.methods.registry import METHODS
 from augury.operate.advise.accept import Counts, Rated, Replayed, from_lengths, from_profile, rate_for
 from augury.operate.advise.candidates import family_methods
@@ -200,7 +200,7 @@ def test_schedules_cover_every_batch_and_never_lose() -> None:
     assert [tokens for *_, tokens in ranges] == sorted((tokens for *_, tokens in ranges), reverse=True)
     for start, _, tokens in ranges:
         assert predictor.at(acceptance, drafting, start, tokens).decode.value >= 1.0
-    parsed = SpeculativeConfig.parse(
+    parsed = resolve(
         {
             "method": "ngram",
             "num_speculative_tokens": 5,

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.operate.advise.served import ENOUGH, profile_of, traffic_of
 from augury.operate.advise.traffic import Traffic
 from augury.operate.live.fetch import Reply
@@ -70,7 +70,7 @@ def test_a_screen_of_eighty_columns(trace: Path) -> None:
     assert "replay of 12 answers of yours" in told.output and "published, not yours" in told.output
     assert "-sc '{" in told.output and "Assumed" in told.output and "To be surer" in told.output
     pasted = told.output.split("-sc '")[1].split("'\n")[0]
-    assert SpeculativeConfig.parse(json.loads(pasted), as_of="0.32") is not None
+    assert resolve(json.loads(pasted), as_of="0.32") is not None
 
 
 def test_json_has_everything_and_out_has_the_configuration(trace: Path, curve: Path, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from augury.cli import app
+from augury.methods.registry import LOOK_UPS
 from augury.operate.advise.accept import from_lengths
 from augury.operate.advise.drafters import Drafting
 from augury.operate.advise.predict import Predictor
-from augury.operate.advise.traffic import MODEL_FREE, Recorded, Traffic
+from augury.operate.advise.traffic import Recorded, Traffic
 from augury.operate.replay.prefix import BLOCK, decoded_once, prefix_share
 from augury.operate.replay.tokens import Script, encoder
 from augury.operate.replay.traces import TraceReader
@@ -112,7 +113,7 @@ def test_three_ways_to_log_an_agent_come_to_the_same(method: str, tmp_path: Path
     assert len({(one.prompt_tokens, one.answer_tokens, one.prefix_share) for one in traffic}) == 1
     answers = [len(said) + 1 for role, said in TURNS if role == "assistant"]  # in bytes, with the end token
     assert traffic[0].answers == answers
-    counts = [one.replayed(MODEL_FREE[method], [4])[4] for one in told]
+    counts = [one.replayed({"method": method, **LOOK_UPS[method].starts[0]}, [4])[4] for one in told]
     assert {int(one.emitted.sum()) for one in counts} == {sum(answers) - 3}, "decoded tokens, each once"
     if method == "ngram":
         assert len({int(one.steps.sum()) for one in counts}) == 1

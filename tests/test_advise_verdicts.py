@@ -9,7 +9,7 @@ from advise_cases import PROFILE, ask
 from curves import curve_file
 
 from augury.config.facts import ModelFacts
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.methods.registry import METHODS
 from augury.operate.advise.advice import NOT, TRY, UNKNOWN, USE, advise
 from augury.operate.advise.candidates import Question
@@ -53,7 +53,7 @@ def test_a_table_is_not_for_every_method() -> None:
     assert any("one K for all loads" in note for note in lines["suffix"].candidate.notes)
     for line in advice.lines:
         if line.config and METHODS[line.candidate.method].weights == "none":
-            parsed = SpeculativeConfig.parse(line.config, as_of="0.32")
+            parsed = resolve(line.config, as_of="0.32")
             assert parsed is not None and not [note for note in parsed.notes if note.refused]
 
 

@@ -16,8 +16,8 @@ from augury.bench.methods_report import accepted_cells, cost_cells, figures, gat
 from augury.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord, clocked
 from augury.bench.rounds import Key
 from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
-from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
 from augury.train.gates import Gates
 
@@ -51,7 +51,7 @@ def test_every_method_has_a_line_or_a_reason() -> None:
     for line in lines:
         if line.method and line.method not in ("extract_hidden_states", "mtp"):
             spec = line.speculative | ({"model": "no/such-head"} if line.gate else {})
-            parsed = SpeculativeConfig.parse(spec)
+            parsed = resolve(spec)
             assert parsed is not None
             check_runnable(parsed)
             assert parsed.drafts_trees == line.name.endswith("tree")

@@ -15,6 +15,7 @@ from augury.commands.config_keys import page
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.profiles import PROFILES
+from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import swap
 from augury.config.surfaces import fold_dotted, from_json, gather, read_yaml, unfold_yaml
@@ -265,7 +266,7 @@ def test_what_cannot_run_here_is_refused_before_it_is_loaded() -> None:
 def test_what_runs_instead_is_said() -> None:
     tree = {"method": "draft_model", "model": "a/b", "num_speculative_tokens": 4, "tree": {"top_k": 2}}
     sampled = {"draft_sample_method": "probabilistic", "rejection_sample_method": "block"}
-    config = SpeculativeConfig.parse({**tree, **sampled})
+    config = resolve({**tree, **sampled})
     assert config is not None and config.rule == "coupled"
     said = " ".join(note.text for note in config.notes)
     assert "likeliest children" in said and "`coupled` serves 'block'" in said

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.commands.doctor_text import show
 from augury.config.errors import ConfigError
-from augury.config.resolve import KEYS
+from augury.config.read import KEYS
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.doctor.examine import Asked, examine
 from augury.operate.doctor.fix import mended

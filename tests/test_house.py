@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from conftest import LONGEST
@@ -29,22 +30,28 @@ FLOORS = [
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def imports(path: Path) -> set[str]:
-    """Rooms a file imports at run time; what stands under `if TYPE_CHECKING` is for the type checker alone."""
+def imported(path: Path, late: bool = True) -> set[str]:
+    """Names a file imports at run time, `late` in functions too; what `if TYPE_CHECKING` guards is not run."""
     found = set()
     skipped: set[ast.AST] = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if guarded or (isinstance(node, ast.FunctionDef) and not late):
             skipped.update(ast.walk(node))
     for node in ast.walk(tree):
         if node in skipped:
             continue
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{a.name}" if node.module == "augury" else node.module for a in node.names]
-        found.update(name.split(".")[1] for name in names if name.startswith("augury."))
-    return found
+        if isinstance(node, ast.Import):
+            found.update(a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{a.name}" for a in node.names)
+    return {name for name in found if name.startswith("augury.")}
+
+
+def imports(path: Path) -> set[str]:
+    """Rooms a file imports."""
+    return {name.split(".")[1] for name in imported(path)}
 
 
 def test_rooms_import_only_from_below() -> None:
@@ -55,6 +62,16 @@ def test_rooms_import_only_from_below() -> None:
             if LEVEL[other] >= LEVEL[room]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
     assert not wrong, wrong
+
+
+def test_no_module_comes_back_to_itself() -> None:
+    paths = {path: path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.rglob("*.py")}
+    files = {".".join(("augury", *parts)): path for path, parts in paths.items()}
+    below = {}
+    for module, path in files.items():
+        names = imported(path, late="kernels" not in path.parts)  # a chooser there loads a face when it is first called
+        below[module] = {name if name in files else name.rpartition(".")[0] for name in names} - {"augury"}
+    list(TopologicalSorter(below).static_order())  # raises CycleError, which names the circle
 
 
 def test_light_rooms_import_without_torch() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.model.load import load_target
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 from augury.propose.base import Setting, Turn
@@ -56,13 +56,13 @@ def a_turn(texts: list[list[int]], start: list[int], ran: list[int], nodes: list
         slots=torch.arange(groups), lengths=torch.tensor([len(text) for text in texts]),
         budget=torch.full((groups,), 3), history=history, sampling=SlotSampling.allocate(groups),
         block_tables=torch.arange(1, 1 + groups * 8).view(groups, 8), block_size=BLOCK, most_rows=rows + 2 * groups,
-        span=32, start=torch.tensor(start), known=torch.tensor(ran), nodes=torch.tensor(nodes),
+        span=32, row_begin=torch.tensor([sum(ran[:g]) + sum(nodes[:g]) for g in range(groups)]), start=torch.tensor(start), known=torch.tensor(ran), nodes=torch.tensor(nodes),
         path=torch.tensor(path), features=(torch.arange(rows, dtype=torch.float32)[:, None],),
     )  # fmt: skip
 
 
 def recurrent(toy_model: Path, **spec: Any) -> tuple[RecurrentDrafter, Recorder]:
-    config = SpeculativeConfig.parse({"method": "eagle3", "model": str(toy_model), "num_speculative_tokens": 3, **spec})
+    config = resolve({"method": "eagle3", "model": str(toy_model), "num_speculative_tokens": 3, **spec})
     assert config is not None
     target, head = load_target(toy_model, "float32", "cpu"), Recorder()
     drafter = RecurrentDrafter(config, Setting(target, 4, 64, "float32", toy_model), head)
@@ -124,7 +124,7 @@ def test_p_eagle(toy_model: Path) -> None:
 
 def model_drafter(toy_model: Path, directory: Path, **spec: Any) -> tuple[ModelDrafter, list[Rows]]:
     given = {"method": "draft_model", "model": str(directory), "num_speculative_tokens": 3, **spec}
-    config = SpeculativeConfig.parse(given)
+    config = resolve(given)
     assert config is not None
     target = load_target(toy_model, "float32", "cpu")
     drafter, seen = ModelDrafter(config, Setting(target, 4, 64, "float32", toy_model)), []

@@ -18,7 +18,7 @@ from medusa_cases import CONFIG, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, Tenso
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.model.errors import ModelError
 from augury.model.heads.medusa import MedusaHeads
 from augury.model.load import load_target
@@ -223,7 +223,7 @@ def test_contenders_are_few_and_enough() -> None:
 
 
 def test_a_written_tree_takes_the_ranks_it_names() -> None:
-    paths = written_paths(SpeculativeConfig.parse({"method": "medusa", "model": "x", **SHAPES["written tree"]}))
+    paths = written_paths(resolve({"method": "medusa", "model": "x", **SHAPES["written tree"]}))
     assert paths == ORDERED
     scores = [torch.randn(2, 30, generator=torch.Generator().manual_seed(d)) for d in range(4)]
     tokens, parents = LiteralTree(paths, 30, CPU).grow(scores)

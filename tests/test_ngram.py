@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.index.ngram import NgramIndex
 from augury.propose.base import Setting
 from augury.propose.ngram import NgramDrafter
@@ -227,7 +227,7 @@ def test_both_drafters_agree_on_a_batch_with_a_prefill_in_it() -> None:
 
 
 def test_drafter_fills_a_chain() -> None:
-    config = SpeculativeConfig.parse({"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2})
+    config = resolve({"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2})
     assert config is not None
     history = torch.tensor([[4, 5, 6, 0, 0], [1, 2, 3, 1, 2], [7, 8, 7, 8, 0]])
     slots, lengths = torch.tensor([1, 0, 2]), torch.tensor([5, 3, 4])
@@ -239,7 +239,7 @@ def test_drafter_fills_a_chain() -> None:
 
 
 def test_drafter_stops_at_the_longest_text() -> None:
-    config = SpeculativeConfig.parse({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 1})
+    config = resolve({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 1})
     assert config is not None
     history, slots, lengths = torch.tensor([[1, 2, 3, 1]]), torch.tensor([0]), torch.tensor([4])
     counts = {

@@ -18,7 +18,7 @@ from augury.commands.reference_methods import methods_table
 from augury.config.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md"), reverse=True), *sorted((ROOT / "docs").glob("*.md"))]  # the README first
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 

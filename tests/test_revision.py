@@ -12,7 +12,7 @@ import pytest
 
 from augury import LLM
 from augury.config.facts import read_facts
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.model import store
 from augury.model.errors import ModelError
 from augury.model.hub import HEAD_FILES, HEAD_PICKLES
@@ -92,7 +92,7 @@ def test_a_whole_model_of_the_hub_is_never_a_pickle(tmp_path: Path, monkeypatch:
 
 
 def unused(**spec: Any) -> list[str]:
-    config = SpeculativeConfig.parse({"num_speculative_tokens": 2, "revision": "v1", **spec})
+    config = resolve({"num_speculative_tokens": 2, "revision": "v1", **spec})
     assert config is not None
     return [note.text for note in config.notes if note.key == "revision" and note.kind == "unused"]
 
@@ -127,5 +127,5 @@ def test_facts_are_those_of_the_revision(toy_model: Path, tmp_path: Path, monkey
     with pytest.raises(ValueError, match="trained on hidden size 128, the target has 64"):
         LLM(str(toy_model), speculative_config={**spec, "revision": "bbb"})
     shutil.rmtree(folder / "snapshots" / "bbb")
-    config = SpeculativeConfig.parse({**spec, "revision": "bbb"})
+    config = resolve({**spec, "revision": "bbb"})
     assert config is not None and any(note.kind == "unchecked" and note.key == "model" for note in config.notes)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.config.facts import Target, read_facts
-from augury.config.resolve import KEYS
+from augury.config.read import KEYS
+from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.config.synthetic import rates_for_length
 from augury.methods.registry import ALIASES, METHODS
@@ -90,7 +91,7 @@ def resolved(case: Case, root: Path, wanted: Any) -> SpeculativeConfig:
         wanted = {**wanted, "model": place(root, wanted["model"])}
     directory = place(root, case.target) if case.target else None
     target = Target(directory, read_facts(directory) if directory else None, case.tp)
-    config = SpeculativeConfig.parse(wanted, target, case.as_of)
+    config = resolve(wanted, target, case.as_of)
     assert config is not None
     return config
 
@@ -145,7 +146,7 @@ def test_every_key_a_card_names_exists() -> None:
 )  # fmt: skip
 def test_slots_and_lookahead(method: str, parallel: bool, slots: int, ahead: int) -> None:
     given = {"method": method, "num_speculative_tokens": 8, "parallel_drafting": parallel}
-    config = SpeculativeConfig.parse(given | ({"model": "a/b"} if METHODS[method].weights == "draft" else {}))
+    config = resolve(given | ({"model": "a/b"} if METHODS[method].weights == "draft" else {}))
     assert config is not None
     assert (config.extra_slots, config.kv_lookahead, config.rows_per_step) == (slots, ahead, 9)
     assert config.continues_hidden_states == (method in ("eagle", "eagle3", "mtp", "dflash", "dspark"))
@@ -157,27 +158,27 @@ def test_a_dspark_draft_that_fills_in_looks_one_further(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"architectures": ["Qwen3DSparkModel"], "sample_from_anchor": False})
     )
-    config = SpeculativeConfig.parse({"method": "dspark", "model": str(tmp_path), "num_speculative_tokens": 8})
+    config = resolve({"method": "dspark", "model": str(tmp_path), "num_speculative_tokens": 8})
     assert config is not None and config.kv_lookahead == 9
 
 
 def test_several_mtp_modules_look_further_ahead_in_the_prompt(models: Path) -> None:
     two = Target("t", read_facts(place(models, "mtp2")))
-    config = SpeculativeConfig.parse({"method": "mtp", "num_speculative_tokens": 2}, two)
+    config = resolve({"method": "mtp", "num_speculative_tokens": 2}, two)
     assert config is not None and config.prefill_lookahead == 2
 
 
 def test_an_instance_is_checked_like_a_dictionary() -> None:
-    again = SpeculativeConfig.parse(SpeculativeConfig(method="suffix"))
+    again = resolve(SpeculativeConfig(method="suffix"))
     assert again is not None and again.num_speculative_tokens == 24
     with pytest.raises(ConfigError, match="num_speculative_tokens"):
-        SpeculativeConfig.parse(SpeculativeConfig(method="ngram"))
+        resolve(SpeculativeConfig(method="ngram"))
     assert "zzz" in repr(SpeculativeConfig(method="zzz"))
-    assert len({again, SpeculativeConfig.parse({"method": "suffix"})}) == 1
+    assert len({again, resolve({"method": "suffix"})}) == 1
 
 
 def test_schedule_table() -> None:
-    config = SpeculativeConfig.parse(
+    config = resolve(
         {**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 16, 9], [32, 128, 2], [256, 2048, 0]]}
     )
     assert config is not None and config.schedule is not None
@@ -195,12 +196,12 @@ def test_synthetic_lengths(length: float, tokens: int, rates: list[float]) -> No
 
 
 def test_repr_and_hash() -> None:
-    config, same = (SpeculativeConfig.parse({**NGRAM, "prompt_lookup_max": 4}) for _ in range(2))
-    other = SpeculativeConfig.parse(NGRAM)
+    config, same = (resolve({**NGRAM, "prompt_lookup_max": 4}) for _ in range(2))
+    other = resolve(NGRAM)
     assert config is not None and same is not None and other is not None
     assert repr(config) == "SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)"
     assert config.compute_hash() == same.compute_hash() != other.compute_hash()
-    eagle = SpeculativeConfig.parse({"method": "eagle", "model": "a/b", "num_speculative_tokens": 2})
+    eagle = resolve({"method": "eagle", "model": "a/b", "num_speculative_tokens": 2})
     assert repr(eagle) == "SpeculativeConfig(method='eagle', model='a/b', num_spec_tokens=2)"
 
 
@@ -231,7 +232,7 @@ anything = st.one_of(
 @given(anything)
 def test_any_json_resolves_or_is_refused_by_name(wanted: Any) -> None:
     try:
-        config = SpeculativeConfig.parse(wanted)
+        config = resolve(wanted)
     except ConfigError as error:
         assert "speculative_config" in str(error) and "\n" not in str(error)
         return
@@ -239,8 +240,8 @@ def test_any_json_resolves_or_is_refused_by_name(wanted: Any) -> None:
         assert wanted is None
         return
     written = config.to_dict()
-    assert SpeculativeConfig.parse(json.loads(json.dumps(written))) == config
-    assert SpeculativeConfig.parse(yaml.safe_load(yaml.safe_dump(written))) == config
+    assert resolve(json.loads(json.dumps(written))) == config
+    assert resolve(yaml.safe_load(yaml.safe_dump(written))) == config
     mentioned = {note.key for note in config.notes} | set(written)
     for name, value in wanted.items():
         if value is not None and (declared := KEYS.get(name.replace("-", "_"))) and value != declared.default:
@@ -256,4 +257,4 @@ def test_a_misspelt_key_is_answered_with_the_right_one(name: str, data: st.DataO
     if wrong in KEYS or len(name) < 5:
         return
     with pytest.raises(ConfigError, match="did you mean"):
-        SpeculativeConfig.parse({**NGRAM, wrong: 1})
+        resolve({**NGRAM, wrong: 1})

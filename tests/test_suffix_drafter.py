@@ -13,6 +13,7 @@ from suffix_oracle import SlowCache
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.index.store import save
 from augury.index.suffix import SuffixCache
@@ -27,7 +28,7 @@ PROMPTS = ["abcabcabc", "hello hello", "the cat sat on the mat and the cat sat",
 
 def config(tree: object = None, **keys: object) -> SpeculativeConfig:
     wanted = {"method": "suffix", "num_speculative_tokens": 6, **keys}
-    parsed = SpeculativeConfig.parse(wanted | ({"tree": tree} if tree else {}))
+    parsed = resolve(wanted | ({"tree": tree} if tree else {}))
     assert parsed is not None
     return parsed
 

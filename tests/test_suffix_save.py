@@ -14,7 +14,7 @@ from served import served
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.index.store import load, save
 from augury.index.suffix import SuffixCache
 from augury.propose.base import Setting
@@ -32,7 +32,7 @@ def engine(toy_model: Path, **paths: Path) -> LLM:
 
 
 def drafter(**paths: Path) -> SuffixDrafter:
-    config = SpeculativeConfig.parse(spec(**paths))
+    config = resolve(spec(**paths))
     assert config is not None
     return SuffixDrafter(config, Setting(None, 8, 100, "float32", Path()))  # type: ignore[arg-type]
 

@@ -22,9 +22,9 @@ from augury.bench.tuning.report import report_of, show
 from augury.bench.tuning.run import Plan, groups_of, race_all, split
 from augury.cli import app
 from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
 from augury.config.sampling import SamplingParams
 from augury.config.schedule import Schedule
-from augury.config.speculative import SpeculativeConfig
 from augury.operate.tune.choose import DO_NOT, UNSURE, USE, choose, ranges, written
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family, families_of
 from augury.operate.tune.intervals import ratio, student
@@ -156,7 +156,7 @@ def test_k_falls_with_the_load() -> None:
     assert choice.speculative is not None
     table = choice.speculative["num_speculative_tokens_per_batch_size"]
     assert table == [[1, 2, 8], [3, 22, 4], [23, 64, 0]]
-    parsed = SpeculativeConfig.parse(choice.speculative)
+    parsed = resolve(choice.speculative)
     assert parsed is not None and parsed.schedule is not None
     assert [parsed.schedule.at(load) for load in (1, 8, 64, 500)] == [8, 4, 0, 0]
 
@@ -195,7 +195,7 @@ def test_families() -> None:
     chain, grown = families_of([], [head], tree=True)
     assert (chain.name, chain.ks) == ("eagle3 head", (1, 2, 3, 4, 5))
     assert (grown.name, grown.tree) == ("eagle3 head tree", True)
-    assert SpeculativeConfig.parse(grown.at(16)) is not None
+    assert resolve(grown.at(16)) is not None
     assert families_of(["suffix"], [], [3, 9])[0].ks == (3, 9)
 
 
@@ -260,7 +260,7 @@ def test_the_toy_that_repeats_itself(model: Path, prompts: Path, tmp_path: Path)
     assert (done.exit_code, out.exists(), bool(found["confirmed"])) == (0 if sure else 1, sure, sure)
     if sure:
         assert found["choice"]["speculative_config"] == json.loads(out.read_text())
-        assert SpeculativeConfig.parse(found["choice"]["speculative_config"]) is not None
+        assert resolve(found["choice"]["speculative_config"]) is not None
         assert {entry["concurrency"] for entry in found["confirmed"]} == {1, 2}
     for load in found["loads"]:
         arms = {arm["name"]: arm for arm in load["arms"]}

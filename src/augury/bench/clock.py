@@ -121,7 +121,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (engine, "prepare", timed("prepare", engine.prepare)),
         (advance, "lay_out", timed("layout", lay_out)),
         (target, "forward", timed("rest of the model", target.forward)),
-        (engine, "judge", timed("verdict", engine.judge)),
+        (engine, "judge", engine.judge._replace(decide=timed("verdict", engine.judge.decide))),
         (SlotState, "append", timed("append", SlotState.append)),
         (engine, "_draft", timed("propose", engine._draft)),
         (engine, "commit", timed("commit", engine.commit)),

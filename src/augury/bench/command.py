@@ -13,8 +13,8 @@ from augury.bench.contenders import Contender, Setup, choose
 from augury.bench.plan import Plan, conditions_of, find_weights, tokenize
 from augury.bench.progress import progress
 from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
-from augury.config.speculative import SpeculativeConfig
 from augury.config.surfaces import from_json
 
 SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
@@ -163,7 +163,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _speculation(text: str) -> dict[str, Any]:
-    parsed = SpeculativeConfig.parse(from_json(text))
+    parsed = resolve(from_json(text))
     assert parsed is not None
     check_runnable(parsed)
     return parsed.to_dict()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from augury.bench.methods_lines import MethodLine, choose_lines
 from augury.bench.threads import limit_threads
 from augury.config.errors import ConfigError
+from augury.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from augury.bench.methods_run import MethodRecord, MethodWorker
@@ -111,12 +112,13 @@ def _build(
     room = min(room, config.max_position_embeddings)
     engine: dict[str, Any] = {"dtype": plan.dtype, "max_model_len": room, "max_num_seqs": max(plan.batches)}
     spec = dict(line.speculative)
-    if line.method == "mtp":
+    card = METHODS.get(line.method or "")
+    if card and card.weights == "target":
         assert line.gate
         directory = gates[line.gate].directory  # the layer is part of its target
     elif line.gate:
         spec["model"] = str(gates[line.gate].directory)
-    if line.method == "extract_hidden_states":
+    if card and card.saves_states:
         spec, transfer = saving(config.num_hidden_layers, folder)
         engine["kv_transfer_config"] = transfer
     try:

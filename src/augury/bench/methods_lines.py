@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.methods.registry import ALIASES, METHODS
+from augury.methods.registry import ALIASES, LOOK_UPS, METHODS
+from augury.methods.spec import Method
 
 PLAIN, ALL = "plain", "all"
 DEPTH = 4  # tokens of a head's draft
-LOOKUP = {"num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+LOOK_UP_DEPTH = 8
 TREE = {"tree": {"max_nodes": 10, "top_k": 3}}
-CHAIN_AND_TREE = ("draft_model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash")
-REASONS = {
-    "custom_class": 'your own class; measure it with -sc \'{"method": "custom_class", ...}\'',
-    "dspark": "no gate is trained for it; measure a drafter of your own with -sc",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class MethodLine:
@@ -31,21 +27,26 @@ class MethodLine:
 
 def all_lines() -> list[MethodLine]:
     """Every line there is, plain decoding first."""
-    lines = [
-        MethodLine(PLAIN, None),
-        _line("ngram", **LOOKUP),
-        _line("ngram_gpu", **LOOKUP),
-        # Nothing is remembered from one run to the next: repeated prompts would look like luck.
-        _line("suffix", suffix_decoding_max_cached_requests=0),
-    ]
-    for method in CHAIN_AND_TREE:
-        spec: dict[str, Any] = {"method": method, "num_speculative_tokens": DEPTH}
-        lines.append(MethodLine(method, method, spec, method))
-        lines.append(MethodLine(f"{method} tree", method, spec | TREE, method))
-        if method == "eagle3":
-            lines.append(MethodLine("eagle3 parallel", method, spec | {"parallel_drafting": True}, "p-eagle"))
-    lines.append(_line("extract_hidden_states", num_speculative_tokens=1))
-    return lines
+    saving = [_line(name, num_speculative_tokens=1) for name, card in METHODS.items() if card.saves_states]
+    heads = [line for card in METHODS.values() for line in _with_gates(card)]
+    return [MethodLine(PLAIN, None), *(_look_up(name) for name in LOOK_UPS), *heads, *saving]
+
+
+def _look_up(name: str) -> MethodLine:
+    """Nothing is remembered from one run to the next: repeated prompts would look like luck."""
+    known = LOOK_UPS[name]
+    tokens = {} if known.tokens is None else {"num_speculative_tokens": LOOK_UP_DEPTH}
+    return _line(name, **tokens, **known.starts[0], **known.forgets)
+
+
+def _with_gates(card: Method) -> Iterator[MethodLine]:
+    for gate, recipe in card.gates.items():
+        spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": DEPTH, **recipe.settings}
+        if recipe.settings:
+            yield MethodLine(f"{card.name} parallel", card.name, spec, gate)
+            continue
+        yield MethodLine(card.name, card.name, spec, gate)
+        yield MethodLine(f"{card.name} tree", card.name, spec | TREE, gate)
 
 
 def choose_lines(methods: list[str]) -> tuple[list[MethodLine], dict[str, str]]:
@@ -63,3 +64,17 @@ def choose_lines(methods: list[str]) -> tuple[list[MethodLine], dict[str, str]]:
 
 def _line(method: str, **settings: Any) -> MethodLine:
     return MethodLine(method, method, {"method": method, **settings})
+
+
+def _reasons() -> dict[str, str]:
+    """Why a method has no line."""
+    own = 'your own class; measure it with -sc \'{{"method": "{0}", ...}}\''
+    other = "no gate is trained for it; measure a drafter of your own with -sc"
+    lined = {line.method for line in all_lines()}
+    return {
+        name: (own if card.weights == "import path" else other).format(name)
+        for name, card in METHODS.items() if name not in lined
+    }  # fmt: skip
+
+
+REASONS = _reasons()

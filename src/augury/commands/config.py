@@ -13,13 +13,14 @@ from rich.text import Text
 from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
-from augury.config.notes import LOUD, Note, Notes
 from augury.config.profiles import PROFILES
+from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator, swap
 from augury.config.surfaces import SHORTCUTS, from_json, gather, read_yaml
 from augury.config.versions import release
+from augury.methods.notes import LOUD, Note
 
 FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
 STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warning": "yellow", "vllm": "magenta"}
@@ -129,35 +130,37 @@ def _whole(stored: dict[str, Any], name: str) -> int | None:
 
 def judge(question: Question) -> Answer:
     """Resolve a configuration against a target and a release."""
-    notes = Notes()
+    notes: tuple[Note, ...] = ()
     try:
         given, name = question.given, question.target
         swapped = swap(name, given) if name else None
         if swapped:
-            notes.add("inferred", "model", f"{name} is a speculator: its target {swapped.target} stands in for it.")
+            says = f"{name} is a speculator: its target {swapped.target} stands in for it."
+            notes += (Note("inferred", "model", says),)
             name, given = swapped.target, swapped.speculative_config
         facts = _facts(name) if name else None
         if name and facts is None and not swapped:
             raise ConfigError(f"--target {name}: no config.json there; name a model's directory.")
         if name and facts is None:
-            notes.add("unchecked", "model", f"the target {name} is not on this machine; nothing was compared with it.")
+            says = f"the target {name} is not on this machine; nothing was compared with it."
+            notes += (Note("unchecked", "model", says),)
         target = Target(name, facts, question.tensor_parallel_size, question.max_model_len)
-        config = SpeculativeConfig.parse(given, target, question.as_of)
+        config = resolve(given, target, question.as_of)
         assert config is not None
     except ConfigError as error:
         return Answer(None, str(error))
     try:
         check_runnable(config)
     except ConfigError as error:
-        return Answer(config, None, str(error), tuple(notes.lines))
-    return Answer(config, None, None, tuple(notes.lines))
+        return Answer(config, None, str(error), notes)
+    return Answer(config, None, None, notes)
 
 
 def _facts(target: str) -> ModelFacts | None:
     if target == "default":
-        from augury.model.store import resolve
+        from augury.model.store import resolve as find_model
 
-        target = str(resolve(target))
+        target = str(find_model(target))
     return read_facts(target)
 
 

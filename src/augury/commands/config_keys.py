@@ -12,8 +12,8 @@ from augury.commands.terminal import output_console, print_json
 from augury.config.errors import ConfigError
 from augury.config.history import DroppedKeys
 from augury.config.keys import Key
-from augury.config.resolve import KEYS
-from augury.methods.mtp import FAMILIES
+from augury.config.read import KEYS
+from augury.methods.mtp import FAMILIES, MTP
 from augury.methods.registry import ALIASES, METHODS, readers
 from augury.methods.spec import Method
 
@@ -96,7 +96,7 @@ def page() -> str:
         ),
         "", "## Methods", "", "| method | | weights | reads of the target | vLLM | healthy rate | healthy length |",
         "|---|---|---|---|---|---|---|", *map(_method_row, METHODS.values()),
-        "", f"Retired names, all of which mean `mtp`: {', '.join(f'`{a}`' for a in sorted(METHODS['mtp'].aliases))}.",
+        "", f"Retired names, all of which mean `{MTP.name}`: {', '.join(f'`{a}`' for a in sorted(MTP.aliases))}.",
         "", "## Targets with MTP layers", "", "By model_type or architecture, as config.json names them.", "",
         "| target | drafter in vLLM | n_predict from |", "|---|---|---|",
         *(

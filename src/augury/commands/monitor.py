@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from augury.commands.terminal import output_console, print_json
+from augury.methods.eagle3 import EAGLE3
 from augury.operate.monitor.alerts import left_out
 from augury.operate.monitor.kit import files, write
 from augury.operate.monitor.settings import Settings, method_names, settle
@@ -17,7 +18,7 @@ from augury.operate.monitor.settings import Settings, method_names, settle
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to write.")] = Path("monitoring"),
-    method: Annotated[str, typer.Option(help=f"How the servers speculate: {method_names()}.")] = "eagle3",
+    method: Annotated[str, typer.Option(help=f"How the servers speculate: {method_names()}.")] = EAGLE3.name,
     k: Annotated[int, typer.Option("--k", help="Their num_speculative_tokens.")] = 3,
     selector: Annotated[str, typer.Option(metavar="MATCHERS", help="Which targets, as in PromQL.")] = 'job="vllm"',
     model_name: Annotated[str | None, typer.Option(metavar="REGEX", help="Only these models.")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.methods.registry import METHODS, drafter_class
 from augury.methods.spec import Method
 
@@ -41,5 +41,5 @@ def _parallel(card: Method) -> str:
     """Whether all tokens of a draft may come out of one pass over masks."""
     if "parallel_drafting" not in card.keys:
         return "no"
-    plain = SpeculativeConfig.parse({"method": card.name, "model": "a/drafter", "num_speculative_tokens": 2})
+    plain = resolve({"method": card.name, "model": "a/drafter", "num_speculative_tokens": 2})
     return "always" if plain and plain.parallel_drafting else "on request"

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
 from augury.config.facts import ModelFacts, Target
-from augury.config.notes import LOUD
+from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import swap
 from augury.config.surfaces import SHORTCUTS
 from augury.config.transfer import KVTransferConfig, check_transfer
+from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
 
@@ -62,7 +63,7 @@ class EngineConfig(BaseModel):
         swapped = swap(given["model"], wanted) if isinstance(given.get("model"), str) else None
         if swapped:
             given["model"], wanted = swapped
-        given["speculative_config"] = SpeculativeConfig.parse(wanted)
+        given["speculative_config"] = resolve(wanted)
         given["kv_transfer_config"] = KVTransferConfig.parse(given.get("kv_transfer_config"))
         try:
             config = cls(**given)
@@ -78,7 +79,7 @@ class EngineConfig(BaseModel):
             check_transfer(self.kv_transfer_config, None)
             return
         known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
-        spec = SpeculativeConfig.parse(self._wanted, known)
+        spec = resolve(self._wanted, known)
         assert spec is not None
         check_runnable(spec)
         check_transfer(self.kv_transfer_config, spec.method)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from augury.methods.errors import ConfigError, problem, shown
 
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message is one line that names the setting and the fix."""
+__all__ = ["ConfigError", "problem", "shown", "unknown_keyword"]
 
 
 def unknown_keyword(name: str, known: Iterable[str], where: str) -> TypeError:
@@ -15,9 +15,3 @@ def unknown_keyword(name: str, known: Iterable[str], where: str) -> TypeError:
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}?" if close else "remove it."
     return TypeError(f"{where}: unexpected keyword argument {name!r}; {hint}")
-
-
-def shown(value: object) -> str:
-    """A value for a message, cut where it would fill the screen."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from augury.config.errors import ConfigError
 from augury.config.keys import key
-from augury.config.notes import Notes
+from augury.methods.notes import Note
+from augury.methods.spec import Case, Change
 
 NOTHING = "nothing: it has no meaning any more"
 
@@ -54,24 +56,24 @@ OLD_VALUES = {
     ("draft_sample_method", "gumbel"): {"draft_sample_method": "probabilistic"},
 }  # fmt: skip
 
-FILLED_IN = ("target_model_config", "target_parallel_config", "draft_parallel_config")
+FILLED_IN = ("tensor_parallel_size", "target_model_config", "target_parallel_config", "draft_parallel_config")
 
 
-def refuse_traps(keys: dict[str, Any]) -> None:
+def refuse_traps(keys: Mapping[str, Any]) -> None:
     """Keys that look right and never were the user's to set."""
     if keys.get("tensor_parallel_size") is not None:
         raise ConfigError(
             f"speculative_config.tensor_parallel_size={keys['tensor_parallel_size']!r} is not a key of the drafter; "
             "write draft_tensor_parallel_size."
         )
-    keys.pop("tensor_parallel_size", None)
     for name in FILLED_IN:
-        if keys.pop(name, None) is not None:
+        if keys.get(name) is not None:
             raise ConfigError(f"speculative_config.{name} is filled in by the engine; remove it.")
 
 
-def renew_values(keys: dict[str, Any], notes: Notes) -> None:
-    """Old words for values, in place."""
+def renew_values(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """The keys with today's words for old values."""
+    notes: tuple[Note, ...] = ()
     for (name, old), new in OLD_VALUES.items():
         if keys.get(name) != old:
             continue
@@ -81,42 +83,52 @@ def renew_values(keys: dict[str, Any], notes: Notes) -> None:
                     f"speculative_config.{name}={old!r} means {other}={value!r} today, but {other}={keys[other]!r} is "
                     f"given too; write {name}={new[name]!r} and keep the other."
                 )
-        keys.update(new)
+        keys = {**keys, **new}
         today = ", ".join(f"{other}={value!r}" for other, value in new.items())
-        notes.add("translated", name, f"{old!r} is an old word; taken as {today}.", refused=True)
+        notes += (Note("translated", name, f"{old!r} is an old word; taken as {today}.", refused=True),)
+    return keys, notes
 
 
-def renew_keys(old: DroppedKeys, keys: dict[str, Any], tokens: int, notes: Notes) -> None:
-    """Old keys, in place, once K is known."""
+def renew_keys(old: DroppedKeys, case: Case) -> Change:
+    """What old keys mean in today's, once K is known."""
+    keys = dict(_renewed(old, case))
+    notes = [
+        Note("translated", name, f"was dropped by vLLM; taken as {new}={_shown(value)}.", refused=True)
+        for new, (name, value) in keys.items()
+    ]
+    for new, (name, _) in keys.items():
+        if new in case.keys:
+            raise ConfigError(
+                f"speculative_config.{name} is the old way to write {new}, and both are given; remove {name}."
+            )
+    for name in ("disable_logprobs", "disable_mqa_scorer", "enable_chunked_prefill"):
+        if getattr(old, name) is not None:
+            notes.append(Note("translated", name, "has no meaning any more and is left out.", refused=True))
+    return Change({new: value for new, (_, value) in keys.items()}, tuple(notes))
+
+
+def _renewed(old: DroppedKeys, case: Case) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """Today's key, the old one, and today's value."""
+    tokens = case.keys["num_speculative_tokens"]
     if old.disable_by_batch_size is not None:
         limit = old.disable_by_batch_size
-        _replace(keys, "num_speculative_tokens_per_batch_size", [(1, limit, tokens), (limit + 1, limit + 1, 0)],
-                 "disable_by_batch_size", notes)  # fmt: skip
+        table = [(1, limit, tokens), (limit + 1, limit + 1, 0)]
+        yield "num_speculative_tokens_per_batch_size", ("disable_by_batch_size", table)
     if old.synthetic_acceptance_rate is not None:
-        if keys.get("rejection_sample_method") != "synthetic":
+        if case.keys.get("rejection_sample_method") != "synthetic":
             raise ConfigError(
                 "speculative_config.synthetic_acceptance_rate is only valid with rejection_sample_method='synthetic'; "
                 "add that."
             )
-        _replace(keys, "synthetic_acceptance_length", 1 + old.synthetic_acceptance_rate * tokens,
-                 "synthetic_acceptance_rate", notes)  # fmt: skip
+        length = 1 + old.synthetic_acceptance_rate * tokens
+        yield "synthetic_acceptance_length", ("synthetic_acceptance_rate", length)
     if old.acceptance_method is not None:
         rule = "typical" if old.acceptance_method.startswith("typical") else "standard"
-        _replace(keys, "rejection_sample_method", rule, "acceptance_method", notes)
+        yield "rejection_sample_method", ("acceptance_method", rule)
     for part in ("threshold", "alpha"):
         name = f"typical_acceptance_sampler_posterior_{part}"
         if getattr(old, name) is not None:
-            _replace(keys, f"posterior_{part}", getattr(old, name), name, notes)
-    for name in ("disable_logprobs", "disable_mqa_scorer", "enable_chunked_prefill"):
-        if getattr(old, name) is not None:
-            notes.add("translated", name, "has no meaning any more and is left out.", refused=True)
-
-
-def _replace(keys: dict[str, Any], name: str, value: Any, old: str, notes: Notes) -> None:
-    if name in keys:
-        raise ConfigError(f"speculative_config.{old} is the old way to write {name}, and both are given; remove {old}.")
-    keys[name] = value
-    notes.add("translated", old, f"was dropped by vLLM; taken as {name}={_shown(value)}.", refused=True)
+            yield f"posterior_{part}", (name, getattr(old, name))
 
 
 def _shown(value: Any) -> str:

@@ -7,30 +7,33 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.keys import OWN, Key
-from augury.config.notes import Notes
 from augury.config.versions import IGNORED_SILENTLY, NEWEST, release, valid_in, version
+from augury.methods.notes import Note
 from augury.methods.registry import ALIASES, METHODS
+from augury.methods.spec import Case, Method
 
 V2_DEFAULT = version("0.25")  # from here vLLM prefers the new model runner
-FIXED_K = ("suffix", "medusa", "ngram_gpu", "extract_hidden_states")  # the old runner asserts the configured K for them
 
 
-def check_release(keys: dict[str, Any], declared: Mapping[str, Key], as_of: str, notes: Notes) -> None:
+def at_release(
+    keys: Mapping[str, Any], declared: Mapping[str, Key], as_of: str
+) -> tuple[dict[str, Any], tuple[Note, ...]]:
     """Refuse what that release refuses, and leave out what it dropped without a word."""
-    wanted = release(as_of)
-    for name, value in list(keys.items()):
-        if name not in declared or value is None:
-            continue
+    wanted, left, notes = release(as_of), dict(keys), []
+    for name, value in keys.items():
         known = declared[name]
+        if value is None:
+            continue
         if known.since == OWN or not valid_in(wanted, known.since, known.until):
             if not forgives(as_of):
                 raise ConfigError(f"speculative_config.{name} is not valid in vLLM {as_of}: {_when(known)}.")
-            del keys[name]
-            notes.add("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}.")
+            del left[name]
+            notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
     if wanted > version(NEWEST + ".999"):
-        notes.add("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ.")
+        notes.append(Note("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ."))
+    return left, tuple(notes)
 
 
 def _when(known: Key) -> str:
@@ -74,30 +77,37 @@ def check_method(method: str, as_of: str) -> None:
         )
 
 
-def vllm_quirks(method: str, keys: Mapping[str, Any], as_of: str | None, notes: Notes) -> None:
+def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]:
     """Where vLLM takes the configuration and then does something else than one would think."""
-    card = METHODS[method]
-    parallel = bool(keys.get("parallel_drafting")) and method not in ("dflash", "dspark")
-    old = card.vllm_old_runner or parallel or bool(keys.get("use_heterogeneous_vocab"))
-    if method in FIXED_K and keys.get("num_speculative_tokens_per_batch_size"):
-        notes.add(
-            "vllm", "num_speculative_tokens_per_batch_size", f"vLLM cannot combine it with {method}.", refused=True
-        )
-    if not card.vllm_async and release(as_of or NEWEST) >= version("0.14"):
-        notes.add("vllm", "method", "vLLM turns asynchronous scheduling off for it.")
-    if release(as_of or NEWEST) < V2_DEFAULT:
-        return
+    keys, wanted = case.keys, release(as_of or NEWEST)
+    notes = []
+    if card.vllm_fixed_tokens and keys.get("num_speculative_tokens_per_batch_size"):
+        says = f"vLLM cannot combine it with {card.name}."
+        notes.append(Note("vllm", "num_speculative_tokens_per_batch_size", says, refused=True))
+    if not card.vllm_async and wanted >= version("0.14"):
+        notes.append(Note("vllm", "method", "vLLM turns asynchronous scheduling off for it."))
+    if wanted < V2_DEFAULT:
+        return tuple(notes)
     if card.vllm_until and as_of is None:
-        notes.add(
-            "vllm", "method", f"vLLM {NEWEST} accepts the name {method!r} and has nothing to run it with.", refused=True
-        )
-    if old:
-        notes.add("vllm", "method", "vLLM falls back to its deprecated model runner for this, with one warning.")
-    if old and keys.get("rejection_sample_method") == "block":
-        notes.add("vllm", "rejection_sample_method", "vLLM's old runner silently treats 'block' as 'standard'.")
-    if old and keys.get("enable_adaptive_verification"):
-        notes.add("vllm", "enable_adaptive_verification", "vLLM's old runner refuses it.", refused=True)
-    if method == "draft_model" and keys.get("disable_padded_drafter_batch"):
-        notes.add("vllm", "disable_padded_drafter_batch", "vLLM has not implemented it for draft_model.", refused=True)
-    if method == "suffix":
-        notes.add("vllm", "method", "vLLM needs `pip install arctic-inference==0.1.1` for it; here it is built in.")
+        says = f"vLLM {NEWEST} accepts the name {card.name!r} and has nothing to run it with."
+        notes.append(Note("vllm", "method", says, refused=True))
+    if falls_back(card, keys):
+        says = "vLLM falls back to its deprecated model runner for this, with one warning."
+        notes.append(Note("vllm", "method", says))
+        if keys.get("rejection_sample_method") == "block":
+            says = "vLLM's old runner silently treats 'block' as 'standard'."
+            notes.append(Note("vllm", "rejection_sample_method", says))
+        if keys.get("enable_adaptive_verification"):
+            notes.append(Note("vllm", "enable_adaptive_verification", "vLLM's old runner refuses it.", refused=True))
+    for name in card.vllm_lacks:
+        if keys.get(name):
+            notes.append(Note("vllm", name, f"vLLM has not implemented it for {card.name}.", refused=True))
+    if card.vllm_needs:
+        notes.append(Note("vllm", "method", f"vLLM needs `{card.vllm_needs}` for it; here it is built in."))
+    return tuple(notes)
+
+
+def falls_back(card: Method, keys: Mapping[str, Any]) -> bool:
+    """Whether vLLM leaves its new model runner for the old one."""
+    parallel = bool(keys.get("parallel_drafting")) and not card.always_parallel
+    return card.vllm_old_runner or parallel or bool(keys.get("use_heterogeneous_vocab"))

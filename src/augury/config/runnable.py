@@ -6,23 +6,19 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.spec import MAX_NODES
 
-MASKED = ("eagle3", "draft_model")  # methods whose parallel drafts are rows of masks, one a depth
-UNMASKED = ("eagle", "mtp")  # methods that could be thought to, but whose heads were never trained on masks
-
 
 def check_runnable(config: SpeculativeConfig) -> None:
     """Say in one line why it cannot run here."""
-    if config.method == "dspark" and config.model is None:
-        raise ConfigError(
-            "speculative_config.model is missing: DSpark layers inside a target (DeepSeek-V4) do not run here; name a "
-            "drafter of its own."
-        )
-    if config.parallel_drafting and config.method in UNMASKED:
+    card = config.card
+    if card.inside and config.model is None:
+        raise ConfigError(f"speculative_config.model is missing: {card.inside}; name a drafter of its own.")
+    # Heads that could be thought to draft from masks, but were never trained on them.
+    if config.parallel_drafting and card.continues_target and "parallel_drafting" not in card.keys:
         raise ConfigError(
             f"speculative_config.parallel_drafting=True does not go with method={config.method!r}, which drafts "
             "token by token; remove it, or write method='eagle3' if the head is a P-EAGLE one."
         )
-    if config.parallel_drafting and config.drafts_trees and config.method in MASKED:
+    if config.parallel_drafting and config.drafts_trees and card.masks:
         raise ConfigError(
             "speculative_config.parallel_drafting drafts a chain from masks, and a tree was asked for too; remove one."
         )
@@ -31,7 +27,7 @@ def check_runnable(config: SpeculativeConfig) -> None:
             f"speculative_config.num_speculative_tokens={config.num_speculative_tokens} is more than is drafted at "
             f"once here; write {MAX_NODES} or less."
         )
-    grown = config.drafts_trees and config.card.lookahead > 0  # level by level, by a model
+    grown = config.drafts_trees and card.lookahead > 0  # level by level, by a model
     if config.tree and grown and (config.num_speculative_tokens - 1) * config.tree.top_k > MAX_NODES:
         raise ConfigError(
             f"speculative_config.tree.top_k={config.tree.top_k} with num_speculative_tokens="

@@ -1,46 +1,22 @@
 """speculative_config: every key of vLLM 0.32, those it has dropped, and ours.
 
-The class declares the keys; `config/resolve.py` turns what a user wrote into it, and writes down every decision.
+The class declares the keys; `resolve` (config/resolve.py) turns what a user wrote into it, and notes every decision.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from augury.config.keys import OWN, key
-from augury.config.notes import Note
 from augury.config.schedule import Schedule
+from augury.config.values import LOSSY, MOE_SINCE, KVCacheType, MoeBackend, SampleMethod
+from augury.methods.notes import Note
 from augury.methods.registry import METHODS
 from augury.methods.spec import MAX_NODES, Method
-
-MoeBackend = Literal[
-    "auto", "triton", "batched_triton", "deep_gemm", "deep_gemm_mega_moe", "cutlass", "flashinfer_trtllm",
-    "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_moe_ep_cutedsl", "flashinfer_b12x", "b12x",
-    "flashinfer_moe_ep_mega_deep_gemm", "marlin", "humming", "triton_unfused", "aiter", "aiter_mega_moe",
-    "aiter_triton_mxfp4_bf16", "flydsl", "hpc", "emulation", "rdna3",
-]  # fmt: skip
-MOE_SINCE: dict[str, tuple[str, str | None]] = {
-    name: (since, None)
-    for since, names in {
-        "0.20": ("deep_gemm_mega_moe", "emulation"), "0.21": ("humming", "triton_unfused"),
-        "0.22": ("flashinfer_b12x",), "0.24": ("flydsl",), "0.25": ("hpc",), "0.27": ("batched_triton",),
-        "0.29": ("b12x", "flashinfer_moe_ep_mega_deep_gemm"), "0.30": ("aiter_triton_mxfp4_bf16", "rdna3"),
-        "0.32": ("flashinfer_moe_ep_cutedsl", "aiter_mega_moe"),
-    }.items()
-    for name in names
-}  # fmt: skip
-KVCacheType = Literal[
-    "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4_ds_mla",
-    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "ultraquant_4bit",
-    "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
-]  # fmt: skip
-SampleMethod = Literal["coupled", "standard", "block", "synthetic", "typical", "entropy", "ascend_block"]
-LOSSY = ("synthetic", "typical", "entropy", "ascend_block")
 
 
 class TreeShape(BaseModel):
@@ -64,7 +40,7 @@ class RejectionSampler(BaseModel):
 
 
 class SpeculativeConfig(BaseModel):
-    """How to speculate, resolved; build it with `SpeculativeConfig.parse`."""
+    """How to speculate, resolved; build it with `resolve`."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=(), arbitrary_types_allowed=True
@@ -192,22 +168,8 @@ class SpeculativeConfig(BaseModel):
     )
 
     _notes: tuple[Note, ...] = PrivateAttr(default=())
-    _masked_rows_only: bool = PrivateAttr(default=False)  # dspark checkpoints that never sample the anchor's row
-    _modules: int = PrivateAttr(default=1)  # MTP layers that draft one after another
-
-    @classmethod
-    def parse(
-        cls, given: Mapping[str, Any] | SpeculativeConfig | None, target: Any = None, as_of: str | None = None
-    ) -> SpeculativeConfig | None:
-        """Read the user's dictionary, or say in one line which key is wrong and what to write.
-
-        `target` is what is known of the target (config/facts.py); `as_of` asks what that vLLM release would say.
-        """
-        from augury.config.resolve import resolve  # it builds this class
-
-        if given is None:
-            return None
-        return resolve(given.to_dict() if isinstance(given, SpeculativeConfig) else given, target, as_of)
+    _lookahead: int | None = PrivateAttr(default=None)  # where the checkpoint says more than the card
+    _modules: int = PrivateAttr(default=1)  # layers that draft one after another
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -254,7 +216,7 @@ class SpeculativeConfig(BaseModel):
     @property
     def has_weights(self) -> bool:
         """Whether the drafter is a model of its own or part of the target's."""
-        return self.card.weights in ("draft", "target", "either")
+        return self.card.has_weights
 
     @property
     def drafts_trees(self) -> bool:
@@ -274,7 +236,7 @@ class SpeculativeConfig(BaseModel):
     @property
     def kv_lookahead(self) -> int:
         """KV rows a request writes ahead of its known text."""
-        ahead = 2 if self._masked_rows_only else self.card.lookahead
+        ahead = self.card.lookahead if self._lookahead is None else self._lookahead
         return 0 if ahead == 0 else max(self.num_speculative_tokens, self.max_nodes, self._tree_rows) + ahead - 1
 
     @property
@@ -318,7 +280,7 @@ class SpeculativeConfig(BaseModel):
     def __repr__(self) -> str:
         """As vLLM prints it."""
         card = METHODS.get(self.method)
-        model = self.model if card and card.weights in ("draft", "target", "either") else None
+        model = self.model if card and card.has_weights else None
         return (
             f"SpeculativeConfig(method={self.method!r}, model={model!r}, num_spec_tokens={self.num_speculative_tokens})"
         )

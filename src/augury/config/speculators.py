@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
-from augury.config.infer import SPECULATORS
+from augury.methods.recognise import SPECULATORS
 
 LOCKED = ("method", "model")  # what the checkpoint itself says
 
@@ -33,8 +33,8 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
         return None
     kind = str(facts.raw.get("speculators_model_type", ""))
     if kind not in SPECULATORS:
-        known = ", ".join(SPECULATORS)
-        raise ConfigError(f"model={model!r} is a speculator of type {kind!r}, which is not known; known are {known}.")
+        types = ", ".join(SPECULATORS)
+        raise ConfigError(f"model={model!r} is a speculator of type {kind!r}, which is not known; known are {types}.")
     inner = facts.raw.get("speculators_config")
     verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
     target = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
@@ -43,13 +43,12 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
             f"model={model!r} is a speculator without a target (speculators_config.verifier.name_or_path); "
             "give the target as the model and this as speculative_config.model."
         )
-    if kind not in ("mlp_speculator",) and not isinstance(facts.raw.get("transformer_layer_config"), Mapping):
+    card, known = SPECULATORS[kind]
+    if known.nested and not isinstance(facts.raw.get("transformer_layer_config"), Mapping):
         raise ConfigError(
             f"model={model!r}: its config.json has no transformer_layer_config; the checkpoint is incomplete."
         )
-    fixed: dict[str, Any] = {"method": SPECULATORS[kind], "model": model}
-    if kind == "peagle":
-        fixed["parallel_drafting"] = True
+    fixed: dict[str, Any] = {"method": card.name, "model": model, **known.fixes}
     own = dict(given or {})
     for name in LOCKED:
         if own.pop(name, fixed[name]) != fixed[name]:

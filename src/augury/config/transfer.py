@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from augury.config.errors import ConfigError, shown
+from augury.methods.registry import METHODS
 
-METHOD = "extract_hidden_states"
+METHOD = next(name for name, card in METHODS.items() if card.saves_states)
 EXAMPLE = '{"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}'
 
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from augury.config.checks import problem
-from augury.config.errors import ConfigError, shown
+from augury.config.errors import ConfigError, problem, shown
 from augury.config.keys import accepts, choices, declared, is_nullable, takes_bool
 
 Model = TypeVar("Model", bound=BaseModel)

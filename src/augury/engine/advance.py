@@ -9,6 +9,7 @@ from torch import Tensor
 
 from augury.engine.judge import Judge
 from augury.engine.rows import Layout, Segments, Shape, lay_out
+from augury.engine.settle import Limits, Settled, settle
 from augury.engine.state import SlotState
 from augury.model.target import Scores, Target
 from augury.verify.sampling import Masks, Outcome
@@ -20,23 +21,28 @@ class Passed(NamedTuple):
 
     layout: Layout
     scores: Scores
-    outcome: Outcome
+    settled: Settled
+    report: Tensor  # int64 [G, ...]: all that the host reads of every pass; see Settled.summary
     draft: Draft | None = None  # the next drafts, where the drafter is part of the pass
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the drafts."""
+        return self.settled.outcome
 
 
 def advance(
     target: Target, state: SlotState, judge: Judge, features: tuple[int, ...], seg: Segments, shape: Shape,
-    count: int, block_size: int, masks: Masks | None = None,
+    count: int, block_size: int, limits: Limits, masks: Masks | None = None,
 ) -> Passed:  # fmt: skip
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg.table, shape, count, block_size)
     layout.draws.masks = masks
     scores = target.forward(layout.rows, features)
-    outcome = judge(scores.logits, layout, state.sampling, seg.slots)
-    state.append(seg.slots, layout.ends, outcome)
+    settled = settle(judge, scores.logits, layout, state, seg, limits)
     if shape.branching:
-        _move_path(target, state, seg, layout, outcome, block_size)
-    return Passed(layout, scores, outcome)
+        _move_path(target, state, seg, layout, settled.outcome, block_size)
+    return Passed(layout, scores, settled, settled.summary)
 
 
 def _move_path(

@@ -25,6 +25,7 @@ class Captured:
     def __init__(self, run: Callable[[Any], Passed], padding_slot: int) -> None:
         self._run, self._padding_slot = run, padding_slot
         self._recordings: dict[Shape, _Recording] = {}
+        self._pool: Any = None  # one for all graphs: only one of them runs at a time
         self._version = 0
         self.replays = 0
         self.seconds = 0.0  # spent on capturing
@@ -61,8 +62,9 @@ class Captured:
         gc.collect()  # a graph that another engine left behind must not be freed in the midst of this one's capture
         gc.disable()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 passed = self._run(static)
+            self._pool = graph.pool()
         finally:
             gc.enable()
         return _Recording(graph, static.segments, passed)

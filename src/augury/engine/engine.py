@@ -16,8 +16,11 @@ from augury.engine.request import Request
 from augury.engine.rows import Segments, Shape, round_up
 from augury.engine.scheduler import Scheduler, Share
 from augury.engine.scoring import record_logprobs
+from augury.engine.settle import Limits
 from augury.engine.state import SlotState
 from augury.engine.trace import trace_step
+from augury.kernels.faces import face
+from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
@@ -61,9 +64,12 @@ class Engine:
         self.saver = drafter if isinstance(drafter, Saver) else None
         self.budget = budget
         self.stats = stats
+        self.limits = Limits(scheduler.lookahead, drafter is not None and drafter.branching)
         self.last = Step(0, 0, 0, 0, 0.0)  # what the last pass did
         self.in_step: list[Request] = []  # whose step it was, should it fail
         self.captured = Captured(self._advance, state.padding_slot) if capture else None
+        # Our own kernels look everything up by slot, so one graph serves every mix of requests.
+        self.looks_up = face(target.device) == "triton"
 
     @property
     def busy(self) -> bool:
@@ -117,11 +123,7 @@ class Engine:
                 self.drafter.admit(
                     request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
                 )
-        for request in (share.request for share in shares):
-            if request.tabled < len(request.blocks):
-                fresh = torch.tensor(request.blocks[request.tabled :])
-                self.state.block_tables[request.slot, request.tabled : len(request.blocks)] = fresh
-                request.tabled = len(request.blocks)
+        self._write_tables(shares)
         table = torch.zeros(8, round_up(len(shares)), dtype=torch.int64)
         table[0] = self.state.padding_slot
         size, most = self.scheduler.block_size, self.last.budget
@@ -134,30 +136,57 @@ class Engine:
         shape = self._shape(shares, lines)
         return Work(table, shape, lines, len(shares), gather(shares, shape.lines, self.target.device))
 
+    def _write_tables(self, shares: list[Share]) -> None:
+        """Bring blocks that requests have been given since their last pass to the slots' tables, all in one copy."""
+        fresh = [
+            (request.slot, place, request.blocks[place])
+            for request in (share.request for share in shares)
+            for place in range(request.tabled, len(request.blocks))
+        ]
+        if fresh:
+            slots, places, blocks = torch.tensor(fresh).T.to(self.target.device).unbind(0)
+            self.state.block_tables[slots, places] = blocks
+            for share in shares:
+                share.request.tabled = len(share.request.blocks)
+
     def _begin(self, shares: list[Share]) -> Step:
         prompts = [min(s.known, s.request.prompt_len - s.start) for s in shares if s.start < s.request.prompt_len]
         rows = sum(s.known + s.nodes for s in shares)
         return Step(len(shares), rows, sum(prompts), self.budget.limit(len(shares)), time.perf_counter())
 
     def _shape(self, shares: list[Share], lines: int) -> Shape:
+        groups, rows = round_up(len(shares)), round_up(sum(s.known + s.nodes for s in shares))
+        branching = self.drafter is not None and self.drafter.branching
+        steady = all(s.request.decoding for s in shares)
+        if self.looks_up:
+            rows = self._bucket(groups, rows) if steady else rows
+            lines = rows if steady else round_up(max(1, lines))
+            return Shape(groups, rows, lines, 0, False, False, True, branching, steady)
         drawing = [s.request.params for s in shares if s.active]
         reach = max(s.start + s.known + s.nodes for s in shares)
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         return Shape(
-            groups=round_up(len(shares)),
-            rows=round_up(sum(s.known + s.nodes for s in shares)),
+            groups=groups,
+            rows=rows,
             lines=round_up(max(1, lines)),
             span=min(max(128, 1 << (reach - 1).bit_length()), whole),
             plain=not any(p.edits_logits for p in drawing),
             greedy=all(p.greedy for p in drawing),
             drafted=any(s.nodes for s in shares),
-            branching=self.drafter is not None and self.drafter.branching,
+            branching=branching,
+            steady=steady,
         )
+
+    def _bucket(self, groups: int, rows: int) -> int:
+        """Rows of the graph for so many: of each number of groups there are few sizes, up to everyone's whole draft."""
+        whole = groups * (1 + self.state.draft.tokens.shape[1]) if self.drafter is not None else groups
+        sizes = (max(groups, round_up(-(-whole // part))) for part in (4, 2, 1))
+        return next((size for size in (groups, *sizes) if size >= rows), rows)
 
     def run(self, work: Work) -> Passed:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
         # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
-        if self.captured and work.masks is None and work.shape.rows == work.shape.lines:
+        if self.captured and work.masks is None and work.shape.steady:
             return self.captured(work, self.state.version)
         return self._advance(work)
 
@@ -167,11 +196,14 @@ class Engine:
         features = self.drafter.needs.features if self.drafter is not None else ()
         passed = advance(
             self.target, self.state, self.judge, features, segments, work.shape, work.lines, self.scheduler.block_size,
-            work.masks,
+            self.limits, work.masks,
         )  # fmt: skip
         if self.drafter is None or self.drafter.on_host:
             return passed
-        return passed._replace(draft=self._draft(work, segments, passed))
+        draft = self._draft(work, segments, passed)
+        nodes = draft.count[:, None]
+        depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
+        return passed._replace(draft=draft, report=torch.cat([passed.report, nodes, depth], dim=1))
 
     def propose(self, work: Work, passed: Passed) -> Draft | None:
         """Draft for every group that drew a token, unless the pass has done so already."""
@@ -197,42 +229,29 @@ class Engine:
         return draft
 
     def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
-        drew = passed.outcome.emitted_count > 0
-        lengths = passed.layout.ends + passed.outcome.emitted_count
-        remaining = torch.where(drew, self.state.limit[segments.slots] - lengths, 0)
-        # The last token of a request needs no draft.
-        budget = torch.minimum(remaining - 1, segments.allowed)
-        if self.drafter is not None and self.drafter.branching:  # nodes say nothing of its length
-            budget = torch.where(remaining > 1, segments.allowed, 0)
-        if self.scheduler.lookahead:  # the drafter writes to the request's blocks
-            free = segments.room - lengths
-            if self.drafter is not None and self.drafter.branching:  # and a tree needs the rows of all its levels
-                free = torch.where(free >= self.scheduler.lookahead, free, 0)
-            budget = torch.minimum(budget, free)
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         return Turn(
-            segments.slots, lengths, budget.clamp(min=0), self.state.history, self.state.sampling,
-            self.state.block_tables, self.scheduler.block_size, most_rows=work.shape.rows + 2 * work.shape.groups,
-            span=min(2 * max(work.shape.span, nodes), whole), start=segments.start, known=segments.known,
+            segments.slots, passed.settled.lengths, passed.settled.budget, self.state.history, self.state.sampling,
+            self.state.block_tables, self.scheduler.block_size, most_rows=work.shape.rows + (0 if work.shape.steady else 2 * work.shape.groups),
+            span=min(2 * max(work.shape.span, nodes), whole), chunked=not work.shape.steady,
+            row_begin=passed.layout.row_begin, start=segments.start, known=segments.known,
             nodes=segments.nodes, path=passed.outcome.path, features=passed.scores.features,
         )  # fmt: skip
 
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters."""
         self.stats.steps += 1
-        outcome = passed.outcome
-        emitted, counts, accepted = outcome.emitted.tolist(), outcome.emitted_count.tolist(), outcome.accepted.tolist()
-        nodes = drafts.count.tolist() if drafts is not None else [0] * len(shares)
-        depths = drafts.depth().tolist() if drafts is not None and self.drafter.branching else nodes  # type: ignore[union-attr]
+        report = passed.report.tolist()  # here the host waits for the pass
+        nodes, depths = self._drafted(passed, report, drafts)
         updates = []
-        for g, share in enumerate(shares):
+        for g, (share, (accepted, count, *emitted)) in enumerate(zip(shares, report, strict=False)):
             request = share.request
-            kept = request.accept(emitted[g][: counts[g]], accepted[g])
+            kept = request.accept(emitted[:count], accepted)
             record_logprobs(request, share, g, kept, passed)
-            self.scheduler.commit(share, accepted[g], kept)
+            self.scheduler.commit(share, accepted, kept)
             if kept:
-                update = self._count(share, emitted[g][:kept], min(accepted[g], kept))
+                update = self._count(share, emitted[:kept], min(accepted, kept))
                 if request.wish.trace:
                     traced = trace_step(share, g, passed, update.tokens, update.accepted, self.last)
                     update = update._replace(trace=traced)
@@ -243,6 +262,15 @@ class Engine:
             if request.finish_reason:
                 self._finish(request)
         return updates
+
+    def _drafted(self, passed: Passed, report: list[list[int]], drafts: Draft | None) -> tuple[list[int], list[int]]:
+        """Nodes and depth of every new draft; those drafted in the pass come with its report."""
+        if drafts is None:
+            return [0] * len(report), [0] * len(report)
+        if passed.draft is not None:
+            return [line[-2] for line in report], [line[-1] for line in report]
+        nodes = drafts.count.tolist()
+        return nodes, tree_depths(drafts).tolist() if self.drafter is not None and self.drafter.branching else nodes
 
     def _count(self, share: Share, tokens: list[int], accepted: int) -> Update:
         self.stats.generation_tokens += len(tokens)

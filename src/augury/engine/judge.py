@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,23 @@ from augury.engine.rows import Layout
 from augury.kernels import verify, verify_probs
 from augury.verify.lossy import conditional_rates, raw_entropy, synthetic_walk
 from augury.verify.rules import RULES, coupled
-from augury.verify.sampling import Outcome, SlotSampling
+from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import shape_of
 from augury.verify.verdict import finish, last_noise, uniforms
 
-Judge = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+Decide = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+
+
+class Judge(NamedTuple):
+    """A rule, made ready for a device."""
+
+    decide: Decide
+    draw: Callable[[Tensor, Draws, SlotSampling], Tensor] | None = None  # of rules that walk the target's own draws
+    rates: Tensor | None = None  # float64 [K]: accept by chance, at these rates given the draft before
+
+    def __call__(self, logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        """The outcome of one pass."""
+        return self.decide(logits, layout, sampling, slots)
 
 
 def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
@@ -29,31 +41,26 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
         def by_coupling(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
             return coupled(logits, layout.draws, sampling, layout.first, layout.draft, ops)
 
-        return by_coupling
+        return Judge(by_coupling, ops.draw)
     if rule == "synthetic":
         return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
-    return _by_rejection(rule, config, device)
+    return Judge(_by_rejection(rule, config, device))
 
 
 def _by_rates(given: list[float], device: torch.device) -> Judge:
     """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
     draw, rates = verify.choose(device).draw, torch.tensor(given, dtype=torch.float64, device=device)
-    certain = all(rate in (0.0, 1.0) for rate in given)  # nothing is left to chance, so no noise is made
 
-    def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
-        draft, nodes = layout.draft, layout.draft.tokens.shape[1]
-        if certain:
-            tests = rates.new_full(draft.tokens.shape, 0.5)
-        else:
-            number = torch.arange(1, nodes + 1, device=device)
-            depth = shape_of(draft.parents)[0] if draft.branching else number.expand(len(slots), nodes)
-            tests = uniforms(sampling.seed[slots], layout.ends[:, None] - 1 + depth, nodes)
+    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        draft = layout.draft
+        depth = shape_of(draft.parents)[0]
+        tests = uniforms(sampling.seed[slots], layout.ends[:, None] - 1 + depth, draft.tokens.shape[1])
         return synthetic_walk(draw(logits, layout.draws, sampling), layout.first, draft, tests, rates)
 
-    return judge
+    return Judge(decide, draw, rates)
 
 
-def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Judge:
+def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) -> Decide:
     """A rule over probabilities, with noise of its own for tests and for the last token."""
     probabilities, decide = verify_probs.choose(device), RULES[rule].judge
     assert decide is not None
@@ -63,6 +70,7 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
         draft, ends, active = layout.draft, layout.ends, layout.first >= 0
         nodes = draft.tokens.shape[1]
         lines = (layout.first[:, None] + torch.arange(nodes + 1, device=logits.device)).clamp(0, len(logits) - 1)
+        logits = logits.float()
         law = probabilities(logits, layout.draws, sampling)[lines]
         extra = {"spread": raw_entropy(logits)[lines]} if wants_entropy else {}
         seeds = sampling.seed[slots]

@@ -46,6 +46,7 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)  # names of the full blocks whose KV is computed
     tabled: int = 0  # blocks already written to the slot's block table
+    decoding: bool = False  # its last pass drew a token; False while it reads its prompt
     computed: int = 0  # tokens whose keys and values are in the cache
     draft_nodes: int = 0  # nodes of the draft pending in the slot
     draft_depth: int = 0  # and how many tokens of it could be accepted

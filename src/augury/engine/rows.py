@@ -31,6 +31,7 @@ class Shape(NamedTuple):
     greedy: bool
     drafted: bool  # some group has draft nodes
     branching: bool  # some draft is more than a chain
+    steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ class Layout:
     begin: Tensor  # int64 [G]: each group's first line
     first: Tensor  # int64 [G]: the line of each group's root, -1 where nothing is drawn
     ends: Tensor  # int64 [G]: known tokens of each group after this pass; draft node i lies in cache row ends + i
+    row_begin: Tensor  # int64 [G]: each group's first row
 
 
 def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,19 +85,19 @@ def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_siz
     return Layout(
         rows=Rows(
             *rows.unbind(0), wanted=lines[0], block_tables=state.block_tables, block_size=block_size, span=shape.span,
-            chunked=shape.rows != shape.lines,
+            chunked=not shape.steady,
         ),
         draws=Draws(
             slots=lines[1], positions=lines[2], tokens=lines[3], parents=lines[4],
             history=state.history, count=count, plain=shape.plain, greedy=shape.greedy,
         ),
         draft=Draft(tokens, parents, table[3], laws, branching=shape.branching),
-        begin=groups[0], first=groups[1], ends=groups[2],
+        begin=groups[0], first=groups[1], ends=groups[2], row_begin=groups[3],
     )  # fmt: skip
 
 
 Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Fields of rows [7, R], of lines [5, L], of groups [3, G], the drafts' tokens and parents [G, N]; see layout_triton."""
+"""Fields of rows [7, R], of lines [5, L], of groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
 
 
 def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
@@ -129,7 +131,7 @@ def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) 
         torch.where(live, tokens[row], 0), torch.where(live & (number > root), parent, -1),
     )  # fmt: skip
     first = torch.where(seg.active, begin + seg.scored - 1, -1)
-    return rows, torch.stack(fields), torch.stack((begin, first, ends)), draft.tokens, draft.parents
+    return rows, torch.stack(fields), torch.stack((begin, first, ends, row_begin)), draft.tokens, draft.parents
 
 
 def _rows(state: SlotState, seg: Segments, draft: Draft, ends: Tensor, shape: Shape, block_size: int) -> Tensor:

@@ -83,6 +83,7 @@ class Scheduler:
     def commit(self, share: Share, accepted: int, kept: int) -> None:
         """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
         request = share.request
+        request.decoding = share.active
         ran = share.start + share.known
         # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
         request.computed = min(ran + accepted, request.length - 1) if share.active and kept else ran
@@ -140,6 +141,7 @@ class Scheduler:
         self.pool.release(request.blocks)
         request.slot, request.blocks, request.keys = -1, [], []
         request.computed = request.draft_nodes = request.tabled = 0
+        request.decoding = False
 
     def _admit(self, room: int) -> None:
         """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""

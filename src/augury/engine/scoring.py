@@ -41,7 +41,7 @@ def _record_prompt(request: Request, share: Share, group: int, passed: Passed) -
 
 def _score(logits: Tensor, lines: Tensor, tokens: list[int], k: int) -> list[LogprobDict]:
     chosen = torch.tensor(tokens, device=logits.device)
-    logprob, rank, top_ids, top_logprobs = (t.tolist() for t in score(logits[lines], chosen, k))
+    logprob, rank, top_ids, top_logprobs = (t.tolist() for t in score(logits[lines].float(), chosen, k))
     entries = []
     for i, token in enumerate(tokens):
         entry = {token: Logprob(logprob[i], rank[i])}

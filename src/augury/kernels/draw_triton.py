@@ -38,11 +38,12 @@ from augury.kernels.peak_triton import (
     last_resort,
     warps_of,
 )  # fmt: skip
-from augury.kernels.philox_triton import noise_of_block, noise_of_tokens
+from augury.kernels.philox_triton import noise_of_tokens, uniform, words_of_block
 from augury.verify import noise
 from augury.verify.sampling import Draws, SlotSampling
 
 TARGET = tl.constexpr(noise.TARGET)
+SLACK = tl.constexpr(1e-3)  # covers the rounding of bounds
 CAPACITY = 8192  # tokens of a bracket that are listed; with more, one program reads the line again and again
 SETTLE_BLOCK, WAYS = 2048, 4
 EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
@@ -161,20 +162,39 @@ def run_race(
     kept = inside & (distance <= tl.minimum(low, allowed))
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     if tl.max(kept.to(tl.int32)) > 0:
-        noise = noise_of_block(chunk * CHUNK, tl.load(rows.positions + line), tl.load(table.seed + slot), CHUNK, TARGET)
-        score = tl.where(kept, z_of(distance) + noise, NEVER)
-        best = tl.max(score)
-        winner = tl.min(tl.where(kept & (score == best), tokens, NO_TOKEN))
+        position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
+        best, winner = race_block(tokens, z_of(distance), kept, chunk * CHUNK, position, seed, CHUNK)
     tl.store(race.score + place, best)
     tl.store(race.token + place, winner)
 
 
 @triton.jit
+def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
+    """The best of z + noise and its lowest token, with exact noise for those tokens only that bounds cannot rule out.
+
+    The noise is -log of an exponential E = -log(1 - v), and v <= E <= v / (1 - v).
+    """
+    v = uniform(words_of_block(start, position, seed, BLOCK, TARGET))
+    most = z - tl.log(v)
+    least = most + tl.log(1.0 - v)
+    open_ = kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
+    best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
+    token = tl.min(tl.where(open_, tokens, NO_TOKEN))
+    while token < NO_TOKEN:
+        own = tl.max(tl.where(tokens == token, z, NEVER))
+        score = own + tl.max(noise_of_tokens(token + tl.arange(0, 2) * 0, position, seed, TARGET))
+        winner = tl.where(score > best, token, winner)
+        best = tl.maximum(best, score)
+        token = tl.min(tl.where(open_ & (tokens > token), tokens, NO_TOKEN))
+    return best, winner
+
+
+@triton.jit
 def list_open(open_, distance, tokens, search, line, CAPACITY: tl.constexpr):
     """Add a chunk's open tokens to the line's list; its order is of no account."""
-    count = tl.sum(open_.to(tl.int32))
-    if count > 0:
-        place = tl.atomic_add(search.listed + line, count) + tl.cumsum(open_.to(tl.int32)) - 1
+    if tl.max(open_.to(tl.int32)) > 0:
+        same = tokens * 0
+        place = tl.atomic_add(search.listed + line + same, same + 1, open_, sem="relaxed")  # a scan takes far longer
         room = open_ & (place < CAPACITY)
         tl.store(search.distance + line * CAPACITY + place, distance, room)
         tl.store(search.token + line * CAPACITY + place, tokens, room)

@@ -12,9 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.attend_plan_triton import few_sizes
+
 ROW_FIELDS = 7  # tokens, positions, slots, context, base, ancestors, write
 LINE_FIELDS = 5  # row, slot, position, token, parent
-GROUP_FIELDS = 3  # first line, root's line, known tokens after the pass
+GROUP_FIELDS = 4  # first line, root's line, known tokens after the pass, first row
 CHUNK = 128  # known rows at a time
 
 
@@ -23,7 +25,7 @@ class LaidOut(NamedTuple):
 
     rows: Tensor  # int64 [7, R]
     lines: Tensor  # int64 [5, L]
-    groups: Tensor  # int64 [3, G]
+    groups: Tensor  # int64 [4, G]
     draft_tokens: Tensor  # int64 [G, N]
     draft_parents: Tensor  # int64 [G, N]
 
@@ -44,12 +46,12 @@ def lay_out(
         segments, history, block_tables, draft_tokens, draft_parents, *out,
         segments.stride(0), history.stride(0), block_tables.stride(0), groups, rows, lines, nodes, len(history) - 1,
         BLOCK_SIZE=block_size, BRANCHING=branching, LEVELS=nodes.bit_length(),
-        GROUPS=triton.next_power_of_2(groups), NODES=triton.next_power_of_2(max(2, nodes)), CHUNK=CHUNK,
+        GROUPS=few_sizes(groups), NODES=triton.next_power_of_2(max(2, nodes)), CHUNK=CHUNK,
     )  # fmt: skip
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["field", "history_stride", "table_stride", "groups", "rows", "lines", "nodes_wide", "padding_slot"])
 def _lay_out(
     segments, history, block_tables, pending_tokens, pending_parents, out_rows, out_lines, out_groups, out_tokens,
     out_parents, field, history_stride, table_stride, groups, rows, lines, nodes_wide, padding_slot,
@@ -75,6 +77,7 @@ def _lay_out(
         tl.store(out_groups + g, first_line)
         tl.store(out_groups + groups + g, tl.where(active != 0, first_line + scored - 1, -1))
         tl.store(out_groups + 2 * groups + g, ends)
+        tl.store(out_groups + 3 * groups + g, first_row)
         table = block_tables + slot * table_stride
 
         for begin in range(0, known, CHUNK):

@@ -18,11 +18,11 @@ BELOW_ONE = tl.constexpr(noise.BELOW_ONE)
 
 
 @triton.jit
-def philox(quads, position, seed, PURPOSE: tl.constexpr):
-    """The four words of Philox4x32-10 at each counter of `quads`."""
+def philox(quads, position, seed, purpose):
+    """The four words of Philox4x32-10 at each counter of `quads`; the rest broadcasts."""
     a = quads.to(tl.uint32)
     b = (a * 0) + position.to(tl.uint32)
-    c = (a * 0) + PURPOSE
+    c = (a * 0) + purpose
     d = (a * 0) + (position >> 32).to(tl.uint32)
     left, right = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
     for _ in tl.static_range(ROUNDS):
@@ -35,22 +35,39 @@ def philox(quads, position, seed, PURPOSE: tl.constexpr):
 
 
 @triton.jit
+def uniform(words):
+    """uint32 words as float32 strictly between 0 and 1."""
+    return tl.minimum((words.to(tl.float32) + 0.5) * (1.0 / 4294967296.0), BELOW_ONE)
+
+
+@triton.jit
 def gumbel(words):
     """Standard Gumbel noise of uint32 words."""
-    v = tl.minimum((words.to(tl.float32) + 0.5) * (1.0 / 4294967296.0), BELOW_ONE)
-    return -libdevice.log(-libdevice.log1p(-v))
+    return -libdevice.log(-libdevice.log1p(-uniform(words)))
+
+
+@triton.jit
+def word_of(number, a, b, c, d):
+    """The word of four that a number takes: that of its remainder."""
+    word = number % 4
+    return tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
+
+
+@triton.jit
+def words_of_block(start, position, seed, BLOCK: tl.constexpr, PURPOSE: tl.constexpr):
+    """Words of the tokens from `start`, a multiple of 4."""
+    a, b, c, d = philox(start // 4 + tl.arange(0, BLOCK // 4), position, seed, PURPOSE)
+    return tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
 
 
 @triton.jit
 def noise_of_block(start, position, seed, BLOCK: tl.constexpr, PURPOSE: tl.constexpr):
     """Noise of the tokens from `start`, a multiple of 4."""
-    a, b, c, d = philox(start // 4 + tl.arange(0, BLOCK // 4), position, seed, PURPOSE)
-    return gumbel(tl.interleave(tl.interleave(a, c), tl.interleave(b, d)))
+    return gumbel(words_of_block(start, position, seed, BLOCK, PURPOSE))
 
 
 @triton.jit
 def noise_of_tokens(tokens, position, seed, PURPOSE: tl.constexpr):
     """Noise of some tokens, in any order."""
     a, b, c, d = philox(tokens // 4, position, seed, PURPOSE)
-    word = tokens % 4
-    return gumbel(tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d)))
+    return gumbel(word_of(tokens, a, b, c, d))

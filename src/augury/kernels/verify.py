@@ -38,23 +38,33 @@ def choose(device: torch.device | str) -> VerifyOps:
     """The fastest face for a device."""
     kind = face(torch.device(device))
     if kind == "numba":
-        from augury.kernels import verify_numba  # numba is imported where it is used
+        from augury.kernels import verify_numba  # numba and Triton are imported where they are used
 
         return VerifyOps(verify_numba.draw, verify_numba.walk)
     if kind == "triton":
-        from augury.kernels import draw_triton  # so is triton
+        from augury.kernels import draw_triton
 
         return VerifyOps(draw_triton.draw, walk)
     return VerifyOps(draw, walk)
 
 
+def tree_depths(draft: Draft) -> Tensor:
+    """How deep each tree goes, int64 [G]: in one kernel where there is one."""
+    if face(draft.parents.device) == "triton":
+        from augury.kernels import walk_triton
+
+        return walk_triton.depths(draft)
+    return draft.depth()
+
+
 def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The target's token for every line of float32 [L, V] logits, int64 [L].
+    """The target's token for every line of [L, V] logits, int64 [L].
 
     Bias, penalties and bars come first, then temperature, min-p, top-k and top-p; the token is the argmax of what is
     left plus the slot's noise for that position. A greedy slot takes the argmax after the bars. Ties go to the lowest
     token. A token is a function of its row, its slot's parameters, its position and its own path alone.
     """
+    logits = logits.float()
     scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
     top = scores.amax(1, keepdim=True)
     possible = top > NEVER

@@ -13,9 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from augury.kernels.layout_triton import shape_of
+from augury.kernels.philox_triton import philox, uniform, word_of
+from augury.verify import noise, verdict
 from augury.verify.tree import Draft
 
-ACCEPTED, COUNT, EMITTED = 0, 1, 2  # columns of `Walked.summary`
+ACCEPT, STREAMS = tl.constexpr(noise.ACCEPT), tl.constexpr(verdict.STREAMS)
+
 
 
 class Walked(NamedTuple):
@@ -27,18 +30,15 @@ class Walked(NamedTuple):
     budget: Tensor  # int64 [G]: nodes it may draft next
 
 
-class Limits(NamedTuple):
-    """What bounds the next draft, besides the table of segments."""
-
-    lookahead: int  # cache rows a drafter writes after the known text; 0: it writes none
-    branching: bool  # drafts are trees: nodes say nothing of their length
-
-
 def walk(
     drawn: Tensor, first: Tensor, draft: Draft, segments: Tensor, history: Tensor, limit: Tensor,
-    counts: Tensor | None, limits: Limits,
+    counts: Tensor | None, seeds: Tensor, rates: Tensor | None, lookahead: int, branching: bool,
 ) -> Walked:  # fmt: skip
-    """Follow the drawn tokens; `segments` is the pass's int64 [8, G] table, `limit` [S] where requests end."""
+    """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
+
+    `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they have
+    said each token; `lookahead` and `branching` are Limits of engine/settle.py.
+    """
     groups, nodes = draft.tokens.shape
     kind = {"dtype": torch.int64, "device": drawn.device}
     out = Walked(
@@ -46,19 +46,21 @@ def walk(
         torch.empty(groups, **kind), torch.empty(groups, **kind),
     )  # fmt: skip
     _walk[(groups,)](
-        drawn, first, draft.tokens, draft.parents, segments, history, limit, drawn if counts is None else counts, *out,
-        segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
-        COUNTED=counts is not None, BRANCHING=limits.branching, LOOKAHEAD=limits.lookahead,
+        drawn, first, draft.tokens, draft.parents, segments, history, limit, drawn if counts is None else counts,
+        seeds, seeds if rates is None else rates, *out, segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
+        COUNTED=counts is not None, BRANCHING=branching, LOOKAHEAD=lookahead, RATES=0 if rates is None else len(rates),
+        LEVELS=nodes.bit_length(),
         NODES=triton.next_power_of_2(max(2, nodes)), num_warps=1,
     )  # fmt: skip
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["field", "history_stride", "counts_stride", "nodes_wide"])
 def _walk(
-    drawn, first, tokens, parents, segments, history, limit, counts, summary, path, lengths, budget,
+    drawn, first, tokens, parents, segments, history, limit, counts, seeds, rates, summary, path, lengths, budget,
     field, history_stride, counts_stride, nodes_wide,
-    COUNTED: tl.constexpr, BRANCHING: tl.constexpr, LOOKAHEAD: tl.constexpr, NODES: tl.constexpr,
+    COUNTED: tl.constexpr, BRANCHING: tl.constexpr, LOOKAHEAD: tl.constexpr, RATES: tl.constexpr, LEVELS: tl.constexpr,
+    NODES: tl.constexpr,
 ):  # fmt: skip
     g = tl.program_id(0)
     n = tl.arange(0, NODES)
@@ -68,27 +70,34 @@ def _walk(
     ends = tl.load(segments + field + g) + tl.load(segments + 2 * field + g)
     real = (n < tl.load(segments + 3 * field + g)) & active
     token = tl.load(tokens + g * nodes_wide + n, mask=real, other=-1)
-    parent = tl.load(parents + g * nodes_wide + n, mask=real, other=-2)
-    agrees = real & (tl.load(drawn + root + 1 + parent, mask=real, other=-1) == token) & (token >= 0)
+    parent = tl.load(parents + g * nodes_wide + n, mask=n < nodes_wide, other=-2)
+    if RATES > 0:
+        agrees = real & (token >= 0)
+        chance = _by_chance(parent, n, ends, tl.load(seeds + slot), rates, RATES, LEVELS, NODES)
+    else:
+        agrees = real & (token >= 0) & (tl.load(drawn + root + 1 + parent, mask=real, other=-1) == token)
+        chance = real
 
     line = summary + g * (nodes_wide + 3)
     tl.store(path + g * nodes_wide + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
-    tl.store(line + 3 + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
+    tl.store(line + 2 + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
+    tl.store(line + 2 + nodes_wide, -1)
     tl.debug_barrier()  # the blanks are down before anything is written over them
-    said = tl.load(drawn + root, mask=active, other=-1)
-    tl.store(line + 2, said)
     past = history + slot * history_stride + ends
-    if active:
-        _say(past, counts + slot * counts_stride, said, COUNTED)
-    node = tl.min(tl.where(agrees & (parent == -1), n, NODES), 0)  # of twins the first
-    accepted = 0
+    at, accepted = -1, 0
+    node = _first_child(-1, parent, n, agrees, chance, NODES)
     while node < NODES:
+        said = tl.load(tokens + g * nodes_wide + node)
         tl.store(path + g * nodes_wide + accepted, node.to(tl.int64))
-        accepted += 1
-        said = tl.load(drawn + root + 1 + node)
         tl.store(line + 2 + accepted, said)
         _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
-        node = tl.min(tl.where(agrees & (parent == node), n, NODES), 0)
+        at = node
+        accepted += 1
+        node = _first_child(at, parent, n, agrees, chance, NODES)
+    if active:
+        said = tl.load(drawn + root + 1 + at)
+        tl.store(line + 2 + accepted, said)
+        _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
     emitted = tl.where(active, accepted + 1, 0)
     tl.store(line, accepted)
     tl.store(line + 1, emitted)
@@ -109,6 +118,22 @@ def _walk(
 
 
 @triton.jit
+def _first_child(at, parent, n, agrees, chance, NODES: tl.constexpr):
+    """The first child of a node that agrees, if chance takes it too; NODES if there is none. Of twins the first."""
+    node = tl.min(tl.where(agrees & (parent == at), n, NODES), 0)
+    return tl.where(tl.sum((chance & (n == node)).to(tl.int32), 0) > 0, node, NODES)
+
+
+@triton.jit
+def _by_chance(parent, n, ends, seed, rates, RATES: tl.constexpr, LEVELS: tl.constexpr, NODES: tl.constexpr):
+    """Which nodes the `synthetic` rule takes once it gets there: verify/verdict.py's uniforms against the rates."""
+    depth, _ = shape_of(parent, n, LEVELS, NODES)
+    four = philox((n // 4).to(tl.int64), ends - 1 + depth, seed, ((depth - 1) * STREAMS + ACCEPT).to(tl.uint32))
+    u = uniform(word_of(n, four[0], four[1], four[2], four[3])).to(tl.float64)
+    return u < tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
+
+
+@triton.jit
 def _say(past, counts, token, COUNTED: tl.constexpr):
     """Write a token to the history, and count it where penalties ask."""
     tl.store(past, token)
@@ -125,7 +150,7 @@ def depths(draft: Draft) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nodes", "stride"])
 def _depths(parents, count, out, nodes, stride, LEVELS: tl.constexpr, NODES: tl.constexpr):
     g, n = tl.program_id(0), tl.arange(0, NODES)
     depth, _ = shape_of(tl.load(parents + g * stride + n, mask=n < nodes, other=-1), n, LEVELS, NODES)

@@ -1,31 +1,29 @@
 """The card of `dflash`."""
 
-from augury.methods.spec import (
-    BLOCK_DROP_KEYS,
-    PADDED_KEYS,
-    SAMPLED_KEYS,
-    TREE_KEYS,
-    WEIGHT_KEYS,
-    Band,
-    Facts,
-    Method,
-    whole,
-)
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from augury.methods.facts import architectures
+from augury.methods.fits import same_width
+from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, Speculator, UsualHead, whole
 
 
-def _block(facts: Facts) -> int | None:
-    inner = facts.draft.get("dflash_config")
-    size = whole(facts.draft.get("block_size")) or whole(inner.get("block_size") if isinstance(inner, dict) else None)
+def _block(case: Case) -> int | None:
+    stated = case.stated
+    inner = stated.get("dflash_config")
+    size = whole(stated.get("block_size")) or whole(inner.get("block_size") if isinstance(inner, dict) else None)
     return size if size and size > 1 else None
 
 
-def _block_less_one(facts: Facts) -> tuple[int, str] | None:
-    size = _block(facts)
+def _block_less_one(case: Case) -> Inferred | None:
+    size = _block(case)
     return (size - 1, f"the checkpoint's block_size of {size}, less the known token") if size else None
 
 
-def _within_block(tokens: int, facts: Facts) -> str | None:
-    size = _block(facts)
+def _within_block(tokens: int, case: Case) -> str | None:
+    size = _block(case)
     if size and tokens > size:
         return f"must be at most the checkpoint's block_size of {size}; write {size - 1}"
     return None
@@ -35,18 +33,34 @@ def _slots(tokens: int, parallel: bool) -> int:
     return tokens
 
 
+def _named_otherwise(draft: Mapping[str, Any]) -> bool:
+    return "MuseGlimmerAssistantModel" in architectures(draft)
+
+
 DFLASH = Method(
     name="dflash",
     help="Fills a whole block of masked positions in one pass over several of the target's layers.",
     drafter="augury.propose.dflash:DFlashDrafter",
-    keys=(*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting"),
+    keys=(*HEAD_KEYS, "parallel_drafting"),
     weights="draft",
     features="auxiliary",
+    signs=Signs(
+        speculators={"dflash": Speculator(), "dflash2": Speculator()},
+        architectures=("DFlash", "LiLiCorr", "MuseGlimmerAssistant"),
+        fields=("dflash_config",),
+        names=("dflash",),
+    ),
     default_tokens=_block_less_one,
     check_tokens=_within_block,
+    check=same_width,
+    always_parallel=True,
     extra_slots=_slots,
     lookahead=2,
     prefill_lookahead=1,
     vllm_since="0.20",
+    vllm_detects=_named_otherwise,
     band=Band((0.80, 0.90), (3.5, 4.5), "Qwen3, batch 1"),
+    one_pass=True,
+    usual=UsualHead(layers=5),
+    gates={"dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3)},
 )

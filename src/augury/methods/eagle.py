@@ -1,20 +1,30 @@
 """The card of `eagle`."""
 
+from augury.methods.fits import same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
-from augury.methods.spec import BLOCK_DROP_KEYS, PADDED_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Method
+from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator, UsualHead
 
-EAGLE_KEYS = (*WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS)
+
+def _state_and_token(hidden: int, values: int) -> int:
+    return 2 * hidden * hidden
+
 
 EAGLE = Method(
     name="eagle",
     help="One decoder layer that continues the target's last hidden state, token by token.",
     drafter="augury.propose.eagle:EagleDrafter",
-    keys=EAGLE_KEYS,
+    keys=HEAD_KEYS,
     weights="draft",
     features="last",
+    signs=Signs(speculators={"eagle": Speculator()}, architectures=("Eagle",), names=("eagle-",)),
     default_tokens=predict_depth,
     check_tokens=multiple_of_depth,
+    check=same_width,
+    own_context=False,
     extra_slots=all_but_first,
     lookahead=1,
     prefill_lookahead=1,
+    vllm_tells_tokens=True,
+    usual=UsualHead(joins=_state_and_token),
+    gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
 )

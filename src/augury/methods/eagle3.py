@@ -1,21 +1,51 @@
 """The card of `eagle3`."""
 
-from augury.methods.eagle import EAGLE_KEYS
+from augury.methods.fits import LAYER_IDS, check_layers, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
-from augury.methods.spec import Band, Method
+from augury.methods.notes import Note
+from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Method, Signs, Speculator, UsualHead
+
+
+def _fits(case: Case) -> tuple[Note, ...]:
+    same_width(case)
+    ids = case.draft.raw.get(LAYER_IDS) if case.draft else None
+    if case.target.facts is not None and isinstance(ids, list):
+        check_layers("model", ids, case.target)
+    return ()
+
+
+def _three_streams(hidden: int, values: int) -> int:
+    """Three streams are joined, and queries, keys and values of the first layer read twice the width."""
+    return hidden * (3 * hidden + hidden + values)
+
 
 EAGLE3 = Method(
     name="eagle3",
     help="A trained head over three of the target's layers (P-EAGLE with parallel_drafting).",
     drafter="augury.propose.eagle3:Eagle3Drafter",
-    keys=(*EAGLE_KEYS, "parallel_drafting"),
+    keys=(*HEAD_KEYS, "parallel_drafting"),
     weights="draft",
     features="auxiliary",
+    signs=Signs(
+        speculators={"eagle3": Speculator(), "peagle": Speculator({"parallel_drafting": True}, "a P-EAGLE head")},
+        architectures=("Eagle3", "Peagle", "PEagle"),
+        fields=("draft_vocab_size", LAYER_IDS),
+        names=("eagle3",),
+    ),
     default_tokens=predict_depth,
     check_tokens=multiple_of_depth,
+    check=_fits,
+    own_context=False,
     extra_slots=all_but_first,
     lookahead=1,
     prefill_lookahead=1,
     vllm_since="0.8.5",
-    band=Band((0.75, 0.92), (3.0, 4.0), "chat, K=3"),
+    vllm_tells_tokens=True,
+    band=Band((0.75, 0.92), (3.0, 4.0), "chat, K=3", curve=(0.73, 0.52, 0.35)),
+    usual=UsualHead(joins=_three_streams, stated=False, vocabulary=32000),
+    gates={
+        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120),
+        "p-eagle": GateRecipe("augury.train.eagle:train_p_eagle", 120, settings={"parallel_drafting": True}),
+    },
+    prose=("eagle-3",),
 )

@@ -1,14 +1,31 @@
 """The card of `extract_hidden_states`."""
 
-from augury.methods.spec import Facts, Inferred, Method
+from collections.abc import Mapping
+
+from augury.methods.errors import ConfigError
+from augury.methods.fits import LAYER_IDS, check_layers
+from augury.methods.notes import Note
+from augury.methods.spec import Case, Inferred, Method
 
 
-def _exactly_one(tokens: int, facts: Facts) -> str | None:
+def _exactly_one(tokens: int, case: Case) -> str | None:
     return "must be 1: the method drafts nothing, it only saves hidden states; write 1" if tokens != 1 else None
 
 
-def _one(facts: Facts) -> Inferred:
+def _one(case: Case) -> Inferred:
     return 1, "the method: it drafts nothing"
+
+
+def _layers(case: Case) -> tuple[Note, ...]:
+    inner = (case.keys.get("draft_model_config") or {}).get("hf_config")
+    ids = inner.get(LAYER_IDS) if isinstance(inner, Mapping) else None
+    if not isinstance(ids, list) or not ids or not all(isinstance(i, int) for i in ids):
+        raise ConfigError(
+            "speculative_config.draft_model_config must name the layers to save; write for example "
+            '{"hf_config": {"eagle_aux_hidden_state_layer_ids": [2, 18, 34]}}.'
+        )
+    check_layers("draft_model_config", ids, case.target)
+    return ()
 
 
 EXTRACT_HIDDEN_STATES = Method(
@@ -19,5 +36,8 @@ EXTRACT_HIDDEN_STATES = Method(
     features="auxiliary",
     default_tokens=_one,
     check_tokens=_exactly_one,
+    check=_layers,
+    saves_states=True,
     vllm_since="0.17",
+    vllm_fixed_tokens=True,
 )

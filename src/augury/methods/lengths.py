@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from augury.methods.spec import Facts, Inferred, whole
+from augury.methods.spec import Case, Inferred, whole
 
 
-def predict_depth(facts: Facts) -> Inferred | None:
+def predict_depth(case: Case) -> Inferred | None:
     """What the checkpoint was trained to predict at once."""
-    depth = whole(facts.draft.get("n_predict"))
+    depth = whole(case.stated.get("n_predict"))
     return (depth, "what the checkpoint was trained to predict at once") if depth else None
 
 
-def multiple_of_depth(tokens: int, facts: Facts) -> str | None:
+def multiple_of_depth(tokens: int, case: Case) -> str | None:
     """Beyond the trained depth the head is run again as a whole."""
-    known = predict_depth(facts)
-    if known and tokens > known[0] and tokens % known[0]:
-        below = tokens // known[0] * known[0]
-        return f"must be divisible by n_predict={known[0]} once it is larger; write {below} or {below + known[0]}"
+    return multiple_of(predict_depth(case), tokens)
+
+
+def multiple_of(depth: Inferred | None, tokens: int) -> str | None:
+    """What is wrong with a K that is no multiple of a depth, where one is known."""
+    if depth and tokens > depth[0] and tokens % depth[0]:
+        below = tokens // depth[0] * depth[0]
+        return f"must be divisible by n_predict={depth[0]} once it is larger; write {below} or {below + depth[0]}"
     return None
 
 

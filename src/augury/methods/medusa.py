@@ -1,21 +1,22 @@
 """The card of `medusa`."""
 
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Facts, Inferred, Method, whole
+from augury.methods.fits import same_width
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, whole
 
 HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
 
 
-def _heads(facts: Facts) -> Inferred | None:
+def _heads(case: Case) -> Inferred | None:
     for name in HEAD_COUNTS:
-        count = whole(facts.draft.get(name))
+        count = whole(case.stated.get(name))
         if count:
             return count, f"the checkpoint's {name}"
     return None
 
 
-def _enough_heads(tokens: int, facts: Facts) -> str | None:
+def _enough_heads(tokens: int, case: Case) -> str | None:
     # medusa_num_heads is no bound: published checkpoints state 2 and hold 5.
-    count = whole(facts.draft.get("num_heads"))
+    count = whole(case.stated.get("num_heads"))
     if count and tokens > count:
         return f"must be at most the checkpoint's {count} heads; write {count}"
     return None
@@ -28,9 +29,15 @@ MEDUSA = Method(
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",
+    signs=Signs(model_types=("medusa",), architectures=("Medusa",), fields=("medusa_num_heads",)),
     default_tokens=_heads,
     check_tokens=_enough_heads,
+    check=same_width,
     vllm_old_runner=True,
     vllm_async=False,
+    vllm_fixed_tokens=True,
+    vllm_writes={"model_type": "medusa"},
     band=Band((0.60, 0.75), (1.6, 1.75), "as a chain"),
+    one_pass=True,
+    gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
 )

@@ -1,7 +1,20 @@
 """The card of `mlp_speculator`."""
 
+from augury.methods.errors import problem
 from augury.methods.lengths import multiple_of_depth, predict_depth
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Method
+from augury.methods.notes import Note
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, Speculator
+
+
+def _fits(case: Case) -> tuple[Note, ...]:
+    target, draft = case.target.facts, case.draft
+    width = draft.number("emb_dim") if draft else None
+    if target is not None and draft is not None and width not in (None, target.hidden_size):
+        raise problem("model", draft.name, f"reads states of width {width}, the target has {target.hidden_size}")
+    if (case.target.tensor_parallel_size or 1) > 1:
+        return (Note("warning", "draft_tensor_parallel_size", "an MLP speculator runs unsharded: taken as 1."),)
+    return ()
+
 
 MLP_SPECULATOR = Method(
     name="mlp_speculator",
@@ -10,8 +23,13 @@ MLP_SPECULATOR = Method(
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",
+    signs=Signs(speculators={"mlp_speculator": Speculator(nested=False)}, architectures=("MLPSpeculator",)),
     default_tokens=predict_depth,
     check_tokens=multiple_of_depth,
+    check=_fits,
     vllm_until="0.10",
     vllm_async=False,
+    vllm_tells_tokens=True,
+    one_pass=True,
+    gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},
 )

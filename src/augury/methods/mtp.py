@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from augury.methods.lengths import multiple_of_depth, predict_depth
-from augury.methods.spec import BLOCK_DROP_KEYS, PADDED_KEYS, SAMPLED_KEYS, TREE_KEYS, WEIGHT_KEYS, Band, Method
+from augury.methods.errors import problem
+from augury.methods.lengths import multiple_of
+from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, UsualHead, whole
 
 # Retired names, and the first vLLM release that took them; each means `mtp` today.
 ALIASES = {
@@ -131,20 +132,79 @@ def _at(place: Mapping[str, Any], dotted: str) -> Any:
     return place
 
 
+def _check_target(case: Case) -> None:
+    """Whether the target has the layers that would draft."""
+    target, name = case.target, case.target.name or "the target"
+    if target.facts is None or case.keys.get("model"):
+        return
+    family, depth, kinds = family_of(target.raw), trained_depth(target.raw), target.raw.get("mtp_layer_types")
+    if target.facts.kind == "deepseek_v41":
+        says = "does not fit DeepSeek-V4.1; use 'dspark'"
+    elif family is None:
+        kind = target.facts.kind or "unknown"
+        says = f"needs a target trained with MTP layers; {name} (model_type {kind}) has none known"
+    elif depth < 1:
+        where = family.depth[0] if family.depth else "config.json"
+        says = f"needs MTP weights, but {name} does not contain MTP weights ({where} is 0 or missing)"
+    elif target.facts.kind == "dots3_note" and isinstance(kinds, list) and len(kinds) != depth:
+        says = f"needs one entry of mtp_layer_types per layer: {len(kinds)} for {depth} layers in {name}"
+    else:
+        return
+    raise problem("method", "mtp", says)
+
+
+def _drafting(case: Case) -> Mapping[str, Any]:
+    """The config.json that describes the layers: a checkpoint of their own, or the target's."""
+    return case.draft.raw if case.draft else case.target.raw
+
+
+def _modules(case: Case) -> int:
+    return trained_depth(_drafting(case))
+
+
+def _depth(case: Case) -> Inferred | None:
+    depth = _modules(case) or whole(case.stated.get("n_predict"))
+    return (depth, "what the checkpoint was trained to predict at once") if depth else None
+
+
+def _check_tokens(tokens: int, case: Case) -> str | None:
+    return multiple_of(_depth(case), tokens)
+
+
+def _remark_tokens(tokens: int, case: Case) -> str | None:
+    family, depth = family_of(_drafting(case)), _depth(case)
+    if (family is not None and family.alias in REPEATS_QUIETLY) or tokens <= (depth[0] if depth else 1):
+        return None
+    return "one MTP layer is run repeatedly beyond its depth; acceptance falls."
+
+
+def _detects(draft: Mapping[str, Any]) -> bool:
+    return family_of(draft) is not None
+
+
+def _state_and_token(hidden: int, values: int) -> int:
+    return 2 * hidden * hidden
+
+
 MTP = Method(
     name="mtp",
     help="The multi-token-prediction layers that some targets were trained with and carry in their own files.",
     drafter="augury.propose.mtp:MtpDrafter",
     aliases=ALIASES,
-    keys=(
-        *WEIGHT_KEYS, *SAMPLED_KEYS, *TREE_KEYS, *PADDED_KEYS, *BLOCK_DROP_KEYS, "index_share_for_mtp_iteration",
-    ),
+    keys=(*HEAD_KEYS, "index_share_for_mtp_iteration"),
     weights="target",
     features="last",
-    default_tokens=predict_depth,
-    check_tokens=multiple_of_depth,
+    check_target=_check_target,
+    default_tokens=_depth,
+    check_tokens=_check_tokens,
+    remark_tokens=_remark_tokens,
     lookahead=1,
     prefill_lookahead=1,
+    modules=_modules,
     vllm_since="0.11",
+    vllm_detects=_detects,
     band=Band((0.75, 0.92), (1.6, 1.9), "DeepSeek-V3 class, n_predict=1"),
+    usual=UsualHead(joins=_state_and_token, of_target=True),
+    sharded=True,
+    gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
 )  # fmt: skip

@@ -1,13 +1,17 @@
 """The card of `ngram_gpu`."""
 
-from augury.methods.ngram import LOOKUP_KEYS
-from augury.methods.spec import Band, Method
+from augury.methods.ngram import LOOK_UP, LOOKUP_BAND, LOOKUP_KEYS, NGRAM, bounds
+from augury.methods.spec import Method
 
 NGRAM_GPU = Method(
     name="ngram_gpu",
     help="The n-gram lookup done on the device with tensors, so that drafting never waits for the host.",
     drafter="augury.propose.ngram_gpu:NgramGpuDrafter",
     keys=LOOKUP_KEYS,
+    settle=bounds,
     vllm_since="0.18",
-    band=Band((0.30, 0.60), (1.1, 2.5), "1.5-2.5 on code, 1.1-1.3 in chat"),
+    vllm_new_runner=("0.29", "0.32"),
+    vllm_fixed_tokens=True,
+    band=LOOKUP_BAND,
+    look_up=LOOK_UP._replace(starts=LOOK_UP.starts[:1], twin_of=NGRAM.name),
 )

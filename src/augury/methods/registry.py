@@ -1,8 +1,9 @@
-"""Every method by name; none is here without a drafter behind it."""
+"""Every method by name; none is here without a drafter."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from augury.methods.custom_class import CUSTOM_CLASS
 from augury.methods.dflash import DFLASH
@@ -19,6 +20,7 @@ from augury.methods.ngram_gpu import NGRAM_GPU
 from augury.methods.spec import Method
 from augury.methods.suffix import SUFFIX
 
+ORDINARY = DRAFT_MODEL  # what an ordinary language model drafts as
 METHODS: dict[str, Method] = {
     card.name: card
     for card in (
@@ -26,6 +28,7 @@ METHODS: dict[str, Method] = {
         CUSTOM_CLASS, EXTRACT_HIDDEN_STATES,
     )
 }  # fmt: skip
+LOOK_UPS = {name: card.look_up for name, card in METHODS.items() if card.look_up}
 ALIASES: dict[str, str] = {alias: card.name for card in METHODS.values() for alias in card.aliases}
 
 
@@ -34,8 +37,13 @@ def readers(key: str) -> tuple[str, ...]:
     return tuple(name for name, card in METHODS.items() if key in card.keys)
 
 
+def load(path: str) -> Any:
+    """Import what a card points to, written as "package.module:Class"."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
 def drafter_class(method: Method) -> type:
     """Import the drafter a card points to."""
-    module, _, name = method.drafter.partition(":")
-    found: type = getattr(import_module(module), name)
+    found: type = load(method.drafter)
     return found

@@ -1,11 +1,28 @@
 """The card of `suffix`."""
 
-from augury.methods.spec import MAX_NODES, Band, Facts, Inferred, Method
+from __future__ import annotations
+
+from typing import Any
+
+from augury.methods.spec import MAX_NODES, Band, Case, Inferred, LookUp, Method
+
+SHORT = {
+    "suffix_decoding_max_tree_depth": "depth",
+    "suffix_decoding_max_cached_requests": "cached",
+    "suffix_decoding_max_spec_factor": "factor",
+    "suffix_decoding_min_token_prob": "prob",
+}
 
 
-def _depth(facts: Facts) -> Inferred:
+def _depth(case: Case) -> Inferred:
     """A depth is match and draft together, so a deep tree needs no longer drafts than there can be."""
-    return min(facts.keys["suffix_decoding_max_tree_depth"], MAX_NODES), "suffix_decoding_max_tree_depth"
+    return min(case.keys["suffix_decoding_max_tree_depth"], MAX_NODES), "suffix_decoding_max_tree_depth"
+
+
+def _words(config: Any) -> list[str]:
+    written = config.to_dict()
+    words = [f"{word}={written[key]}" for key, word in SHORT.items() if key in written]
+    return words + ([f"tree={config.tree.max_nodes}x{config.tree.top_k}"] if config.tree else [])
 
 
 SUFFIX = Method(
@@ -21,5 +38,13 @@ SUFFIX = Method(
     vllm_since="0.11.1",
     vllm_old_runner=True,
     vllm_async=False,
+    vllm_tells_tokens=True,
+    vllm_fixed_tokens=True,
+    vllm_needs="pip install arctic-inference==0.1.1",
     band=Band(None, (1.0, 5.0), "2.5-5.0 for agents, about 1 in open chat"),
+    look_up=LookUp(
+        "augury.operate.replay.drafters:SuffixWalker", starts=({},), tokens=None,
+        lengths=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32), words=_words,
+        forgets={"suffix_decoding_max_cached_requests": 0},
+    ),
 )  # fmt: skip

@@ -68,7 +68,7 @@ class Dense:
 
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
-        return self._head(hidden).float()
+        return self._head(hidden)
 
     @classmethod
     def load(

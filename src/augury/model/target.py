@@ -44,7 +44,7 @@ class Rows:
 class Scores:
     """What a pass gives back."""
 
-    logits: Tensor  # float32 [L, vocabulary]
+    logits: Tensor  # [L, vocabulary], in the type the head computes in: wide copies cost more than they tell
     features: tuple[Tensor, ...] = ()  # one [R, hidden] stream for each feature id asked for, in that order
 
 
@@ -107,5 +107,5 @@ class Target(Protocol):
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Logits float32 [R, vocabulary] of normed hidden states [R, hidden]: drafters share the head."""
+        """Logits [R, vocabulary] of normed hidden states [R, hidden]: drafters share the head."""
         ...

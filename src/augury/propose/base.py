@@ -49,10 +49,12 @@ class Turn:
     block_size: int
     most_rows: int  # the host's bound on new tokens over all groups
     span: int  # no cache row at or past this is in use, drafts included; rounded up so that it takes few values
+    row_begin: Tensor  # int64 [G]: each group's first row of the pass
     start: Tensor  # int64 [G]: cache rows before this pass
     known: Tensor  # int64 [G]: known tokens it ran; group g's rows are its known tokens, then its draft's nodes
     nodes: Tensor  # int64 [G]: draft nodes it ran
     path: Tensor  # int64 [G, N]: of those the accepted ones, from the root down, -1 past the end
+    chunked: bool = False  # the pass read prompt chunks: a group may have many new tokens
     features: tuple[Tensor, ...] = ()  # [R, hidden] for every row of the pass, as `needs.features` asked
 
 

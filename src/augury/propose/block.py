@@ -56,7 +56,7 @@ class BlockDrafter:
     def read(self, turn: Turn) -> None:
         """Take in the streams of what was accepted."""
         fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live, fresh.number, -1))
+        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
         self.head.read(torch.cat([stream[rows] for stream in turn.features], dim=1), fresh.rows)
 
     def begin(self, turn: Turn) -> tuple[Tensor, Tensor, int]:
@@ -97,7 +97,7 @@ def block_rows(turn: Turn, masks: Tensor, steps: int, mask_token: int, anchored:
     live = (place <= noise[:, None]) & (masks > 0)[:, None]
     newest = (turn.lengths - 1).clamp(min=0)
     logical = torch.where(live, newest[:, None] + place, 0)
-    slots = torch.where(live, turn.slots[:, None], 0)
+    slots = torch.where(live, turn.slots[:, None], len(turn.block_tables) - 1)
     masked = live & (place > 0)
     tokens = torch.where(masked, mask_token, turn.history[turn.slots, newest][:, None])
     base = torch.where(live, newest[:, None], 0)

@@ -14,8 +14,10 @@ from augury.verify.tree import Draft, chain_parents
 class ChainWriter:
     """Turns scores into chains."""
 
-    def __init__(self, config: SpeculativeConfig, vocab: int, device: torch.device) -> None:
-        self._pick = make_pick(config, device)
+    def __init__(
+        self, config: SpeculativeConfig, vocab: int, device: torch.device, targets: Tensor | None = None
+    ) -> None:
+        self._pick = make_pick(config, device, vocab, targets)
         self._laws_wanted = config.keeps_laws
         self._nodes, self._vocab, self._device = config.num_speculative_tokens, vocab, device
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -68,6 +70,9 @@ class ModelDrafter:
         begin = torch.minimum(self._cached[turn.slots], (turn.lengths - 1).clamp(min=0))
         count = torch.where(fits, turn.lengths - begin, 0)
         budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
+        if not turn.chunked and self._tree is None and self._mask is None:
+            # At most a draft's last token, if it was accepted, and the token after it.
+            turn = replace(turn, most_rows=min(turn.most_rows, 2 * len(turn.slots)))
         masks = self.nodes - 1 if self._mask is not None else 0
         logits = self._score(fresh_rows(turn, begin, count, masks=masks, mask=self._mask or 0).rows)
         # A chain's rows are in the order of the text; those of a tree or of masks are not, and are read again.
@@ -84,7 +89,7 @@ class ModelDrafter:
         if self.shared is None:
             if self.lacks_rows:
                 rows.tokens = torch.where(rows.tokens < self.model.vocab_size, rows.tokens, 0)
-            return self.model.forward(rows).logits[:, : self.vocab].contiguous()
+            return self.model.forward(rows).logits[:, : self.vocab]
         rows.tokens = self.shared.read(rows.tokens)
         return self.shared.write(self.model.forward(rows).logits)
 
@@ -93,13 +98,13 @@ class ModelDrafter:
         for i in range(steps):
             tokens = self._chain.write(draft, turn, logits, i)
             if i + 1 < steps:
-                logits = self._score(step_rows(turn, tokens, i, budget > i + 1))
+                logits = self._score(step_rows(turn, tokens, i, budget))
         draft.count = budget
         return draft
 
     def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, None]:
-            scores = self._score(level_rows(turn, tokens, bits, depth, number, budget > 0))
+            scores = self._score(level_rows(turn, tokens, bits, depth, number, budget))
             return scores.view(*tokens.shape, self.vocab), None
 
         return tree.grow(logits, None, run, budget)

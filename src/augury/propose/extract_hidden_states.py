@@ -34,7 +34,7 @@ class HiddenStatesDrafter:
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
-        assert config.draft_model_config is not None  # config/checks.py wants the layers named
+        assert config.draft_model_config is not None  # its card wants the layers named
         ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
         self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
         self.needs = Needs(self.layers)
@@ -71,7 +71,7 @@ class HiddenStatesDrafter:
     def propose(self, turn: Turn) -> Draft:
         """Keep what this pass computed."""
         fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live, fresh.number, -1))
+        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
         states = torch.stack([stream[rows] for stream in turn.features], dim=1)
         self._states[fresh.rows.write] = states.to(self.dtype)
         # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just

@@ -14,8 +14,7 @@ from augury.propose.base import Turn
 
 def track_rows(turn: Turn, group: Tensor, place: Tensor) -> Tensor:
     """The pass's row of place `place` on the track of group `group`, int64 like both; beyond the track it is row 0."""
-    sizes = turn.known + turn.nodes
-    begin = (sizes.cumsum(0) - sizes)[group]
+    begin = turn.row_begin[group]
     known = turn.known[group]
     behind = (place - known).clamp(min=0, max=max(0, turn.path.shape[1] - 1))
     node = turn.path[group, behind] if turn.path.shape[1] else torch.full_like(place, -1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, parents_of, read_tree
+from augury.kernels.top import top_children
 from augury.verify.tree import Draft
 
 EDGE = 1e-3  # every edge costs this much, so that a child never ties with its parent and the best nodes hang together
@@ -27,6 +28,7 @@ class Level:
     logits: Tensor  # float32 [G, W, V]
     states: Tensor | None  # [G, W, H]
     bits: Tensor  # int64 [G, W]: ancestors, itself included, in the drafter's own numbering
+    targets: Tensor | None = None  # int64 [V]: the target's number of each token of a drafter's own vocabulary
 
 
 Run = Callable[[Tensor, Tensor | None, Tensor, int, int], tuple[Tensor, Tensor | None]]
@@ -35,7 +37,7 @@ Run = Callable[[Tensor, Tensor | None, Tensor, int, int], tuple[Tensor, Tensor |
 
 def grow_best(root: Level, run: Run, depth: int, top_k: int, most: int, budget: Tensor) -> Draft:
     """The `most` nodes with the likeliest paths of a tree in which each level's best `top_k` nodes have children."""
-    tokens, scores = _children(root, torch.zeros_like(root.logits[:, :1, 0]), top_k)
+    tokens, scores = _children(root, root.logits.new_zeros(len(root.logits), 1, dtype=torch.float32), top_k)
     parents = torch.full_like(tokens, -1)
     all_tokens, all_scores, all_parents = [tokens], [scores], [parents]
     level, up, first, number = root, torch.zeros_like(tokens), 0, 0
@@ -62,7 +64,7 @@ def grow_fixed(root: Level, run: Run, paths: list[Path], budget: Tensor) -> Draf
         if not here:
             break
         widest = max(paths[i][-1] for i in here) + 1
-        ranked = level.logits.topk(widest, dim=2).indices
+        ranked = top_children(level.logits, widest, level.targets)[0]
         for i in here:
             tokens[:, i] = ranked[:, numbers[paths[i][:-1]], paths[i][-1]]
         inner = [i for i in here if any(p[:-1] == paths[i] for p in paths)]
@@ -83,8 +85,8 @@ def _constant(values: list[int], budget: Tensor) -> Tensor:
 
 def _children(level: Level, scores: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """The likeliest tokens below every node of a level, and the scores of their paths, both [G, W * top_k]."""
-    found = torch.log_softmax(level.logits, dim=2).topk(top_k, dim=2)
-    return found.indices.flatten(1), (scores[:, :, None] + found.values - EDGE).flatten(1)
+    tokens, logprobs = top_children(level.logits, top_k, level.targets)
+    return tokens.flatten(1), (scores[:, :, None] + logprobs - EDGE).flatten(1)
 
 
 def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number: int) -> Level:
@@ -95,7 +97,7 @@ def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number:
     if above.states is not None:
         states = above.states.gather(1, up[:, :, None].expand(*up.shape, above.states.shape[2]))
     logits, onward = run(tokens, states, bits, depth, number)
-    return Level(logits, onward, bits)
+    return Level(logits, onward, bits, above.targets)
 
 
 def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Tensor) -> Draft:
@@ -110,10 +112,10 @@ def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Te
     return Draft(pad(tokens.gather(1, kept), (0, short)), pad(renamed, (0, short), value=-1), budget.clamp(max=width))
 
 
-def root_level(logits: Tensor, states: Tensor | None) -> Level:
+def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = None) -> Level:
     """The last known token as a level of one node."""
     bits = torch.zeros(len(logits), 1, dtype=torch.int64, device=logits.device)
-    return Level(logits[:, None], states[:, None] if states is not None else None, bits)
+    return Level(logits[:, None], states[:, None] if states is not None else None, bits, targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,11 @@ class Shape:
             )
         return self
 
-    def grow(self, logits: Tensor, states: Tensor | None, run: Run, budget: Tensor) -> Draft:
-        """Grow it from the scores of the last known token."""
-        root = root_level(logits, states)
+    def grow(
+        self, logits: Tensor, states: Tensor | None, run: Run, budget: Tensor, targets: Tensor | None = None
+    ) -> Draft:
+        """Grow it from the scores of the last known token; `targets` numbers them if they have their own vocabulary."""
+        root = root_level(logits, states, targets)
         if self.paths:
             return grow_fixed(root, run, list(self.paths), budget)
         return grow_best(root, run, self.depth, self.top_k, self.most, budget)

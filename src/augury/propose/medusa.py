@@ -114,6 +114,7 @@ class MarginalTree:
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The best tokens of each line and their log-probabilities, [R, count] both."""
+    logits = logits.float()
     best = logits.topk(count)
     # Rounding must not lift a child above its parent, so nothing is above 0.
     return (best.values - logits.logsumexp(1, keepdim=True)).clamp(max=0), best.indices

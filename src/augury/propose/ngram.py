@@ -19,7 +19,7 @@ class NgramDrafter(TextDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
-        assert config.prompt_lookup_min and config.prompt_lookup_max  # SpeculativeConfig.parse fills both in
+        assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         latest = config.prompt_lookup_match == "latest"
         low, high = (min(n, setting.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
         self.index = NgramIndex(low, high, latest)

@@ -46,7 +46,7 @@ class NgramGpuDrafter(TextDrafter):
 
     def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
-        assert config.prompt_lookup_min and config.prompt_lookup_max  # SpeculativeConfig.parse fills both in
+        assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         self.min_n, self.max_n = config.prompt_lookup_min, config.prompt_lookup_max
         self.latest = config.prompt_lookup_match == "latest"
         self.nodes = config.num_speculative_tokens

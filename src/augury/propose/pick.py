@@ -14,6 +14,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.kernels import verify, verify_probs
+from augury.kernels.top import argmax, widened
 from augury.verify.noise import gumbel
 from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.verdict import draft_purpose
@@ -30,11 +31,16 @@ class Picked(NamedTuple):
 Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], Picked]
 
 
-def make_pick(config: SpeculativeConfig, device: torch.device) -> Pick:
-    """The way a configuration asks for."""
+def make_pick(config: SpeculativeConfig, device: torch.device, vocab: int, targets: Tensor | None = None) -> Pick:
+    """The way a configuration asks for, from scores over `vocab` tokens or over a drafter's own, which `targets` numbers."""
     if not config.samples_drafts:
-        return lambda logits, slots, positions, sampling, node: Picked(logits.argmax(1))
-    return _coupled(device) if config.rule == "coupled" else _independent(device)
+        return lambda logits, slots, positions, sampling, node: Picked(argmax(logits, targets))
+    draw = _coupled(device) if config.rule == "coupled" else _independent(device)
+
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
+        return draw(widened(logits.float(), targets, vocab), slots, positions, sampling, node)
+
+    return pick
 
 
 def _lines(slots: Tensor, positions: Tensor) -> Draws:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
+from augury.kernels.faces import face
 from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
 from augury.propose.base import Needs, Setting, Turn
@@ -37,11 +38,11 @@ class RecurrentDrafter:
         self.needs = Needs(features=head.features)
         self.nodes = config.num_speculative_tokens
         self.longest = min(config.max_model_len or setting.max_model_len, setting.max_model_len)
-        self._chain = ChainWriter(config, setting.target.vocab_size, self.device)
+        self._chain = ChainWriter(config, setting.target.vocab_size, self.device, head.targets)
         self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
-        self._tree = Shape.of(config, setting.target.vocab_size)
+        self._tree = Shape.of(config, setting.target.vocab_size if head.targets is None else len(head.targets))
         self.branching = self._tree is not None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
@@ -88,6 +89,14 @@ class RecurrentDrafter:
 
     def _streams(self, turn: Turn, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
+        mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
+        if face(self.device) == "triton":
+            from augury.kernels.streams_triton import gather_streams
+
+            return gather_streams(
+                turn.features, fresh.places, turn.row_begin, turn.start, turn.known, turn.path, count, carried,
+                turn.slots, turn.block_tables, turn.block_size, self._block_ends, mask,
+            )  # fmt: skip
         group = fresh.group
         place = fresh.number - carried[group]  # on the track; -1 is the token before this pass
         rows = track_rows(turn, group, place)
@@ -98,28 +107,28 @@ class RecurrentDrafter:
         last = real & (place >= 0) & ((position + 1) % turn.block_size == 0)
         self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
         streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
-        if self._mask is None:
+        if mask is None:
             return streams
         unknown = fresh.live & (fresh.number >= count[group])
-        return torch.where(unknown[:, None], self.head.parts.mask_hidden, streams)  # type: ignore[attr-defined]
+        return torch.where(unknown[:, None], mask, streams)
 
     def _one_by_one(self, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
         for i in range(steps):
             tokens = self._chain.write(draft, turn, logits, i)
             if i + 1 < steps:
-                logits, hidden = self.head.forward(step_rows(turn, tokens, i, budget > i + 1, SHIFT), hidden, i + 1)
+                logits, hidden = self.head.forward(step_rows(turn, tokens, i, budget, SHIFT), hidden, i + 1)
         draft.count = budget
         return draft
 
     def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:
             assert states is not None
-            rows = level_rows(turn, tokens, bits, depth, number, budget > 0, SHIFT)
+            rows = level_rows(turn, tokens, bits, depth, number, budget, SHIFT)
             scores, onward = self.head.forward(rows, states.flatten(0, 1), depth)
             return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
 
-        return tree.grow(logits, hidden, run, budget)
+        return tree.grow(logits, hidden, run, budget, self.head.targets)
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""

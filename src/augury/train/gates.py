@@ -16,13 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from augury.methods.registry import METHODS, load
 from augury.model.scratch import discard, install, scratch
 from augury.model.store import cache_dir
-from augury.train.dflash import train_dflash
-from augury.train.draft_model import train_draft_model
-from augury.train.eagle import train_eagle, train_eagle3, train_mtp, train_p_eagle
-from augury.train.medusa import train_medusa
-from augury.train.mlp_speculator import train_mlp_speculator
 from augury.train.recipe import Recipe
 from augury.train.study import Study
 
@@ -41,14 +37,9 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "draft_model": Kind(train_draft_model, Recipe(80)),
-    "eagle": Kind(train_eagle, Recipe(80)),
-    "eagle3": Kind(train_eagle3, Recipe(120)),
-    "p-eagle": Kind(train_p_eagle, Recipe(120)),
-    "mtp": Kind(train_mtp, Recipe(80)),
-    "medusa": Kind(train_medusa, Recipe(80)),
-    "mlp_speculator": Kind(train_mlp_speculator, Recipe(80, rate=3e-3)),
-    "dflash": Kind(train_dflash, Recipe(200, rate=2e-3)),
+    name: Kind(load(gate.train), Recipe(gate.steps, rate=gate.rate))
+    for card in METHODS.values()
+    for name, gate in card.gates.items()
 }
 
 

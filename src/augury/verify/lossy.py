@@ -96,21 +96,23 @@ def synthetic_walk(drawn: Tensor, first: Tensor, draft: Draft, u: Tensor, rates:
     active, tokens = first >= 0, draft.tokens
     taken = _by_rates(draft, u, rates) & active[:, None]
     accepted, column = taken.sum(1), torch.arange(tokens.shape[1] + 1, device=drawn.device)
-    last = drawn[(first + 1 + _deepest(taken)).clamp(min=0)]
     if draft.branching:
-        path = listed(taken)
+        path, line = listed(taken), first + 1 + _deepest(taken)
         tokens = torch.where(path >= 0, tokens.gather(1, path.clamp(min=0)), -1)
     else:  # node i is the (i + 1)-th of its path
-        path, tokens = torch.where(taken, column[:-1], -1), torch.where(taken, tokens, -1)
+        path, line = torch.where(taken, column[:-1], -1), first + accepted
+        tokens = torch.where(taken, tokens, -1)
     ends = active[:, None] & (column == accepted[:, None])
-    emitted = torch.where(ends, last[:, None], pad(tokens, (0, 1), value=-1))
+    emitted = torch.where(ends, drawn[line.clamp(min=0)][:, None], pad(tokens, (0, 1), value=-1))
     return Outcome(emitted, torch.where(active, accepted + 1, 0), accepted, path)
 
 
 def _by_rates(draft: Draft, u: Tensor, rates: Tensor) -> Tensor:
     """The nodes that are accepted together with everything above them, bool [G, N]: a path of first children."""
     nodes = draft.tokens.shape[1]
-    rates = pad(rates.to(EXACT), (0, max(0, nodes - len(rates))))
+    rates = rates.to(EXACT)
+    if len(rates) < nodes:
+        rates = pad(rates, (0, nodes - len(rates)))
     if not draft.branching:  # a chain: node i has depth i + 1
         real = (draft.tokens >= 0) & (torch.arange(nodes, device=u.device) < draft.count[:, None])
         return (real & (u < rates[:nodes])).to(torch.uint8).cumprod(1).bool()

@@ -56,11 +56,15 @@ class Marks:
         self.begin, self.middle, self.end = Stamp(self._cuda), Stamp(self._cuda, inside=True), Stamp(self._cuda)
         judge = engine.judge
 
-        def marked(*given: Any, **named: Any) -> Any:
-            self.middle.record()
-            return judge(*given, **named)
+        def marked(function: Any) -> Any:
+            def call(*given: Any, **named: Any) -> Any:
+                self.middle.record()
+                return function(*given, **named)
 
-        engine.judge = marked
+            return call
+
+        draw = None if judge.draw is None else marked(judge.draw)
+        engine.judge = judge._replace(decide=marked(judge.decide), draw=draw)
 
     @contextmanager
     def watching(self, engine: Engine) -> Iterator[list[float]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from augury.config.errors import ConfigError
+from augury.methods.registry import LOOK_UPS
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family
 from augury.operate.tune.race import Ran
 
@@ -65,8 +66,8 @@ class LocalRunner:
     def _beside(self, spec: dict[str, Any]) -> LLM:
         from augury.engine.llm import LLM
 
-        if spec.get("method") == "suffix":  # a prompt comes back in later rungs: to remember its answer would be luck
-            spec = {"suffix_decoding_max_cached_requests": 0, **spec}
+        if known := LOOK_UPS.get(str(spec.get("method"))):
+            spec = {**known.forgets, **spec}  # a prompt comes back in later rungs: to remember its answer would be luck
         return LLM(self._model, weights_of=self._plain, speculative_config=spec, **self._options)
 
     def _timed(self, llm: LLM, group: Sequence[int], wish: int | None, warm: tuple[Arm, int]) -> Ran:

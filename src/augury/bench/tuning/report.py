@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from augury.methods.registry import LOOK_UPS
 from augury.operate.tune.choose import UNSURE, USE, Choice
 from augury.operate.tune.families import PLAIN_ARM, Arm, Family
 from augury.operate.tune.intervals import Interval
@@ -88,8 +89,9 @@ def notes_of(
     for load, speed in confirmed.items():
         if choice.ks[load] and speed.low <= 1:
             notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")
-    if any(arm.family.startswith("suffix") for race in races.values() for arm in race.lanes):
-        notes.append("Suffix remembered no earlier answers here; what those add, augury replay tells.")
+    families = {arm.family.partition(" ")[0] for race in races.values() for arm in race.lanes}
+    for name in (name for name, look_up in LOOK_UPS.items() if look_up.forgets and name in families):
+        notes.append(f"{name.capitalize()} remembered no earlier answers here; what those add, augury replay tells.")
     return [*notes, *_unlike(races, conditions.get("traffic"))]
 
 

@@ -18,6 +18,7 @@ class RecurrentHead(Protocol):
     """A head that guesses a token from (the token before it, a hidden state) and hands on a hidden state of its own."""
 
     features: tuple[int, ...]  # what it reads of the target
+    targets: Tensor | None  # int64 [V]: the target's number of each token it guesses from; None: they are the same
     feature_size: int  # width of those streams side by side
     layer_shapes: list[LayerShape]
     cache: KVCache
@@ -28,7 +29,7 @@ class RecurrentHead(Protocol):
         ...
 
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Logits [W, target vocabulary] and the hidden states [W, H] to go on with, of the wanted rows.
+        """Logits [W, V] over its own vocabulary and the hidden states [W, H] to go on with, of the wanted rows.
 
         `step` is 0 for rows whose hidden state came from the target, and counts the guesses after that.
         """
@@ -116,6 +117,8 @@ class Stack(Protocol):
 
 class BlockHead:
     """What recurrent heads share: a target to borrow from, and layers with a cache."""
+
+    targets: Tensor | None = None
 
     def __init__(self, target: Target, blocks: Stack, streams: int = 1) -> None:
         self.target, self.blocks = target, blocks

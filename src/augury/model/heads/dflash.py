@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
 from augury.model.heads.dflash_config import DFlashConfig, Sight, read_dflash_config
@@ -116,7 +117,7 @@ class DFlash:
     def scores(self, hidden: Tensor) -> Tensor:
         """Logits [W, draft vocabulary] of hidden states."""
         head, cap = self.parts.head, self.config.softcap
-        logits = self.target.project(hidden) if head is None else head(hidden).float()
+        logits = (self.target.project(hidden) if head is None else head(hidden)).float()
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         if cap:
@@ -125,11 +126,7 @@ class DFlash:
 
     def widened(self, logits: Tensor) -> Tensor:
         """In the target's vocabulary; tokens the drafter does not know can never be guessed."""
-        targets = self.parts.targets
-        if targets is None:
-            return logits
-        wide = logits.new_full((len(logits), self.target.vocab_size), float("-inf"))
-        return wide.scatter(1, targets.expand(len(logits), -1), logits)
+        return widened(logits, self.parts.targets, self.target.vocab_size)
 
     @classmethod
     def load(

@@ -48,6 +48,7 @@ class Eagle3Head(BlockHead):
     def __init__(self, target: Target, features: tuple[int, ...], parts: Parts, blocks: Blocks, flags: Flags) -> None:
         super().__init__(target, blocks, len(features))
         self.features, self.parts, self.flags = features, parts, flags
+        self.targets = parts.targets
         self.mask_token: int | None = None
 
     @torch.no_grad()
@@ -71,15 +72,8 @@ class Eagle3Head(BlockHead):
         residual = normed if self.flags.norm_before_residual else hidden
         out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual)[rows.wanted]
         final = ops.rms_norm(out, parts.final_norm, eps)
-        logits = self.target.project(final) if parts.head is None else parts.head(final).float()
-        return self._in_target_vocabulary(logits), final if self.flags.norm_output else out
-
-    def _in_target_vocabulary(self, logits: Tensor) -> Tensor:
-        """Tokens the head does not know can never be guessed."""
-        if self.parts.targets is None:
-            return logits
-        wide = logits.new_full((len(logits), self.target.vocab_size), float("-inf"))
-        return wide.scatter(1, self.parts.targets.expand(len(logits), -1), logits)
+        logits = self.target.project(final) if parts.head is None else parts.head(final)
+        return logits, final if self.flags.norm_output else out
 
     @classmethod
     def load(

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.eagle3 import Eagle3Head
@@ -158,7 +159,8 @@ def _cache_for(network: Target | Eagle3Head | DFlash, tokens: int, device: torch
 def _eagle3_guesses(head: Eagle3Head, study: Study, layers: tuple[int, ...]) -> Tensor:
     """Logits behind each pair (token t + 1, streams of token t), all but the last."""
     streams = torch.cat([study.streams[i][:-2] for i in layers], dim=1)
-    return head.forward(text_rows(study.tokens[1:-1], 1, shift=1), head.combine(streams), 0)[0]
+    logits = head.forward(text_rows(study.tokens[1:-1], 1, shift=1), head.combine(streams), 0)[0]
+    return widened(logits.float(), head.targets, head.target.vocab_size)
 
 
 def _dflash_guesses(head: DFlash, study: Study, layers: tuple[int, ...], anchors: range, masks: int) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.operate.advise.candidates import Candidate, Question, candidates
 from augury.operate.advise.lines import NOT, TRY, UNKNOWN, USE, Line
@@ -102,7 +102,7 @@ def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
     if asked.release < version(SCHEDULE_SINCE):
         return False
     try:
-        parsed = SpeculativeConfig.parse(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
+        parsed = resolve(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
     except ConfigError:  # of another key: a drafter that is not here to be read
         return True
     refused = [note.key for note in parsed.notes if note.refused] if parsed else []

@@ -9,11 +9,12 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.config.infer import choose
 from augury.config.versions import Version, valid_in, version
+from augury.methods.facts import Target
 from augury.methods.mtp import trained_depth
-from augury.methods.registry import METHODS
-from augury.methods.spec import Facts
+from augury.methods.recognise import choose
+from augury.methods.registry import LOOK_UPS, METHODS
+from augury.methods.spec import Case
 from augury.operate.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replayed, drafts_of, from_profile
 from augury.operate.advise.cost import Cost
 from augury.operate.advise.curve import CostCurve
@@ -21,11 +22,9 @@ from augury.operate.advise.drafters import Drafting, drafting_for
 from augury.operate.advise.existing import drafter_exists
 from augury.operate.advise.published import find_published
 from augury.operate.advise.shape import Shape
-from augury.operate.advise.traffic import LENGTHS, MODEL_FREE, Recorded, Traffic
+from augury.operate.advise.traffic import Recorded, Traffic
 from augury.operate.knowledge.base import knowledge
 from augury.operate.knowledge.conditions import World, holds
-
-WORDS = (("eagle-3", "eagle3"), ("small models of the family", "draft_model"))  # how prose names methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +97,15 @@ def _released(method: str, asked: Question) -> bool:
 
 
 def _model_free(asked: Question) -> Iterator[Candidate]:
-    on_device = not asked.measured and asked.release >= version("0.18")
-    for method in ("ngram_gpu" if on_device else "ngram", "suffix"):
-        config = dict(MODEL_FREE[method])
-        alike = ("ngram", "ngram_gpu") if method != "suffix" else ("suffix",)  # both n-grams draft the same
+    for first in (name for name, look_up in LOOK_UPS.items() if not look_up.twin_of):
+        alike = [first, *(name for name, look_up in LOOK_UPS.items() if look_up.twin_of == first)]
+        # A twin makes the same drafts nearer to the target; a curve measures the method that was asked for.
+        known = [name for name in alike if not asked.measured and asked.release >= version(METHODS[name].vllm_since)]
+        method = known[-1] if known else first
+        config = {"method": method, **LOOK_UPS[method].starts[0]}
         profile = next((p for p in asked.profiles if p["method"] in alike), None)
         if asked.recorded is not None:
-            counts = asked.recorded.replayed(config, LENGTHS[method])
+            counts = asked.recorded.replayed(config, LOOK_UPS[method].lengths)
             source = f"replay of {asked.traffic.requests} answers of yours"
             yield _priced(asked, Candidate(method, config, source, True, Replayed(counts)))
         elif profile is not None:
@@ -143,10 +144,10 @@ def family_methods(facts: ModelFacts) -> list[str]:
     for entry in knowledge().values():
         if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, world):
             text = entry.message.lower()
-            for prose, name in WORDS:
+            for name, prose in ((name, prose) for name, card in METHODS.items() for prose in card.prose):
                 text = text.replace(prose, name)
             found |= dict.fromkeys(name for name in METHODS if re.search(rf"\b{name}\b", text))
-    return [name for name in found if name != "mtp" or depth]
+    return [name for name in found if METHODS[name].weights != "target" or depth]
 
 
 def _method_of(facts: ModelFacts) -> str:
@@ -194,7 +195,7 @@ def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = 
         drafting = drafting_for(method, asked.shape, drafter)
     except ConfigError as error:
         return _without(candidate, str(error).removeprefix(f"{method}: ").rstrip("."))
-    known = Facts({"n_predict": trained_depth(asked.facts.raw)}, {}) if method == "mtp" else Facts({}, {})
+    known = Case(target=Target(asked.facts.name, asked.facts))
     lengths = tuple(k for k in candidate.acceptance.lengths if METHODS[method].check_tokens(k, known) is None)
     notes = candidate.notes + ((drafting.assumed,) if drafting.assumed and not asked.measured else ())
     return replace(candidate, acceptance=Limited(candidate.acceptance, lengths), drafting=drafting, notes=notes)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS
-from augury.operate.advise.drafters import PARALLEL, Drafting
+from augury.operate.advise.drafters import Drafting
 from augury.operate.json_files import read_json
 
 FORMAT = "augury-cost-curve/1"
@@ -198,7 +198,8 @@ class CostCurve:
                 f"{self.path}: the curve has no drafting time of {drafting.method}; measure it with "
                 f'`augury bench --cost-curve FILE -sc \'{{"method": "{drafting.method}", ...}}\'`.'
             )
-        chained = METHODS[drafting.method].weights != "none" and drafting.method not in PARALLEL
+        card = METHODS[drafting.method]
+        chained = card.weights != "none" and not card.one_pass
         each = [p.ms * (tokens / p.tokens if chained else 1.0) for p in points]
         return along(requests, [p.requests for p in points], each)
 

@@ -9,13 +9,10 @@ from pathlib import Path
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
+from augury.methods.spec import UsualHead
 from augury.operate.advise.shape import HEAD_BYTES, Shape, shape_of
 
-PARALLEL = ("dflash", "dspark", "medusa", "mlp_speculator")  # the whole draft in one pass
-TARGETS_WORDS = ("eagle", "mtp", "dflash", "dspark")  # read out through the target's own matrix
-HEAD_VOCABULARY = 32000  # what published EAGLE-3 heads choose from
 HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
-BLOCK_LAYERS = 5  # of a published DFlash drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +37,25 @@ class Drafting:
         """Its weights, and its cache for so many requests of this length."""
         if self.shape is None:
             return 0.0
-        words = self.shape.vocab * self.shape.hidden * HEAD_BYTES if self.method in TARGETS_WORDS else 0.0
+        usual = METHODS[self.method].usual
+        reads_out_by_target = usual is not None and usual.vocabulary is None
+        words = self.shape.vocab * self.shape.hidden * HEAD_BYTES if reads_out_by_target else 0.0
         return self.shape.stored_bytes - words + requests * self.shape.cache_bytes(context)
 
 
 def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None = None) -> Drafting:
     """What drafts: the checkpoint given, or what is usually published for such a target."""
-    parallel = method in PARALLEL
-    if METHODS[method].weights == "none":
+    card = METHODS[method]
+    parallel = card.one_pass
+    if card.weights == "none":
         return Drafting(method, None, True)
-    if drafter is not None and method != "mtp":
+    if drafter is not None and card.weights != "target":
         return Drafting(method, _given(method, drafter, target), parallel or _trained_parallel(drafter.raw))
     if target is None:
         return Drafting(method, None, parallel, "the drafter's size is not known, so its cost is not counted")
-    usual = {"eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "dflash": _block, "dspark": _block}.get(method)
-    if usual is None:
+    if card.usual is None:
         raise ConfigError(f"{method}: name its checkpoint with --drafter; there is no usual size of one.")
-    shape = usual(target)
+    shape = _usual(method, card.usual, target)
     own = Drafting(method, shape, parallel).memory_bytes(0, 0) / 1e9
     return Drafting(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
 
@@ -70,11 +69,12 @@ def _given(method: str, facts: ModelFacts, target: Shape | None) -> Shape:
         if not found:
             raise
         return replace(_blank(facts.name, target), every_row=found // 2)
-    if method not in (*TARGETS_WORDS, "eagle3"):
+    head = METHODS[method].usual
+    if head is None:
         return shape
     # A head takes the target's embedding, and chooses among its own words where it has fewer.
     shape = replace(shape, tied=True, vocab=min(facts.number("draft_vocab_size") or shape.vocab, shape.vocab))
-    return _joined(shape) if method == "eagle3" else shape
+    return shape if head.stated else _joined(shape, head)
 
 
 def _weights(directory: Path | None) -> list[Path]:
@@ -101,38 +101,24 @@ def _one_layer(target: Shape, name: str) -> Shape:
     )  # fmt: skip
 
 
-def _eagle(target: Shape) -> Shape:
-    """A layer on token and hidden state; the target's own matrix gives the logits."""
-    layer = _one_layer(target, "eagle")
-    return replace(layer, every_row=layer.every_row + 2 * target.hidden * target.hidden)
+def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
+    """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
+    if head.of_target:  # experts and precision included
+        share = target.layers
+        layer = replace(
+            target, name=name, layers=1, every_row=target.every_row // share, expert=target.expert // share,
+            cache_values=target.cache_values // share, window_values=target.window_values // share, tied=True,
+        )  # fmt: skip
+    else:
+        layer = _one_layer(target, name)
+        layer = replace(
+            layer, layers=head.layers, every_row=head.layers * layer.every_row,
+            cache_values=head.layers * layer.cache_values, vocab=min(head.vocabulary or target.vocab, target.vocab),
+        )  # fmt: skip
+    return _joined(layer, head)
 
 
-def _eagle3(target: Shape) -> Shape:
-    """A layer with a vocabulary of its own."""
-    layer = _one_layer(target, "eagle3")
-    return _joined(replace(layer, vocab=min(HEAD_VOCABULARY, target.vocab)))
-
-
-def _joined(head: Shape) -> Shape:
-    """With what no config.json states of EAGLE-3: twice the width read by queries, keys and values of the first layer,
-    three streams joined before it."""
-    values = (head.cache_values + head.window_values) // head.layers
-    return replace(head, every_row=head.every_row + head.hidden * (3 * head.hidden + head.hidden + values))
-
-
-def _mtp(target: Shape) -> Shape:
-    """A layer of the target itself, experts and precision included; embedding and output matrix are the target's."""
-    return replace(
-        target, name="mtp", layers=1, every_row=target.every_row // target.layers + 2 * target.hidden * target.hidden,
-        expert=target.expert // target.layers, cache_values=target.cache_values // target.layers,
-        window_values=target.window_values // target.layers, tied=True,
-    )  # fmt: skip
-
-
-def _block(target: Shape) -> Shape:
-    """A few layers that see the whole block at once; the target's own matrix gives the logits."""
-    layer = _one_layer(target, "block")
-    return replace(
-        layer, layers=BLOCK_LAYERS, every_row=BLOCK_LAYERS * layer.every_row,
-        cache_values=BLOCK_LAYERS * layer.cache_values,
-    )  # fmt: skip
+def _joined(shape: Shape, head: UsualHead) -> Shape:
+    """With what joins its inputs before the first layer."""
+    values = (shape.cache_values + shape.window_values) // shape.layers
+    return replace(shape, every_row=shape.every_row + head.joins(shape.hidden, values))

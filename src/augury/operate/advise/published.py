@@ -9,6 +9,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from augury.methods.registry import METHODS
 from augury.operate.advise.accept import Rated, from_lengths
 
 # A head trained on chat that meets code or agents: lengths of 3 at K=3 were seen to fall to 2, so much a place.
@@ -38,7 +39,7 @@ class Published(BaseModel):
     def acceptance(self, kind: str) -> tuple[Rated, str]:
         """Rates up to the published K, and what was assumed of the traffic."""
         low, middle, high = self.length
-        strange = self.method not in ("ngram", "suffix") and self.kind == "chat" and kind in ("code", "agent")
+        strange = METHODS[self.method].has_weights and self.kind == "chat" and kind in ("code", "agent")
         rates = from_lengths(low, middle, high, self.tokens, OUT_OF_DOMAIN if strange else 1.0)
         note = (
             f"a chat-trained drafter on {kind} traffic: rates cut by up to {1 - OUT_OF_DOMAIN:.0%}" if strange else ""
@@ -55,7 +56,8 @@ def published() -> tuple[Published, ...]:
 
 def find_published(method: str, target_type: str, kind: str) -> Published | None:
     """The figure nearest to a target and its traffic: its family before any, its kind before another."""
-    method = "ngram" if method == "ngram_gpu" else method
+    look_up = METHODS[method].look_up
+    method = (look_up.twin_of if look_up else "") or method
     fitting = [p for p in published() if p.method == method and _fits(p, target_type)]
     return min(fitting, key=lambda p: (not p.targets, p.kind != kind, p.kind != "unknown"), default=None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from augury.methods.registry import METHODS
 from augury.operate.advise.drafters import Drafting
 from augury.operate.advise.gpus import Gpu
 from augury.operate.advise.shape import Shape
@@ -98,7 +99,7 @@ class Roofline:
         shape = drafting.shape
         if shape is None:
             return wait
-        shared = self.parallel if drafting.method in ("draft_model", "mtp") else 1
+        shared = self.parallel if METHODS[drafting.method].sharded else 1
         rows = requests * (tokens if drafting.parallel else 1)
         once = self._pass_ms(shape, requests, rows, context, shared) + DRAFT_PASS_MS + DRAFT_LAYER_MS * shape.layers
         return wait + drafting.passes(tokens) * once

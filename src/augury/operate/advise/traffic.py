@@ -9,21 +9,12 @@ from typing import Any
 import numpy as np
 
 from augury.config.errors import ConfigError
-from augury.config.speculative import SpeculativeConfig
+from augury.config.resolve import resolve
 from augury.operate.advise.accept import Counts
 from augury.operate.replay.prefix import decoded_once, prefix_share
 from augury.operate.replay.records import Conversation
 from augury.operate.replay.tokens import Encoder, Script, scripts
 
-LENGTHS = {
-    "ngram": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), "ngram_gpu": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16),
-    "suffix": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32),
-}  # fmt: skip
-MODEL_FREE: dict[str, dict[str, Any]] = {
-    "ngram": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-    "ngram_gpu": {"method": "ngram_gpu", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-    "suffix": {"method": "suffix"},
-}
 MARKED = 0.3  # share of answers with a mark from which on a trace is of that kind
 CODE = ("```", "def ", "class ", "import ", "function ", "#include", "SELECT ", "return ")
 
@@ -103,17 +94,15 @@ def walked(texts: Iterable[Script], config: Mapping[str, Any], ends_by_length: b
 
     `ends_by_length`: the answers were cut at max_tokens, and an engine that knows the end drafts no further.
     """
-    from augury.operate.replay.drafters import NO_LIMIT, WALKERS
+    from augury.operate.replay.drafters import NO_LIMIT, walker_for
     from augury.operate.replay.walk import ACCEPTED, DRAFTED_AT, DRAFTS, STEPS
 
-    parsed = SpeculativeConfig.parse(config)
+    parsed = resolve(config)
     assert parsed is not None
-    walker = WALKERS[parsed.method](parsed)
-    # The last token needs no draft; the suffix index keeps a place free for it by itself.
-    kept_free = 0 if parsed.method == "suffix" else 1
+    walker = walker_for(parsed)
     rows: list[tuple[int, int, np.ndarray, int]] = []
     for script in texts:
-        walker.limit = len(script.text) - kept_free if ends_by_length else NO_LIMIT
+        walker.limit = len(script.text) - walker.kept_free if ends_by_length else NO_LIMIT
         curve = np.zeros((4, walker.most + 1), np.int64)
         lines = walker.walk(script, curve)
         reached = curve[DRAFTED_AT]  # drafts that went at least so far; a chain's nodes are its depth

@@ -6,8 +6,8 @@ from typing import Any
 
 from augury.config.history import OLD_VALUES
 from augury.config.keys import OWN, Key
+from augury.config.read import KEYS
 from augury.config.releases import forgives
-from augury.config.resolve import KEYS
 from augury.config.versions import Version, valid_in, version
 from augury.methods.registry import readers
 from augury.operate.doctor.arguments import Arguments, Setting

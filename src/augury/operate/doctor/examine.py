@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
-from augury.config.infer import choose, recognise
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator
 from augury.config.versions import NEWEST, OLDEST, version
+from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.operate.doctor.arguments import Arguments
 from augury.operate.doctor.declared import declared_problems, flag_problems, unused_problems
@@ -169,7 +169,7 @@ def _resolve(
     if not written and model is None and _is_speculator(_named_target(args), target):
         left["model"] = _named_target(args)  # the checkpoint names its own target, and how to draft for it
         own = recognise(target.raw) if target else None
-        left["method"] = own.method if own else "eagle3"
+        left["method"] = own.method if own else USUAL_SPECULATOR.name
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
     settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
     # What cannot be seen from here may well be there.

@@ -6,12 +6,15 @@ import json
 import re
 from typing import Any
 
-from augury.config.facts import ModelFacts
-from augury.config.infer import NAME_RULES, vllm_choice
+from augury.config.facts import ModelFacts, Target
+from augury.config.read import KEYS
+from augury.config.releases import V2_DEFAULT, falls_back
 from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import Version, version
 from augury.methods.mtp import trained_depth
-from augury.methods.registry import ALIASES, METHODS
+from augury.methods.recognise import by_name, vllm_view
+from augury.methods.registry import ALIASES, METHODS, readers
+from augury.methods.spec import Method
 from augury.operate.doctor.arguments import Arguments, whole_number
 from augury.operate.doctor.target_names import name_facts
 
@@ -19,7 +22,7 @@ SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8 of Llama-3
 LARGE = 10**9  # weights; under this a GPU decodes so fast that drafting hardly pays
 POOLING = ("embed", "embedding", "classify", "score", "reward", "pooling")
 STRUCTURED = ("guided-decoding-backend", "structured-outputs-config", "structured-outputs-config.backend")
-NOT_ON_NEW_RUNNER_YET = ("draft_model", "ngram", "ngram_gpu")  # it learnt them after 0.28; 0.32 has them
+TREE_DEPTH = "suffix_decoding_max_tree_depth"
 
 
 def command_facts(
@@ -30,23 +33,19 @@ def command_facts(
     written = str(keys.get("method") or "")
     tokens = config.num_speculative_tokens if config else whole_number(keys.get("num_speculative_tokens"))
     model = keys.get("model") if isinstance(keys.get("model"), str) else None
+    named = by_name(model)
     facts: dict[str, Any] = {
         "tool": args.found.tool, "serves": program != "vllm bench serve",
         "benchmarks_serving": program == "vllm bench serve", "speculates": args.speculates, "method": method,
         "method_written": written, "method_alias": written in ALIASES, "model": model, "k": tokens,
-        "rows": tokens + 1 if tokens else None, "named_method": _by_name(model), "version": release,
+        "rows": tokens + 1 if tokens else None, "named_method": named.method if named else None, "version": release,
     }  # fmt: skip
-    if method == "suffix":
-        facts["tree_depth"] = whole_number(keys.get("suffix_decoding_max_tree_depth")) or 24
+    if method in readers(TREE_DEPTH):
+        facts["tree_depth"] = whole_number(keys.get(TREE_DEPTH)) or KEYS[TREE_DEPTH].default
     facts |= _engine(args) | _surroundings(args) | _graphs(args, facts["rows"])
     facts["another_size"] = _another_size(facts["target_name"], model)
     facts["draft_backend"] = _draft_backend(keys.get("attention_backend"), facts, release)
     return {**facts, **_derived(facts, keys, release)}
-
-
-def _by_name(model: str | None) -> str | None:
-    name = (model or "").lower()
-    return next((method for part, method in NAME_RULES if part in name), None) if name else None
 
 
 def _engine(args: Arguments) -> dict[str, Any]:
@@ -142,16 +141,15 @@ def _list(text: Any) -> Any:
 
 
 def _derived(facts: dict[str, Any], keys: dict[str, Any], release: Version | None) -> dict[str, Any]:
-    method, tokens, seqs, budget = facts["method"], facts["k"], facts["max_num_seqs"], facts["token_budget"]
-    card = METHODS.get(method or "")
+    tokens, seqs, budget = facts["k"], facts["max_num_seqs"], facts["token_budget"]
+    card = METHODS.get(facts["method"] or "")
     if card is None:
         return {}
-    parallel = bool(keys.get("parallel_drafting")) or method in ("dflash", "dspark")
+    parallel = bool(keys.get("parallel_drafting")) or card.always_parallel
     slots = card.extra_slots(tokens, parallel) if tokens else None
     found: dict[str, Any] = {
         "continues_target": card.continues_target, "extra_slots": slots,
-        "runs_async": _runs_async(method or "", keys, release),
-        "old_runner": _old_runner(facts, parallel, keys, release),
+        "runs_async": _runs_async(card, keys, release), "old_runner": _old_runner(card, facts, keys, release),
     }  # fmt: skip
     if seqs and tokens:
         found["verify_rows"] = seqs * (tokens + 1)
@@ -161,22 +159,21 @@ def _derived(facts: dict[str, Any], keys: dict[str, Any], release: Version | Non
     return found
 
 
-def _runs_async(method: str, keys: dict[str, Any], release: Version | None) -> bool | None:
-    if method == "draft_model" and release is not None and release < version("0.28"):
-        return None  # some releases in between could, none by default
-    return METHODS[method].vllm_async and not keys.get("disable_padded_drafter_batch")
+def _runs_async(card: Method, keys: dict[str, Any], release: Version | None) -> bool | None:
+    if card.vllm_async_since is not None and release is not None and release < version(card.vllm_async_since):
+        return None
+    return card.vllm_async and not keys.get("disable_padded_drafter_batch")
 
 
-def _old_runner(facts: dict[str, Any], parallel: bool, keys: dict[str, Any], release: Version | None) -> bool | None:
-    method = facts["method"]
+def _old_runner(
+    card: Method, facts: dict[str, Any], keys: dict[str, Any], release: Version | None
+) -> bool | None:
     if release is None:
         return None
-    falls_back = METHODS[method].vllm_old_runner or bool(keys.get("use_heterogeneous_vocab"))
-    falls_back = falls_back or (parallel and method not in ("dflash", "dspark"))
-    if facts["runner"] == "0" or falls_back or release < version("0.25"):
+    if facts["runner"] == "0" or falls_back(card, keys) or release < V2_DEFAULT:
         return True
-    if method in NOT_ON_NEW_RUNNER_YET and release < version("0.32"):
-        return True if release < version("0.29") else None
+    if card.vllm_new_runner is not None and release < version(card.vllm_new_runner[1]):
+        return True if release < version(card.vllm_new_runner[0]) else None
     return False
 
 
@@ -194,7 +191,7 @@ def model_facts(
         weights = _weights(target)
         found |= {"target_small": weights < LARGE if weights else None}
         found["target_quantized"] = _quantized(target)
-        if facts["method"] == "mtp":
+        if facts["method"] in METHODS and METHODS[facts["method"]].weights == "target":
             found["n_predict"] = depth or None
     if draft is not None:
         found |= {"draft_context": draft.context, "draft_quantized": _quantized(draft)}
@@ -208,14 +205,13 @@ def model_facts(
 
 
 def _vllm_method(facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None) -> str | None:
-    written, model = facts["method_written"], facts["model"]
-    if facts["method"] == "mtp" and model is None:
-        return "mtp" if target is None else vllm_choice(written, facts["target_name"], target.raw)
-    if model is None or (draft is None and facts["method"] in ("mtp", "medusa", "mlp_speculator")):
-        return None  # what it reads is not here to be read
-    if written and written not in METHODS and written not in ALIASES:
+    written, model, card = facts["method_written"], facts["model"], METHODS[facts["method"]]
+    inside = card.weights == "target" and model is None
+    if inside and target is None:
+        return card.name
+    if (model is None and not inside) or (written and written not in METHODS and written not in ALIASES):
         return None
-    return vllm_choice(written, model, draft.raw if draft else {})
+    return vllm_view(written, card, model, Target(facts["target_name"], target), draft) or None
 
 
 def _weights(model: ModelFacts) -> int | None:

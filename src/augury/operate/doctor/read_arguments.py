@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from augury.methods.recognise import stands_for
 from augury.operate.doctor.arguments import Arguments, Flag, Setting, whole_number
 from augury.operate.doctor.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
 from augury.operate.doctor.problems import Problem, json_kind, quoted, read_object
@@ -154,8 +155,8 @@ def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
     result.speculates = True
     name, dot, inner = path.rstrip("+").partition(".")
     value = value if name in ("method", "model") else _value(value)
-    if flag.name.startswith("speculative-model") and value in ("[ngram]", "ngram"):
-        name, value = "method", "ngram"
+    if flag.name.startswith("speculative-model") and isinstance(value, str) and (meant := stands_for(value)):
+        name, value = "method", meant.name
     if path.endswith("+"):
         value = [_value(part) for part in str(flag.value).split(",")]
     if dot:

@@ -8,7 +8,9 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import Target
+from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
+from augury.methods.registry import METHODS
 from augury.operate.doctor.arguments import Arguments
 from augury.operate.doctor.problems import Problem
 from augury.operate.found.places import Edit
@@ -49,7 +51,7 @@ def settle(args: Arguments, keys: dict[str, Any], target: Target, release: str |
     result, keys, as_of = Settled(), dict(keys), release
     for _ in range(ROUNDS):
         try:
-            result.config = SpeculativeConfig.parse(keys, target, as_of)
+            result.config = resolve(keys, target, as_of)
             break
         except ConfigError as error:
             text = str(error)
@@ -121,7 +123,8 @@ def _mended(name: str, key: str, repair: tuple[str, Any] | None, keys: dict[str,
     if name == "k-missing":
         keys["num_speculative_tokens"] = 1
         return True
-    if name == "drafter-missing" and keys.get("method") != "custom_class" and "model" not in keys:
+    card = METHODS.get(str(keys.get("method")))
+    if name == "drafter-missing" and "model" not in keys and (card is None or card.has_weights):
         keys["model"] = UNKNOWN_DRAFTER
         return bool(keys.get("method"))
     if key not in keys:

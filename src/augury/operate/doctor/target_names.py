@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from augury.config.versions import Version, version
-from augury.methods.mtp import ALIASES
+from augury.methods.mtp import ALIASES, MTP
 from augury.operate.knowledge.base import Named, knowledge
 
 COPIES = re.compile(
@@ -26,7 +26,7 @@ class Told(NamedTuple):
 def told_by(name: str) -> Told | None:
     """The family a hub id or a directory's last part names; of several the one that says most of it."""
     last = name.rstrip("/").rpartition("/")[2].lower()
-    if "mtp" in last:
+    if MTP.name in last:
         return None  # it says itself that it has been worked on
     matches = [(part, named) for named in _families() for part in named.names if _says(last, part)]
     if not matches:

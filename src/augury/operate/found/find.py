@@ -9,7 +9,7 @@ from typing import Literal
 import yaml
 
 from augury.config.errors import ConfigError
-from augury.config.resolve import KEYS
+from augury.config.read import KEYS
 from augury.operate.found import yaml_files as found_yaml
 from augury.operate.found.command import IMAGE, Found, Variables, assigned, in_script, in_words
 from augury.operate.found.dockerfiles import in_dockerfile

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from augury.config.resolve import KEYS
+from augury.config.read import KEYS
 from augury.config.versions import Version, version
 from augury.methods.registry import METHODS
 from augury.operate.knowledge.fact_names import FACTS, PROBLEMS

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from augury.methods.registry import LOOK_UPS
 from augury.operate.knowledge.base import Entry, knowledge
 from augury.operate.knowledge.conditions import World, holds
-from augury.operate.live.expectation import LOOK_UPS, YOURS, Expectation
+from augury.operate.live.expectation import YOURS, Expectation
 from augury.operate.live.facts import live_facts, sentence
 from augury.operate.live.stretch import settled
 from augury.operate.live.window import Window

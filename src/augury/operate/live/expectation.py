@@ -11,7 +11,6 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.operate.live.window import Window
 
 YOURS = "as you asked"
-LOOK_UPS = ("ngram", "ngram_gpu", "suffix")  # they guess from text, so nothing is amiss where they guess wrong
 SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
 
 

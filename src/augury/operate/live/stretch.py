@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from augury.methods.registry import LOOK_UPS
 from augury.operate.live.drafting import MANY, wilson
-from augury.operate.live.expectation import LOOK_UPS, Expectation
+from augury.operate.live.expectation import Expectation
 from augury.operate.live.window import Window
 
 HALF = 0.5  # the bar of the knowledge for a drafter with weights: of the rate, and of the first position

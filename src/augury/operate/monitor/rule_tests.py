@@ -12,7 +12,7 @@ from augury.operate.monitor.worlds import HOUR, World
 
 Test = dict[str, Any]
 DAY = 24 * HOUR
-EAGLE3, EAGLE3_BAR = (0.73, 0.52, 0.35), 0.4  # acceptance by position in vLLM's own example, and the usual bar
+USUAL_BAR = 0.4  # what a position has to reach
 
 
 def rule_tests(settings: Settings) -> dict[str, Any]:
@@ -113,13 +113,14 @@ class Tests:
         if settings.model_free and settings.min_acceptance is settings.min_position is None:
             rates = [0.25 * 0.5**position for position in range(settings.k)]
             return [self._test("a look-up in open chat", self._world(rates), *quiet)]
-        usual = settings.min_position == EAGLE3_BAR and (settings.min_acceptance or 0) <= 0.5
-        if settings.method.name != "eagle3" or settings.k != len(EAGLE3) or not usual:
+        usual = settings.min_position == USUAL_BAR and (settings.min_acceptance or 0) <= 0.5
+        curve = settings.method.band.curve if settings.method.band else ()
+        if not curve or settings.k != len(curve) or not usual:
             return []
         name, said = "AuguryPositionWasteful", "num_speculative_tokens 2 keeps those above"
-        fires = self._fires(name, 55, value=share(EAGLE3[-1]), k=said)
+        fires = self._fires(name, 55, value=share(curve[-1]), k=said)
         others = [one for one in quiet if one["alertname"] not in (name, "AuguryBelowPlain")]
-        return [self._test("vLLM's own EAGLE-3 curve", self._world(list(EAGLE3)), *others, fires)]
+        return [self._test("vLLM's own EAGLE-3 curve", self._world(list(curve)), *others, fires)]
 
     def _acceptance(self) -> list[Test]:
         """Each law by itself: what fires it, what says so, and a neighbour that it leaves alone."""

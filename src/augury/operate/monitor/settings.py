@@ -141,8 +141,8 @@ def settle(
     card = METHODS.get(ALIASES.get(method, method))
     if card is None:
         raise ConfigError(f"--method {method}: unknown; one of {method_names()}.")
-    if card.name == "extract_hidden_states":
-        raise ConfigError("--method extract_hidden_states saves states and drafts nothing: there is nothing to watch.")
+    if card.saves_states:
+        raise ConfigError(f"--method {card.name} saves states and drafts nothing: there is nothing to watch.")
     if not 1 <= k <= LONG_DRAFTS:
         raise ConfigError(f"--k {k}: a draft has 1 to {LONG_DRAFTS} tokens.")
     for name, share in {"--min-acceptance": min_acceptance, "--min-position-rate": min_position}.items():
@@ -169,4 +169,4 @@ def settle(
 
 def method_names() -> str:
     """Every method that drafts, for help."""
-    return ", ".join(name for name in METHODS if name != "extract_hidden_states")
+    return ", ".join(name for name, card in METHODS.items() if not card.saves_states)

@@ -18,6 +18,7 @@ from augury.index.suffix_batch import DONE, NO_ROOM
 from augury.index.suffix_layout import LENGTH, NONE
 from augury.index.suffix_rule import Rule
 from augury.index.suffix_stock import Stock
+from augury.methods.registry import LOOK_UPS, load
 from augury.operate.replay.tokens import Script
 from augury.operate.replay.walk import walk_ngram, walk_suffix
 
@@ -31,6 +32,7 @@ class Walker(Protocol):
     """A method that walks conversations."""
 
     most: int  # nodes a draft may have
+    kept_free: int  # places before the end of a text that no draft takes: its last token needs none
 
     def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
         """Decode every response of a conversation; gives a line of counts for each, and adds to the curve."""
@@ -62,9 +64,11 @@ class Clock:
 class NgramWalker:
     """Prompt lookup; also ngram_gpu, which drafts the same."""
 
+    kept_free = 1
+
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
         """Take bounds, match rule and length from the configuration; no text grows past `limit` tokens."""
-        assert config.prompt_lookup_min and config.prompt_lookup_max  # SpeculativeConfig.parse fills both in
+        assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         self.bounds = config.prompt_lookup_min, config.prompt_lookup_max, config.prompt_lookup_match == "latest"
         self.most, self.limit, self.clock = config.num_speculative_tokens, limit, Clock()
         self._arena, self._state = np.empty(0, np.int32), np.zeros((1, 5), np.int64)
@@ -110,6 +114,8 @@ class NgramWalker:
 
 class SuffixWalker:
     """Suffix decoding: a tree over the conversation, and one a tenant over all responses before."""
+
+    kept_free = 0  # its index keeps a place free by itself
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
         """Take depth, rule and length from the configuration; no text grows past `limit` tokens."""
@@ -193,6 +199,7 @@ class SuffixWalker:
         """A response was dropped to make room; it was never the one that runs."""
 
 
-WALKERS: dict[str, type[NgramWalker] | type[SuffixWalker]] = {
-    "ngram": NgramWalker, "ngram_gpu": NgramWalker, "suffix": SuffixWalker,
-}  # fmt: skip
+def walker_for(config: SpeculativeConfig, limit: int = NO_LIMIT) -> NgramWalker | SuffixWalker:
+    """The walker that a look-up's card names."""
+    found: NgramWalker | SuffixWalker = load(LOOK_UPS[config.method].walker)(config, limit)
+    return found

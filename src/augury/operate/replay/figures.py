@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from augury.methods.registry import LOOK_UPS
 from augury.operate.replay.replay import Contender, Log
 from augury.operate.replay.walk import ACCEPTED, ACCEPTED_AT, DRAFTED_AT, DRAFTS, LENGTHS, OFFERED_AT
 
@@ -157,25 +158,8 @@ def best_of(summaries: list[Summary]) -> int:
 def name_of(contender: Contender) -> str:
     """A configuration in a few words."""
     config = contender.config
-    words = [config.method, f"K={config.num_speculative_tokens}"]
-    if config.method != "suffix":
-        words.append(f"n={config.prompt_lookup_min}-{config.prompt_lookup_max}")
-        words += ["latest"] if config.prompt_lookup_match == "latest" else []
-        return " ".join(words)
-    defaults = {name: field.default for name, field in type(config).model_fields.items()}
-    for key, word in _SUFFIX_WORDS.items():
-        if getattr(config, key) != defaults[key]:
-            words.append(f"{word}={getattr(config, key)}")
-    words += [f"tree={config.tree.max_nodes}x{config.tree.top_k}"] if config.tree else []
-    return " ".join(words)
-
-
-_SUFFIX_WORDS = {
-    "suffix_decoding_max_tree_depth": "depth",
-    "suffix_decoding_max_cached_requests": "cached",
-    "suffix_decoding_max_spec_factor": "factor",
-    "suffix_decoding_min_token_prob": "prob",
-}
+    settings = LOOK_UPS[config.method].words(config)
+    return " ".join([config.method, f"K={config.num_speculative_tokens}", *settings])
 
 
 def _grouped(lines: np.ndarray, emitted: np.ndarray, group: np.ndarray) -> list[Figures]:

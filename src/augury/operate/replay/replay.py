@@ -16,17 +16,13 @@ from typing import Any
 import numpy as np
 
 from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.config.surfaces import from_json
-from augury.methods.registry import METHODS
-from augury.operate.replay.drafters import NO_LIMIT, WALKERS, NgramWalker, SuffixWalker
+from augury.methods.registry import LOOK_UPS, METHODS
+from augury.operate.replay.drafters import NO_LIMIT, NgramWalker, SuffixWalker, walker_for
 from augury.operate.replay.tokens import Script
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "ngram": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-    "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-    "suffix": {"method": "suffix"},
-}
 COMMON_KEYS = ("num_speculative_tokens",)
 
 
@@ -57,7 +53,7 @@ class Contender:
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
         """Set up an index of its own."""
         self.config = config
-        self.walker: NgramWalker | SuffixWalker = WALKERS[config.method](config, limit)
+        self.walker: NgramWalker | SuffixWalker = walker_for(config, limit)
         self.curve = np.zeros((4, self.walker.most + 1), np.int64)
         self.seconds = 0.0  # spent walking, indexing prompts included
         self._lines: list[np.ndarray] = []
@@ -77,7 +73,7 @@ class Contender:
     def _warm_up(self) -> None:
         """Let the compiler finish before the clock starts."""
         text = np.array([1, 2, 3, 1, 2, 3, 1, 2], np.int64)
-        fresh = WALKERS[self.config.method](self.config)
+        fresh = walker_for(self.config)
         fresh.walk(Script(text, [(1, 8)], "", ""), np.zeros_like(self.curve))
 
 
@@ -119,8 +115,8 @@ class Replay:
 
 def read_configs(methods: Iterable[str], written: Iterable[str]) -> list[dict[str, Any]]:
     """Configurations by method name, with defaults, and as JSON; both n-gram and suffix if none is named."""
-    chosen = [dict(_default(name)) for name in methods] + [one for text in written for one in _written(text)]
-    return chosen or [dict(DEFAULTS["ngram"]), dict(DEFAULTS["suffix"])]
+    chosen = [_default(name) for name in methods] + [one for text in written for one in _written(text)]
+    return chosen or [_default(name) for name, look_up in LOOK_UPS.items() if not look_up.twin_of]
 
 
 def _written(text: str) -> list[dict[str, Any]]:
@@ -135,13 +131,14 @@ def _written(text: str) -> list[dict[str, Any]]:
 
 
 def _default(name: str) -> dict[str, Any]:
-    if name not in DEFAULTS:
+    if name not in LOOK_UPS:
         raise ConfigError(f"--method {name}: {_why_not(name)}")
-    return DEFAULTS[name]
+    tokens = {} if LOOK_UPS[name].tokens is None else {"num_speculative_tokens": LOOK_UPS[name].tokens}
+    return {"method": name, **tokens, **LOOK_UPS[name].starts[0]}
 
 
 def _why_not(method: str) -> str:
-    known = ", ".join(WALKERS)
+    known = ", ".join(LOOK_UPS)
     what = "it needs a model to draft" if method in METHODS else "there is no such method"
     return f"{what}; what can be replayed without one: {known}."
 
@@ -204,9 +201,9 @@ def _reads(given: Mapping[str, Any], key: str) -> bool:
 
 
 def _parse(given: Mapping[str, Any]) -> SpeculativeConfig:
-    config = SpeculativeConfig.parse(given)
+    config = resolve(given)
     assert config is not None
-    if config.method not in WALKERS:
+    if config.method not in LOOK_UPS:
         raise ConfigError(f"speculative_config.method={config.method!r}: {_why_not(config.method)}")
     if config.speculative_token_tree is not None:
         raise ConfigError("speculative_config.speculative_token_tree: suffix grows trees itself; write 'tree' instead.")

@@ -8,6 +8,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from augury.methods.registry import LOOK_UPS
 from augury.observe.machine import cpu_name, versions_of
 from augury.operate.profile import make_profile
 from augury.operate.replay.figures import Figures, Summary
@@ -155,7 +156,7 @@ def _groups(title: str, parts: list[Any], summaries: list[Summary]) -> Table:
 
 def _remarks(summary: Summary) -> list[str]:
     lines = []
-    if summary.method == "suffix":
+    if LOOK_UPS[summary.method].forgets:
         if summary.first_tenth and summary.last_tenth:
             first, last = summary.first_tenth.tokens_per_step, summary.last_tenth.tokens_per_step
             lines.append(f"{summary.name}: warm-up: {first:.2f} tok/step in the first tenth, {last:.2f} in the last.")

@@ -7,21 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.config.speculative import SpeculativeConfig
-from augury.methods.registry import ALIASES, METHODS
+from augury.config.resolve import resolve
+from augury.methods.registry import ALIASES, LOOK_UPS, METHODS
 
 PLAIN = "plain"
 TOKENS = (1, 2, 3, 4, 6, 8)
 NODES = (4, 8, 16, 32)  # of a tree
-LOOK_UPS: dict[str, list[dict[str, Any]]] = {
-    "ngram": [
-        {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-        {"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 5},
-    ],
-    "ngram_gpu": [{"method": "ngram_gpu", "prompt_lookup_min": 2, "prompt_lookup_max": 4}],
-    "suffix": [{"method": "suffix"}],
-}
-FIRST = ("ngram", "suffix")  # tried when nobody names a method: they need nothing but the prompts
+FIRST = [name for name, look_up in LOOK_UPS.items() if not look_up.twin_of]  # they need nothing but the prompts
 
 
 class Arm(NamedTuple):
@@ -73,7 +65,7 @@ def families_of(
     """
     specs: list[dict[str, Any]] = []
     for name in methods or (() if written else FIRST):
-        specs += [dict(spec) for spec in _look_up(name)]
+        specs += _look_up(name)
     specs += [dict(spec) for spec in written]
     families: dict[str, Family] = {}
     for spec in specs:
@@ -85,7 +77,7 @@ def families_of(
 def _look_up(name: str) -> list[dict[str, Any]]:
     name = ALIASES.get(name, name)
     if name in LOOK_UPS:
-        return LOOK_UPS[name]
+        return [{"method": name, **start} for start in LOOK_UPS[name].starts]
     if name in METHODS:
         raise ConfigError(f'--methods {name}: it needs a drafter; give -sc \'{{"method": "{name}", "model": "DIR"}}\'.')
     raise ConfigError(f"--methods {name}: unknown; choose from {', '.join(LOOK_UPS)}, or give a drafter with -sc.")
@@ -93,14 +85,14 @@ def _look_up(name: str) -> list[dict[str, Any]]:
 
 def _family(spec: dict[str, Any], ks: Sequence[int], tree: bool) -> Iterable[Family]:
     """A configuration's family, and the one of its tree."""
-    parsed = SpeculativeConfig.parse(spec if "num_speculative_tokens" in spec else spec | {"num_speculative_tokens": 1})
+    parsed = resolve(spec if "num_speculative_tokens" in spec else spec | {"num_speculative_tokens": 1})
     if parsed is None:
         raise ConfigError("-sc is empty; write a configuration, plain decoding is always tried.")
     for key in ("speculative_token_tree", "num_speculative_tokens_per_batch_size"):
         if spec.get(key) is not None:
             raise ConfigError(f"-sc {key}: tuning finds it; leave it out.")
-    if parsed.method == "extract_hidden_states":
-        raise ConfigError("-sc method 'extract_hidden_states' drafts nothing; there is nothing to tune.")
+    if parsed.card.saves_states:
+        raise ConfigError(f"-sc method {parsed.method!r} drafts nothing; there is nothing to tune.")
     if "tree" in spec:
         yield Family(_name(spec), spec, _chosen(ks, NODES, _most_nodes(spec)))
         return

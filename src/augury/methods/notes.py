@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["inferred", "translated", "unused", "warning", "unchecked", "vllm"]
 
 LOUD: tuple[Kind, ...] = ("translated", "unused", "warning")  # what a run says aloud, once
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """One remark about one key."""
 
     kind: Kind
@@ -22,14 +20,3 @@ class Note:
     def __str__(self) -> str:
         """The line a log shows."""
         return f"{self.key}: {self.text}"
-
-
-@dataclass(slots=True)
-class Notes:
-    """Notes in the order in which they arose."""
-
-    lines: list[Note] = field(default_factory=list)
-
-    def add(self, kind: Kind, key: str, text: str, refused: bool = False) -> None:
-        """Write one down."""
-        self.lines.append(Note(kind, key, text, refused))

@@ -1,0 +1,79 @@
+"""Reading what a user wrote: names, words that are out of use, types and ranges; nothing is decided yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError, shown
+from augury.config.history import FILLED_IN, DroppedKeys, refuse_traps, renew_values
+from augury.config.keys import declared
+from augury.config.releases import at_release, forgives
+from augury.config.speculative import SpeculativeConfig
+from augury.config.validate import validated
+from augury.methods.draft_model import DRAFT_MODEL
+from augury.methods.notes import Note
+
+EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
+KEYS = {**declared(SpeculativeConfig), **declared(DroppedKeys)}
+ELSEWHERE = {
+    "temperature": "a sampling parameter", "top_p": "a sampling parameter", "top_k": "a sampling parameter",
+    "seed": "a sampling parameter", "gpu_memory_utilization": "an argument of the engine",
+    "max_num_seqs": "an argument of the engine", "dtype": "an argument of the engine",
+}  # fmt: skip
+COMMON_SLIPS = {  # too far from the right name for a spelling check
+    "k": "num_speculative_tokens", "num_tokens": "num_speculative_tokens", "spec_tokens": "num_speculative_tokens",
+    DRAFT_MODEL.name: "model", "speculative_model": "model", "draft_tp": "draft_tensor_parallel_size",
+    "ngram_max": "prompt_lookup_max", "ngram_min": "prompt_lookup_min",
+}  # fmt: skip
+
+
+class Written(NamedTuple):
+    """A configuration as it was written: today's keys with their types, those that vLLM has dropped, and notes."""
+
+    keys: Mapping[str, Any]
+    dropped: DroppedKeys
+    notes: tuple[Note, ...]
+
+
+def read(given: Mapping[str, Any], as_of: str | None) -> Written:
+    """Read a dictionary, or say in one line which key is wrong and what to write."""
+    keys, notes = _clean_names(given, as_of)
+    refuse_traps(keys)
+    keys = {name: value for name, value in keys.items() if name in KEYS}
+    if as_of is not None:
+        keys, said = at_release(keys, KEYS, as_of)
+        notes += said
+    keys, said = renew_values(keys)
+    old = {name: value for name, value in keys.items() if name in DroppedKeys.model_fields}
+    new = {name: value for name, value in keys.items() if name not in old}
+    dropped, typed = validated(DroppedKeys, old), validated(SpeculativeConfig, new)
+    return Written({k: getattr(typed, k) for k, value in new.items() if value is not None}, dropped, (*notes, *said))
+
+
+def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """Dashes become underscores, as in vLLM; a name nobody knows gets a hint."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"speculative_config must be a dictionary such as {EXAMPLE}, got {type(given).__name__}.")
+    keys: dict[str, Any] = {}
+    notes = []
+    for written, value in given.items():
+        name = str(written).replace("-", "_")
+        if name in keys:
+            raise ConfigError(f"speculative_config.{name} is given twice, with a dash and an underscore; keep one.")
+        if name not in KEYS and name not in FILLED_IN:
+            if as_of is not None and forgives(as_of):
+                notes.append(Note("vllm", name, f"vLLM {as_of} does not know it and drops it without a word."))
+                continue
+            label = name if name.isidentifier() and len(name) < 80 else shown(written)
+            raise ConfigError(f"speculative_config.{label} is unknown; {_hint(name)}")
+        keys[name] = value
+    return keys, tuple(notes)
+
+
+def _hint(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"it is {ELSEWHERE[name]}, not part of speculation; move it there."
+    close = COMMON_SLIPS.get(name.lower()) or next(iter(get_close_matches(name, KEYS, n=1, cutoff=0.6)), None)
+    return f"did you mean {close!r}?" if close else "remove it (`augury config keys` lists what there is)."

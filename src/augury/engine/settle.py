@@ -1,0 +1,73 @@
+"""After the target's pass: which drafts become text, written to the slots, and what each request may draft next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.engine.judge import Judge
+from augury.engine.rows import Layout, Segments
+from augury.engine.state import SlotState
+from augury.kernels.faces import face
+from augury.verify.sampling import Outcome
+
+
+class Limits(NamedTuple):
+    """What bounds a draft, besides what the table of segments allows each request."""
+
+    lookahead: int = 0  # cache rows the drafter writes after the known text; 0: it writes none
+    branching: bool = False  # drafts are trees: their nodes say nothing of their length
+
+
+class Settled(NamedTuple):
+    """What a pass decided, a line a group."""
+
+    outcome: Outcome
+    lengths: Tensor  # int64 [G]: tokens known now, those just emitted included
+    budget: Tensor  # int64 [G]: nodes that may be drafted; 0 where nothing was drawn
+    summary: Tensor  # int64 [G, N + 3]: accepted, emitted, the tokens: all that the host reads of every pass
+
+
+def settle(judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: Limits) -> Settled:
+    """Judge the drafts, append what is emitted to the history, and bound the next drafts."""
+    if judge.draw is not None and face(logits.device) == "triton":
+        return _with_triton(judge, logits, layout, state, seg, limits)
+    outcome = judge(logits, layout, state.sampling, seg.slots)
+    state.append(seg.slots, layout.ends, outcome)
+    lengths = layout.ends + outcome.emitted_count
+    summary = torch.cat([outcome.accepted[:, None], outcome.emitted_count[:, None], outcome.emitted], dim=1)
+    return Settled(outcome, lengths, _budget(outcome, lengths, state.limit[seg.slots], seg, limits), summary)
+
+
+def _with_triton(
+    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: Limits
+) -> Settled:
+    """The draw, then one kernel for the walk and everything after it."""
+    from augury.kernels.walk_triton import walk
+
+    assert judge.draw is not None
+    drawn = judge.draw(logits, layout.draws, state.sampling)
+    walked = walk(
+        drawn, layout.first, layout.draft, seg.table, state.history, state.limit, state.sampling.counts,
+        state.sampling.seed, judge.rates, limits.lookahead, limits.branching,
+    )  # fmt: skip
+    summary = walked.summary
+    outcome = Outcome(summary[:, 2:], summary[:, 1], summary[:, 0], walked.path)
+    return Settled(outcome, walked.lengths, walked.budget, summary)
+
+
+def _budget(outcome: Outcome, lengths: Tensor, limit: Tensor, seg: Segments, limits: Limits) -> Tensor:
+    """Nodes that every group may draft."""
+    remaining = torch.where(outcome.emitted_count > 0, limit - lengths, 0)
+    if limits.branching:
+        budget = torch.where(remaining > 1, seg.allowed, 0)
+    else:
+        budget = torch.minimum(remaining - 1, seg.allowed)  # the last token of a request needs no draft
+    if limits.lookahead:  # the drafter writes to the request's blocks
+        free = seg.room - lengths
+        if limits.branching:  # and a tree needs the rows of all its levels
+            free = torch.where(free >= limits.lookahead, free, 0)
+        budget = torch.minimum(budget, free)
+    return budget.clamp(min=0)

@@ -1,0 +1,35 @@
+"""Whether a drafter and a target belong together: checks that several cards share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from augury.methods.errors import ConfigError, problem
+from augury.methods.facts import Target
+from augury.methods.notes import Note
+from augury.methods.spec import Case
+
+LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+def same_width(case: Case) -> tuple[Note, ...]:
+    """A head reads hidden states of the width it was trained on."""
+    target, draft = case.target.facts, case.draft
+    if target is None or draft is None:
+        return ()
+    expected = draft.number("target_hidden_size") or draft.hidden_size
+    if expected and target.hidden_size != expected:
+        raise problem(
+            "model", draft.name,
+            f"was trained on hidden size {expected}, the target has {target.hidden_size}: it belongs to another target",
+        )  # fmt: skip
+    return ()
+
+
+def check_layers(key: str, ids: list[Any], target: Target) -> None:
+    """Refuse layers that the target does not have."""
+    layers = target.facts.layers if target.facts else None
+    wrong = [i for i in ids if not isinstance(i, int) or i < 0 or (layers is not None and i > layers)]
+    if wrong:
+        limit = f"0 to {layers}" if layers is not None else "0 or more"
+        raise ConfigError(f"speculative_config.{key}: layer ids {ids} must be {limit}; {wrong[0]} is not.")

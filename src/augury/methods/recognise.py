@@ -1,0 +1,117 @@
+"""Which method a configuration means: the user's word first, then the checkpoint's own config, then its name.
+
+vLLM looks at the name first and lets it override an explicit method; `vllm_choice` is that rule, so that we can say
+where the two differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from augury.methods.custom_class import CUSTOM_CLASS
+from augury.methods.eagle3 import EAGLE3
+from augury.methods.facts import ModelFacts, Target, architectures
+from augury.methods.registry import ALIASES, METHODS, ORDINARY
+from augury.methods.spec import Method, Speculator
+
+KINDS = {kind: card for card in METHODS.values() for kind in card.kinds}
+SPECULATORS: dict[str, tuple[Method, Speculator]] = {
+    kind: (card, one) for card in METHODS.values() for kind, one in card.signs.speculators.items()
+}
+USUAL_SPECULATOR = EAGLE3  # what a speculators checkpoint is most often, where its type cannot be read
+NEWEST_FIRST = tuple(reversed(METHODS.values()))  # a newer family's checkpoints keep the marks of older ones
+
+
+class Choice(NamedTuple):
+    """A method, and what it was told from."""
+
+    method: str
+    why: str
+
+
+def is_import_path(model: str) -> bool:
+    """Whether a text reads like package.module.Class."""
+    return "/" not in model and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", model) is not None
+
+
+def stands_for(model: str | None) -> Method | None:
+    """The method that a word in the model's place means."""
+    return next((card for card in METHODS.values() if model in card.signs.stand_ins), None)
+
+
+def choose(method: str, model: str | None, draft: Mapping[str, Any]) -> Choice | None:
+    """Our rule; None when neither method nor model says anything."""
+    if method:
+        return Choice(ALIASES.get(method, method), "you named it")
+    if model is None:
+        return None
+    if meant := stands_for(model):
+        return Choice(meant.name, f"model is {model!r}")
+    last = model.rstrip("/").rpartition("/")[2]  # the directories above it say nothing of the model
+    if draft:
+        return recognise(draft) or by_name(last) or Choice(ORDINARY.name, "it is an ordinary language model")
+    if is_import_path(model) and not model.endswith(".gguf"):
+        return Choice(CUSTOM_CLASS.name, f"model={model!r} is an import path")
+    return by_name(last) or Choice(ORDINARY.name, "nothing in the name says otherwise")
+
+
+def recognise(draft: Mapping[str, Any]) -> Choice | None:
+    """What a drafter's config.json says it is; None for an ordinary language model."""
+    for field in ("speculators_model_type", "model_type"):
+        kind = str(draft.get(field, ""))
+        if kind in KINDS:
+            return Choice(KINDS[kind].name, f"the checkpoint's {field} is {kind!r}")
+    for name in architectures(draft):
+        for card in NEWEST_FIRST:
+            if any(part in name for part in card.signs.architectures):
+                return Choice(card.name, f"the checkpoint's architecture is {name}")
+    for card in NEWEST_FIRST:
+        for field in card.signs.fields:
+            if draft.get(field) is not None:
+                return Choice(card.name, f"the checkpoint's config has {field}")
+    return None
+
+
+def by_name(model: str | None) -> Choice | None:
+    """What a name says, by the parts vLLM looks for."""
+    for card in METHODS.values():
+        for part in card.signs.names:
+            if part in (model or "").lower():
+                return Choice(card.name, f"{part!r} stands in the model's name")
+    return None
+
+
+def vllm_choice(method: str, model: str | None, draft: Mapping[str, Any]) -> str | None:
+    """The method vLLM 0.32 arrives at; None where it gives up with "Unsupported speculative method"."""
+    if not method:
+        if model is not None and is_import_path(model):
+            return CUSTOM_CLASS.name
+        method = (stands_for(model) or ORDINARY).name
+    asked = METHODS[ALIASES.get(method, method)]
+    if not asked.has_weights or asked.signs.names:
+        return asked.name
+    return _vllm_detection(asked, (model or "").lower(), {**draft, **asked.vllm_writes})
+
+
+def _vllm_detection(asked: Method, name: str, draft: Mapping[str, Any]) -> str | None:
+    named = [card for card in METHODS.values() if card.signs.names]
+    rest = [card for card in METHODS.values() if not card.signs.names]
+    for card in named:
+        if any(part in name for part in card.signs.names) or card.vllm_detects(draft):
+            return card.name
+    kind = KINDS.get(str(draft.get("model_type", "")))
+    found = kind if kind in rest else next((card for card in rest if card.vllm_detects(draft)), None)
+    return found.name if found else ORDINARY.name if asked is ORDINARY else None
+
+
+def vllm_view(method: str, card: Method, model: str | None, target: Target, draft: ModelFacts | None) -> str | None:
+    """What vLLM takes a configuration for; empty where the files that it would look at are not here."""
+    inside = model is None and card.weights == "target"
+    told_by_files = bool(card.kinds) and not card.signs.names
+    if (inside and target.facts is None) or (draft is None and model is not None and told_by_files):
+        return ""
+    if inside:
+        return vllm_choice(method, target.name, target.raw)
+    return vllm_choice(method, model, draft.raw if draft else {})
