@@ -40,5 +40,6 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
     libdevice.exp, libdevice.log, libdevice.log1p = map(_elementwise, (np.exp, np.log, np.log1p))
+    libdevice.fast_logf = libdevice.log
     libdevice.saturatef = _elementwise(lambda x: np.nan_to_num(x).clip(0, 1))
     libdevice.mul_rn = lambda x, y: x * y

@@ -17,7 +17,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 from triton_reference import DEVICE, ON_GPU, moved, quick, same_functions
 
-from augury.kernels import draw_triton, peak_triton, verify
+from augury.kernels import draw_triton, floor_triton, peak_triton, verify
 from augury.verify.sampling import Draws, Masks, SlotSampling
 
 
@@ -119,6 +119,20 @@ def test_argmax(kind: torch.dtype) -> None:
     targets = torch.arange(190, device=DEVICE) * 3
     assert peak_triton.argmax(logits).tolist() == want.tolist()
     assert peak_triton.argmax(logits, targets).tolist() == targets[want].tolist()
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.3, 3.0])
+@pytest.mark.parametrize("columns", [{"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}], ids=str)
+def test_the_bracket_of_a_real_vocabulary_fits_its_list(
+    monkeypatch: pytest.MonkeyPatch, scale: float, columns: dict[str, Any]
+) -> None:
+    for name in ("FIRST", "SECOND"):
+        monkeypatch.setattr(draw_triton, name, getattr(floor_triton, name))
+    logits = (torch.randn(2, 128_256, generator=torch.Generator().manual_seed(5)) * scale).bfloat16().float().to(DEVICE)
+    draws, params = moved(roots(2, plain=True)), moved(filtered(temperature=0.8, **columns))
+    found = draw_triton.searched(logits, draws, params, 32_768)
+    assert found.out.tolist() == verify.draw(logits, draws, params).tolist()
+    assert 0 < int(found.plan.search.listed.min()) <= int(found.plan.search.listed.max()) <= draw_triton.CAPACITY
 
 
 def test_half_logits_are_cast_on_load() -> None:

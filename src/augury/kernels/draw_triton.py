@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import libdevice
 
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
 from augury.kernels.floor_triton import (
@@ -175,8 +176,8 @@ def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
     The noise is -log of an exponential E = -log(1 - v), and v <= E <= v / (1 - v).
     """
     v = uniform(words_of_block(start, position, seed, BLOCK, TARGET))
-    most = z - tl.log(v)
-    least = most + tl.log(1.0 - v)
+    most = z - libdevice.fast_logf(v)
+    least = most + libdevice.fast_logf(1.0 - v)
     open_ = kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     token = tl.min(tl.where(open_, tokens, NO_TOKEN))

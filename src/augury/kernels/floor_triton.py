@@ -26,7 +26,7 @@ REACH = tl.constexpr(28.0)
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
 STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
-FIRST, SECOND = 8, 16  # candidates of the two reads
+FIRST, SECOND = 16, 16  # candidates of the two reads; more take longer to sum, fewer leave longer lists
 
 
 class Search(NamedTuple):
@@ -80,14 +80,14 @@ def needed(total, p):
 
 @triton.jit
 def first_ramp(number, k, temperature, COUNT: tl.constexpr):
-    """Candidates an octave apart, down from where top-p can reach, or from as far in logits for top-k.
+    """Candidates over eight octaves, down from where top-p can reach, or from as far in logits for top-k.
 
     A ramp falls from 1 to 0 about its candidate, in two instructions where a comparison takes three: its place, its
     slope, its height at 0, and how far from its place it is surely flat.
     """
     far = tl.where(k > 0, tl.div_rn(REACH, temperature), REACH)
     far = tl.minimum(far, 1e30).to(tl.int32, bitcast=True)
-    place = (far - (COUNT - 1 - number) * OCTAVE).to(tl.float32, bitcast=True)
+    place = (far - (COUNT - 1 - number) * (8 * OCTAVE // COUNT)).to(tl.float32, bitcast=True)
     return place, tl.div_rn(STEEP, place), place * 0 + (STEEP + 0.5), place * 0.07
 
 
