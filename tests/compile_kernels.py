@@ -25,11 +25,15 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from augury.kernels import draw_triton, edits_triton, peak_triton, top_triton
+from augury.kernels import draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton
 from augury.verify.sampling import Masks
+from augury.verify.tree import Draft
 
 OPTIONS = ("num_warps", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1"}
+TYPES = {
+    torch.float64: "*fp64", torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32",
+    torch.bool: "*i1",
+}  # fmt: skip
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -81,7 +85,7 @@ class Compiled:
 
 def main() -> None:
     found: list[dict[str, Any]] = []
-    for module in (draw_triton, edits_triton, peak_triton, top_triton):
+    for module in (draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton):
         for name, thing in vars(module).copy().items():
             if isinstance(thing, triton.JITFunction) and name in KERNELS:
                 setattr(module, name, Compiled(thing, int(sys.argv[1]), found))
@@ -96,11 +100,17 @@ def main() -> None:
     draw_triton.draw(logits, edited, full)
     peak_triton.argmax(logits, torch.zeros(vocab, dtype=torch.int64))
     top_triton.top_children(logits, 4)
+    law_triton.probabilities(logits, plain, params)
+    draft = Draft.empty(8, 3)
+    draft.probs = torch.empty(8, 3, vocab)
+    ones = torch.zeros(8, dtype=torch.int64)
+    standard_triton.standard(logits, plain, params, ones, draft, torch.zeros(8, 3), ones, ones)
     print(json.dumps(found))
 
 
 KERNELS = {
     "find_peaks", "join_peaks", "narrow", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line",
+    "weigh", "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -125,6 +125,8 @@ def test_penalties_see_the_drafts_above_them(face: Face) -> None:
     torch.testing.assert_close(laws[:, 0], torch.tensor(expected), atol=1e-6, rtol=0)
 
 
-def test_the_host_face_is_chosen_by_device() -> None:
+def test_the_face_is_chosen_by_device() -> None:
     assert verify_probs.choose("cpu") is verify_probs_numba.probabilities
-    assert verify_probs.choose(torch.device("cuda")) is verify_probs.probabilities
+    assert verify_probs.choose(torch.device("meta")) is verify_probs.probabilities
+    law_triton = pytest.importorskip("augury.kernels.law_triton")
+    assert verify_probs.choose(torch.device("cuda")) is law_triton.probabilities

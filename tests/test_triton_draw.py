@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from draw_oracle import NEVER, chain, roots, sampling, scenario
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("triton")
-import interpreter  # noqa: F401
+from triton_reference import DEVICE, ON_GPU, moved, quick, same_functions
 
-from augury.kernels import draw_triton, peak_triton, verify
+from augury.kernels import draw_triton, floor_triton, peak_triton, verify
 from augury.verify.sampling import Draws, Masks, SlotSampling
-
-ON_GPU = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
-QUICK = settings(
-    max_examples=150 if ON_GPU else 6, deadline=None, derandomize=True,
-    phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes under the interpreter
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-Case = tuple[Tensor, Draws, SlotSampling]
-
-
-def through(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Tensor], Tensor]:
-    return lambda t: torch.from_numpy(np.asarray(function(t.numpy())))
 
 
 @pytest.fixture(autouse=True)
-def same_functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Off a GPU the reference takes exp and log from numpy, as the interpreter does; and the searches are short."""
-    if not ON_GPU:
-        monkeypatch.setattr(draw_triton, "FIRST", 2)
-        monkeypatch.setattr(draw_triton, "SECOND", 4)
-        monkeypatch.setattr(draw_triton, "SETTLE_BLOCK", 128)
-        monkeypatch.setattr(torch.Tensor, "exp", through(np.exp))
-        monkeypatch.setattr(torch.Tensor, "log", through(np.log))
-        monkeypatch.setattr(torch, "log", through(np.log))
-        monkeypatch.setattr(torch, "log1p", through(np.log1p))
+def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    same_functions(monkeypatch)
     with np.errstate(all="ignore"):
         yield
-
-
-def moved(thing: Any) -> Any:
-    """A dataclass of tensors on the device under test."""
-    values = {f.name: getattr(thing, f.name) for f in fields(thing)}
-    return replace(thing, **{n: v.to(DEVICE) for n, v in values.items() if isinstance(v, Tensor)})
 
 
 def tokens_of(logits: Tensor, draws: Draws, params: SlotSampling, chunk: int | None = None) -> list[int]:
@@ -66,14 +38,14 @@ def tokens_of(logits: Tensor, draws: Draws, params: SlotSampling, chunk: int | N
     return want.tolist()
 
 
-@QUICK
+@quick(6)
 @given(st.integers(0, 10**6), st.sampled_from([64, 256]), st.sampled_from([8, 8192]))
 def test_every_edit_and_filter(monkeypatch: pytest.MonkeyPatch, seed: int, chunk: int, capacity: int) -> None:
     monkeypatch.setattr(draw_triton, "CAPACITY", capacity)  # a short list overflows, and the line is read again
     tokens_of(*scenario(seed), chunk)
 
 
-@QUICK
+@quick(6)
 @given(st.integers(0, 10**6), st.booleans())
 def test_grammars(seed: int, biased: bool) -> None:
     logits, draws, params = scenario(seed)
@@ -95,7 +67,7 @@ def filtered(**columns: Any) -> SlotSampling:
 
 
 FILTERS = [
-    {}, {"top_p": 0.9}, {"top_p": 1e-9}, {"top_p": 0.9999999}, {"top_k": 1}, {"top_k": 69}, {"top_k": 70}, {"top_k": 500},
+    {}, {"top_p": 0.9}, {"top_p": 1e-9}, {"top_p": 0.9999999}, {"top_k": 1}, {"top_k": 69}, {"top_k": 70},
     {"min_p": 1.0}, {"min_p": 1e-3, "top_p": 0.5}, {"top_k": 30, "top_p": 0.7, "min_p": 0.01},
     {"temperature": 1e-4, "top_k": 3}, {"temperature": 1e4, "top_p": 0.5, "top_k": 40},
 ]  # fmt: skip
@@ -149,6 +121,20 @@ def test_argmax(kind: torch.dtype) -> None:
     assert peak_triton.argmax(logits, targets).tolist() == targets[want].tolist()
 
 
+@pytest.mark.parametrize("scale", [0.05, 1.3, 3.0])
+@pytest.mark.parametrize("columns", [{"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}], ids=str)
+def test_the_bracket_of_a_real_vocabulary_fits_its_list(
+    monkeypatch: pytest.MonkeyPatch, scale: float, columns: dict[str, Any]
+) -> None:
+    for name in ("FIRST", "SECOND"):
+        monkeypatch.setattr(draw_triton, name, getattr(floor_triton, name))
+    logits = (torch.randn(2, 128_256, generator=torch.Generator().manual_seed(5)) * scale).bfloat16().float().to(DEVICE)
+    draws, params = moved(roots(2, plain=True)), moved(filtered(temperature=0.8, **columns))
+    found = draw_triton.searched(logits, draws, params, 32_768)
+    assert found.out.tolist() == verify.draw(logits, draws, params).tolist()
+    assert 0 < int(found.plan.search.listed.min()) <= int(found.plan.search.listed.max()) <= draw_triton.CAPACITY
+
+
 def test_half_logits_are_cast_on_load() -> None:
     logits, draws, params = scenario(11)
     tokens_of(logits.half(), draws, params, 256)
@@ -173,9 +159,9 @@ def test_a_real_vocabulary_eager_and_captured(scale: float, kind: torch.dtype) -
     with torch.cuda.graph(graph):
         out = draw_triton.draw(logits, draws, params)
     random = np.random.default_rng(0)
+    options = {"temperature": [0, 0.8, 1], "top_k": [0, 0, 50, 3000, 10**5], "top_p": [1, 0.9, 0.5], "min_p": [0, 0.05]}
     for _ in range(6):
         logits.copy_(torch.randn(lines, vocab, device=DEVICE) * scale)
-        options = {"temperature": [0, 0.8, 1], "top_k": [0, 0, 50, 3000, 10**5], "top_p": [1, 0.9, 0.5], "min_p": [0, 0.05]}
         for name, values in options.items():
             column = getattr(params, name)
             column.copy_(torch.tensor(random.choice(values, lines), dtype=column.dtype))

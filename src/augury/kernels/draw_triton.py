@@ -12,19 +12,39 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import libdevice
 
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
 from augury.kernels.floor_triton import (
-    FIRST, SECOND, Search, bracketed, distances, filters, masses, narrow, needed, part, sum_of, z_of,
+    FIRST,
+    SECOND,
+    Search,
+    bracketed,
+    distances,
+    filters,
+    masses,
+    narrow,
+    needed,
+    part,
+    sum_of,
+    z_of,
 )  # fmt: skip
 from augury.kernels.peak_triton import (
-    NO_TOKEN, Peaks, blank_peaks, chunk_of, find_peaks, highest, last_resort, warps_of,
+    NO_TOKEN,
+    Peaks,
+    blank_peaks,
+    chunk_of,
+    find_peaks,
+    highest,
+    last_resort,
+    warps_of,
 )  # fmt: skip
-from augury.kernels.philox_triton import noise_of_block, noise_of_tokens
+from augury.kernels.philox_triton import noise_of_tokens, uniform, words_of_block
 from augury.verify import noise
 from augury.verify.sampling import Draws, SlotSampling
 
 TARGET = tl.constexpr(noise.TARGET)
+SLACK = tl.constexpr(1e-3)  # covers the rounding of bounds
 CAPACITY = 8192  # tokens of a bracket that are listed; with more, one program reads the line again and again
 SETTLE_BLOCK, WAYS = 2048, 4
 EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
@@ -115,7 +135,7 @@ def run_race(
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
-    temperature, k, p, allowed = filters(slot, vocab, table)
+    temperature, k, _p, allowed = filters(slot, vocab, table)
     if temperature <= 0:
         return
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
@@ -143,20 +163,39 @@ def run_race(
     kept = inside & (distance <= tl.minimum(low, allowed))
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     if tl.max(kept.to(tl.int32)) > 0:
-        noise = noise_of_block(chunk * CHUNK, tl.load(rows.positions + line), tl.load(table.seed + slot), CHUNK, TARGET)
-        score = tl.where(kept, z_of(distance) + noise, NEVER)
-        best = tl.max(score)
-        winner = tl.min(tl.where(kept & (score == best), tokens, NO_TOKEN))
+        position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
+        best, winner = race_block(tokens, z_of(distance), kept, chunk * CHUNK, position, seed, CHUNK)
     tl.store(race.score + place, best)
     tl.store(race.token + place, winner)
 
 
 @triton.jit
+def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
+    """The best of z + noise and its lowest token, with exact noise for those tokens only that bounds cannot rule out.
+
+    The noise is -log of an exponential E = -log(1 - v), and v <= E <= v / (1 - v).
+    """
+    v = uniform(words_of_block(start, position, seed, BLOCK, TARGET))
+    most = z - libdevice.fast_logf(v)
+    least = most + libdevice.fast_logf(1.0 - v)
+    open_ = kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
+    best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
+    token = tl.min(tl.where(open_, tokens, NO_TOKEN))
+    while token < NO_TOKEN:
+        own = tl.max(tl.where(tokens == token, z, NEVER))
+        score = own + tl.max(noise_of_tokens(token + tl.arange(0, 2) * 0, position, seed, TARGET))
+        winner = tl.where(score > best, token, winner)
+        best = tl.maximum(best, score)
+        token = tl.min(tl.where(open_ & (tokens > token), tokens, NO_TOKEN))
+    return best, winner
+
+
+@triton.jit
 def list_open(open_, distance, tokens, search, line, CAPACITY: tl.constexpr):
     """Add a chunk's open tokens to the line's list; its order is of no account."""
-    count = tl.sum(open_.to(tl.int32))
-    if count > 0:
-        place = tl.atomic_add(search.listed + line, count) + tl.cumsum(open_.to(tl.int32)) - 1
+    if tl.max(open_.to(tl.int32)) > 0:
+        same = tokens * 0
+        place = tl.atomic_add(search.listed + line + same, same + 1, open_, sem="relaxed")  # a scan takes far longer
         room = open_ & (place < CAPACITY)
         tl.store(search.distance + line * CAPACITY + place, distance, room)
         tl.store(search.token + line * CAPACITY + place, tokens, room)
@@ -173,7 +212,7 @@ def settle(
     top, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if top == NEVER:
         token = last_resort(line, chunks, edits, peaks, CHUNKS)
-    elif not GREEDY:
+    elif not GREEDY:  # noqa: SIM102 - a flag of the compiler, which takes the branch out
         if tl.load(table.temperature + slot) > 0:
             token = settle_sampled(rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS,
                                    BARS, BLOCK, WAYS, CAPACITY, RACING)  # fmt: skip
@@ -225,7 +264,7 @@ def among(
         if p < 1:
             total = tl.zeros((), tl.int64)
             for start in range(0, count, BLOCK):
-                distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+                distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
                 total += tl.sum(tl.where(distance <= floor, masses(distance), 0))
             low, high, below = low * 0 - 1, floor, below * 0
     if p < 1:
@@ -253,7 +292,7 @@ def cut(
     """The smallest distance in (low, high] at which the sum reaches `need`, by sums of integers."""
     first, last = high, low
     for start in range(0, count, BLOCK):  # few distinct values are soon told apart
-        distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+        distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
         open_ = (distance > low) & (distance <= high)
         first = tl.minimum(first, tl.min(tl.where(open_, distance, high)))
         last = tl.maximum(last, tl.max(tl.where(open_, distance, low)))
@@ -264,7 +303,7 @@ def cut(
         candidates = tl.minimum(low + step * (way + 1), high)
         reached = tl.zeros((WAYS,), tl.int64) + below
         for start in range(0, count, BLOCK):
-            distance, _ = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+            distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
             weight = (distance < NO_TOKEN).to(tl.int64)
             if not COUNTING:
                 weight = tl.where(distance <= allowed, masses(distance), 0)

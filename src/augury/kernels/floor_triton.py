@@ -26,7 +26,7 @@ REACH = tl.constexpr(28.0)
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
 STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
-FIRST, SECOND = 8, 32  # candidates of the two reads
+FIRST, SECOND = 16, 16  # candidates of the two reads; more take longer to sum, fewer leave longer lists
 
 
 class Search(NamedTuple):
@@ -80,14 +80,14 @@ def needed(total, p):
 
 @triton.jit
 def first_ramp(number, k, temperature, COUNT: tl.constexpr):
-    """Candidates an octave apart, down from where top-p can reach, or from as far in logits for top-k.
+    """Candidates over eight octaves, down from where top-p can reach, or from as far in logits for top-k.
 
     A ramp falls from 1 to 0 about its candidate, in two instructions where a comparison takes three: its place, its
     slope, its height at 0, and how far from its place it is surely flat.
     """
     far = tl.where(k > 0, tl.div_rn(REACH, temperature), REACH)
     far = tl.minimum(far, 1e30).to(tl.int32, bitcast=True)
-    place = (far - (COUNT - 1 - number) * OCTAVE).to(tl.float32, bitcast=True)
+    place = (far - (COUNT - 1 - number) * (8 * OCTAVE // COUNT)).to(tl.float32, bitcast=True)
     return place, tl.div_rn(STEEP, place), place * 0 + (STEEP + 0.5), place * 0.07
 
 
@@ -121,18 +121,19 @@ def tightened(sums, place, flat, k, need, low, high, line, chunks, COUNT: tl.con
     short = total * (1 + MARGIN) < wanted
     before = tl.where(place > flat, (place - flat).to(tl.int32, bitcast=True), -1)
     after = (place + flat).to(tl.int32, bitcast=True)
-    return tl.max(tl.where(short, tl.maximum(before, low), low)), tl.min(tl.where(reaches, tl.minimum(after, high), high))
+    low = tl.max(tl.where(short, tl.maximum(before, low), low))
+    return low, tl.min(tl.where(reaches, tl.minimum(after, high), high))
 
 
 @triton.jit
 def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CHUNKS: tl.constexpr):
     """The bracket after both reads; without top-k and top-p it is empty, at min-p's floor."""
-    temperature, k, p, allowed = filters(slot, vocab, table)
+    _temperature, k, p, allowed = filters(slot, vocab, table)
     low, high = allowed, allowed
     if (k > 0) | (p < 1):
         near, far = tl.load(search.bracket + line * 4), tl.load(search.bracket + line * 4 + 1)
         need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-        place, _, _, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
+        place, _slope, _height, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
         low, high = tightened(search.second, place, flat, k, need, near, far, line, chunks, SECOND, CHUNKS)
         if (k > 0) & (p < 1):
             low = low * 0 - 1  # top-p may cut anywhere above top-k's floor
@@ -156,21 +157,36 @@ def narrow(
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
-    distance, place = distances(x, top, temperature), line * chunks + chunk
-    weight = tl.where(k > 0, 1.0, tl.where(distance <= allowed, tl.exp(z_of(distance)), 0.0))
-    weight = tl.where(inside, weight, 0.0)
+    place = line * chunks + chunk
     if AGAIN:
         low, high = after_first(search, k, p, allowed, temperature, line, chunks, FIRST, CHUNKS)
         tl.store(search.bracket + line * 4, low, chunk == 0)
         tl.store(search.bracket + line * 4 + 1, high, chunk == 0)
-        for i in range(SECOND):
+        if allowed < INFINITE:  # a token at min-p's floor must fall on the right side of it
+            distance = distances(x, top, temperature)
+        else:
+            distance = ((top - x) * tl.div_rn(1.0, temperature)).to(tl.int32, bitcast=True)
+        weight = weights(tl.exp(z_of(distance)), distance, inside, k, allowed)
+        for i in range(0, SECOND, 2):
             _at, slope, height, _flat = second_ramp(i, low, high, SECOND)
-            tl.store(search.second + place * SECOND + i, ramped(distance, weight, slope, height))
+            _next, _same, higher, _wide = second_ramp(i + 1, low, high, SECOND)
+            ramped(distance, weight, slope, height, slope, higher, search.second + place * SECOND + i)
     else:
-        tl.store(search.total + place, tl.sum(tl.where(inside & (distance <= allowed), masses(distance), 0)))
-        for i in range(FIRST):
+        distance = distances(x, top, temperature)
+        share = libdevice.exp(z_of(distance))
+        weighed = inside & (distance <= allowed)
+        tl.store(search.total + place, tl.sum(tl.where(weighed, (share * UNIT).to(tl.int64), 0)))
+        weight = weights(share, distance, inside, k, allowed)
+        for i in range(0, FIRST, 2):
             _at, slope, height, _flat = first_ramp(i, k, temperature, FIRST)
-            tl.store(search.first + place * FIRST + i, ramped(distance, weight, slope, height))
+            _next, slope_too, higher, _wide = first_ramp(i + 1, k, temperature, FIRST)
+            ramped(distance, weight, slope, height, slope_too, higher, search.first + place * FIRST + i)
+
+
+@triton.jit
+def weights(share, distance, inside, k, allowed):
+    """What a token adds to a rough sum: 1 for top-k, else its share of the mass above min-p's floor."""
+    return tl.where(inside, tl.where(k > 0, 1.0, tl.where(distance <= allowed, share, 0.0)), 0.0)
 
 
 @triton.jit
@@ -178,15 +194,17 @@ def after_first(search, k, p, allowed, temperature, line, chunks, FIRST: tl.cons
     """The bracket after the first read; before it, top-k's floor may be anywhere, top-p's only where there is mass."""
     low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
     need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-    place, _, _, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
+    place, _slope, _height, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
     return tightened(search.first, place, flat, k, need, low, high, line, chunks, FIRST, CHUNKS)
 
 
 @triton.jit
-def ramped(distance, weight, slope, height):
-    """Weights under a ramp, roughly summed."""
+def ramped(distance, weight, slope, height, slope_too, height_too, out):
+    """Weights under two ramps, roughly summed; two at a time share the way through the warps."""
     far = distance.to(tl.float32, bitcast=True)
-    return tl.sum(libdevice.saturatef(height - far * slope) * weight)
+    one = libdevice.saturatef(height - far * slope) * weight
+    two = libdevice.saturatef(height_too - far * slope_too) * weight
+    tl.store(out + tl.arange(0, 2), tl.sum(tl.join(one, two), axis=0))
 
 
 @triton.jit

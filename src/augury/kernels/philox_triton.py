@@ -54,10 +54,16 @@ def word_of(number, a, b, c, d):
 
 
 @triton.jit
+def words_of_block(start, position, seed, BLOCK: tl.constexpr, PURPOSE: tl.constexpr):
+    """Words of the tokens from `start`, a multiple of 4."""
+    a, b, c, d = philox(start // 4 + tl.arange(0, BLOCK // 4), position, seed, PURPOSE)
+    return tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
+
+
+@triton.jit
 def noise_of_block(start, position, seed, BLOCK: tl.constexpr, PURPOSE: tl.constexpr):
     """Noise of the tokens from `start`, a multiple of 4."""
-    a, b, c, d = philox(start // 4 + tl.arange(0, BLOCK // 4), position, seed, PURPOSE)
-    return gumbel(tl.interleave(tl.interleave(a, c), tl.interleave(b, d)))
+    return gumbel(words_of_block(start, position, seed, BLOCK, PURPOSE))
 
 
 @triton.jit

@@ -38,12 +38,12 @@ def top_children(logits: Tensor, k: int, targets: Tensor | None = None) -> tuple
     if not 0 < k <= min(MOST, vocab):
         raise ValueError(f"k must be 1 to {min(MOST, vocab)}, not {k}")
     chunks = triton.cdiv(vocab, CHUNK)
-    f32, i32 = {"dtype": torch.float32, "device": device}, {"dtype": torch.int32, "device": device}
-    best = Best(
-        torch.empty((lines, chunks, k), **f32), torch.empty((lines, chunks, k), **i32),
-        torch.empty((lines, chunks), **f32),
-    )  # fmt: skip
-    tokens, scores = torch.empty((lines, k), dtype=torch.int64, device=device), torch.empty((lines, k), **f32)
+
+    def room(dtype: torch.dtype, *shape: int) -> Tensor:
+        return torch.empty(lines, *shape, dtype=dtype, device=device)
+
+    best = Best(room(torch.float32, chunks, k), room(torch.int32, chunks, k), room(torch.float32, chunks))
+    tokens, scores = room(torch.int64, k), room(torch.float32, k)
     top_of_chunk[(lines, chunks)](logits, logits.stride(0), vocab, best, K=k, CHUNK=CHUNK, num_warps=4)
     top_of_line[(lines,)](best, targets, tokens, scores, chunks, K=k, CHUNKS=padded(chunks),
                           WIDE=padded(chunks * k), num_warps=4)  # fmt: skip

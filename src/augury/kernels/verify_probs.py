@@ -19,10 +19,15 @@ from augury.verify.sampling import Draws, SlotSampling
 
 def choose(device: torch.device | str) -> Callable[[Tensor, Draws, SlotSampling], Tensor]:
     """The fastest face for a device."""
-    if face(torch.device(device)) == "numba":
+    kind = face(torch.device(device))
+    if kind == "numba":
         from augury.kernels import verify_probs_numba  # numba is imported where it is used
 
         return verify_probs_numba.probabilities
+    if kind == "triton":
+        from augury.kernels import law_triton  # so is triton
+
+        return law_triton.probabilities
     return probabilities
 
 

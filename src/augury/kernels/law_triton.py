@@ -1,0 +1,109 @@
+"""The target's law in Triton: `probabilities` of kernels/verify_probs.py, and single entries of it.
+
+The floor of every line comes from the draw's search, so nothing is sorted; a line's mass is a sum of integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import libdevice
+
+from augury.kernels.draw_triton import EXACT, Searched, searched
+from augury.kernels.edits_triton import NEVER, padded, scores
+from augury.kernels.floor_triton import UNIT, distances, masses, sum_of, z_of
+from augury.kernels.peak_triton import highest, warps_of
+from augury.verify.sampling import Draws, SlotSampling
+
+
+class Law(NamedTuple):
+    """What makes a line's law, besides its scores."""
+
+    token: Any  # int64 [L]: the certain token of a line that is not sampled
+    floor: Any  # int32 [L]: the largest distance that is kept
+    mass: Any  # int64 [L, C]: of what is kept
+
+
+def laws(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> tuple[Searched, Law]:
+    """Everything that the probability of a token hangs on, for every line."""
+    found = searched(logits, draws, sampling, chunk, racing=False)
+    plan = found.plan
+    law = Law(found.out, plan.search.floor, torch.empty_like(plan.search.total))
+    if not draws.greedy:
+        weigh[plan.lines, plan.chunks](
+            *found.head, law, plan.chunks, CHUNK=plan.chunk, CHUNKS=padded(plan.chunks), BARS=found.bars,
+            num_warps=warps_of(plan.chunk, 16), maxnreg=64, **EXACT,
+        )  # fmt: skip
+    return found, law
+
+
+def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> Tensor:
+    """The law of the target's token at every line of [L, V] logits of any float, float32 [L, V]."""
+    found, law = laws(logits, draws, sampling, chunk)
+    plan = found.plan
+    out = torch.empty(plan.lines, plan.vocab, dtype=torch.float32, device=logits.device)
+    write_law[plan.lines, plan.chunks](
+        *found.head, law, out, plan.chunks, CHUNK=plan.chunk, CHUNKS=padded(plan.chunks), BARS=found.bars,
+        GREEDY=draws.greedy, num_warps=warps_of(plan.chunk, 16), **EXACT,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def weigh(
+    rows, stride, vocab, table, edits, peaks, law, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+):  # fmt: skip
+    """The mass that one chunk of one line keeps."""
+    line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    slot = tl.load(rows.slots + line)
+    temperature = tl.load(table.temperature + slot)
+    top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
+    if (temperature <= 0) | (top == NEVER):
+        return
+    tokens = chunk * CHUNK + tl.arange(0, CHUNK)
+    inside = tokens < vocab
+    x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
+    distance = distances(x, top, temperature)
+    kept = inside & (distance <= tl.load(law.floor + line))
+    tl.store(law.mass + line * chunks + chunk, tl.sum(tl.where(kept, masses(distance), 0)))
+
+
+@triton.jit
+def law_at(
+    tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS: tl.constexpr,
+    BARS: tl.constexpr, GREEDY: tl.constexpr,
+):  # fmt: skip
+    """The probabilities of some tokens of one line, float32; 0 outside the vocabulary."""
+    certain = tl.where(inside & (tokens == tl.load(law.token + line)), 1.0, 0.0)
+    if GREEDY:
+        return certain
+    else:
+        slot = tl.load(rows.slots + line)
+        temperature = tl.load(table.temperature + slot)
+        top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
+        if (temperature > 0) & (top > NEVER):
+            x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
+            distance = distances(x, top, temperature)
+            mass = tl.maximum(sum_of(law.mass, line, chunks, CHUNKS), 1)
+            scale = (tl.full((), UNIT, tl.float64) / mass.to(tl.float64)).to(tl.float32)
+            kept = inside & (distance <= tl.load(law.floor + line))
+            certain = tl.where(kept, libdevice.exp(z_of(distance)) * scale, 0.0)
+        return certain
+
+
+@triton.jit
+def write_law(
+    rows, stride, vocab, table, edits, peaks, law, out, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    BARS: tl.constexpr, GREEDY: tl.constexpr,
+):  # fmt: skip
+    """One chunk of one line's law."""
+    line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    tokens = chunk * CHUNK + tl.arange(0, CHUNK)
+    inside = tokens < vocab
+    p = law_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS, BARS, GREEDY)
+    tl.store(out + line * vocab + tokens, p, inside)
