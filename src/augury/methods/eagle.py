@@ -1,6 +1,6 @@
 """The card of `eagle`."""
 
-from augury.methods.fits import same_width
+from augury.methods.fits import one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator, UsualHead
 
@@ -26,5 +26,6 @@ EAGLE = Method(
     prefill_lookahead=1,
     vllm_tells_tokens=True,
     usual=UsualHead(joins=_state_and_token),
+    checkpoint=one_layer,
     gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
 )

@@ -182,6 +182,10 @@ def _detects(draft: Mapping[str, Any]) -> bool:
     return family_of(draft) is not None
 
 
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    return {**target, DEPTH: 1}
+
+
 def _state_and_token(hidden: int, values: int) -> int:
     return 2 * hidden * hidden
 
@@ -205,6 +209,7 @@ MTP = Method(
     vllm_detects=_detects,
     band=Band((0.75, 0.92), (1.6, 1.9), "DeepSeek-V3 class, n_predict=1"),
     usual=UsualHead(joins=_state_and_token, of_target=True),
+    checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
 )  # fmt: skip
