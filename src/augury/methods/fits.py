@@ -27,6 +27,11 @@ def same_width(case: Case) -> tuple[Note, ...]:
     return ()
 
 
+def state_and_token(hidden: int, values: int) -> int:
+    """Weights of the matrix that joins a hidden state and a token's embedding."""
+    return 2 * hidden * hidden
+
+
 def check_layers(key: str, ids: list[Any], target: Target) -> None:
     """Refuse layers that the target does not have."""
     layers = target.facts.layers if target.facts else None
