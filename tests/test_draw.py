@@ -219,9 +219,11 @@ def test_placeholders_on_a_path_are_harmless(draw: Draw) -> None:
     assert bool(((tokens >= 0) & (tokens < logits.shape[1])).all())
 
 
-def test_the_host_face_is_chosen_by_device() -> None:
+def test_the_face_is_chosen_by_device() -> None:
     assert verify.choose("cpu").draw is verify_numba.draw
     assert verify.choose(torch.device("meta")).draw is verify.draw
+    draw_triton = pytest.importorskip("augury.kernels.draw_triton")
+    assert verify.choose(torch.device("cuda")).draw is draw_triton.draw
 
 
 def test_scores_are_vllms() -> None:

@@ -26,15 +26,17 @@ PROMPT_HEIGHT = 64
 PROMPT_ROWS = 64  # a slot with more rows than this in a pass is reading a prompt
 SCRATCH_BYTES = 256 << 20  # for the unfinished sums of tiles with more than one split
 INTERPRETED_PROGRAMS = 4
+# An item in one cache line, so that a program knows its work after one look: first row, rows, slot, first key, end of
+# its keys, splits of the tile, the tile's first item, keys that every row sees.
+FIELDS = 8
 
 
 @dataclass(slots=True)
 class Plan:
     """The items of one kind of tile."""
 
-    tiles: Tensor  # int32 [T + 1]: first row of each tile, and where the last one ends
-    items: Tensor  # int32 [capacity, 2]: tile, split
-    totals: Tensor  # int32 [4]: items, keys of a split, tiles
+    items: Tensor  # int32 [capacity, 8]: see FIELDS
+    totals: Tensor  # int32 [2]: items, keys of a split
     height: int  # query rows of a tile
     rows_per_tile: int
     capacity: int
@@ -47,15 +49,14 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
     per_tile = height // shared_heads
     count, device = len(rows.tokens), rows.tokens.device
     capacity = count if prompts else max(count, SCRATCH_BYTES // (4 * width * height))
-    tiles = torch.empty(count + 1, dtype=torch.int32, device=device)
-    items = torch.empty(capacity, 2, dtype=torch.int32, device=device)
-    totals = torch.empty(4, dtype=torch.int32, device=device)
+    items = torch.empty(capacity, FIELDS, dtype=torch.int32, device=device)
+    totals = torch.empty(2, dtype=torch.int32, device=device)
     _plan[(1,)](
-        rows.slots, rows.context, rows.base, rows.ancestors, tiles, items, totals, count, capacity,
+        rows.slots, rows.context, rows.base, rows.ancestors, items, totals, count, capacity,
         WHOLE if prompts else SPLIT, PER_TILE=per_tile, PROMPT_ROWS=PROMPT_ROWS, CHUNKED=rows.chunked, PROMPTS=prompts,
         BLOCK=few_sizes(count), num_warps=8,
     )  # fmt: skip
-    return Plan(tiles, items, totals, height, per_tile, capacity, prompts)
+    return Plan(items, totals, height, per_tile, capacity, prompts)
 
 
 def few_sizes(count: int) -> int:
@@ -76,7 +77,7 @@ def programs(device: torch.device, per_processor: int) -> int:
 
 @triton.jit(do_not_specialize=["count", "capacity", "split"])
 def _plan(
-    slots, context, base, ancestors, tiles, items, totals, count, capacity, split,
+    slots, context, base, ancestors, items, totals, count, capacity, split,
     PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -90,7 +91,8 @@ def _plan(
         ahead = tl.load(slots + start + PROMPT_ROWS, mask=real & (start + PROMPT_ROWS < count), other=-3)
         head = head & ((ahead == slot) == PROMPTS)
     # A tile's keys reach as far as any of its rows sees; one that sees nothing has a split all the same: its zeros.
-    reach = tl.zeros([BLOCK], tl.int64)
+    reach, shared = tl.zeros([BLOCK], tl.int64), tl.full([BLOCK], 1 << 30, tl.int64)
+    size = tl.zeros([BLOCK], tl.int32)
     for i in tl.static_range(PER_TILE):
         row = r + i
         mine = head & (row < count) & (tl.load(slots + row, mask=row < count, other=-4) == slot)
@@ -98,8 +100,8 @@ def _plan(
         bits = tl.load(ancestors + row, mask=mine, other=0)
         nodes = tl.load(base + row, mask=mine, other=0) + highest_bit(bits) + 1
         reach = tl.maximum(reach, tl.maximum(seen, tl.where(bits != 0, nodes, 0)))
-    number = tl.cumsum(head.to(tl.int32), 0) - 1
-    tl.store(tiles + number, r.to(tl.int32), mask=head)
+        shared = tl.where(mine, tl.minimum(shared, seen), shared)
+        size += mine.to(tl.int32)
     reach = tl.where(head, reach, 0).to(tl.int32)
     splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
     while tl.sum(splits, 0) > capacity:  # only where many long requests share their blocks
@@ -107,12 +109,17 @@ def _plan(
         splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
     first = tl.cumsum(splits, 0) - splits
     for i in range(tl.max(splits, 0)):
-        mine = i < splits
-        tl.store(items + 2 * (first + i), number, mask=mine)
-        tl.store(items + 2 * (first + i) + 1, i + tl.zeros([BLOCK], tl.int32), mask=mine)
+        to, mine = items + 8 * (first + i), i < splits
+        tl.store(to, r, mask=mine)
+        tl.store(to + 1, size, mask=mine)
+        tl.store(to + 2, slot.to(tl.int32), mask=mine)
+        tl.store(to + 3, tl.zeros_like(r) + i * split, mask=mine)
+        tl.store(to + 4, tl.minimum(reach, i * split + split), mask=mine)
+        tl.store(to + 5, splits, mask=mine)
+        tl.store(to + 6, first, mask=mine)
+        tl.store(to + 7, shared.to(tl.int32), mask=mine)
     tl.store(totals, tl.sum(splits, 0))
     tl.store(totals + 1, split)
-    tl.store(totals + 2, tl.sum(head.to(tl.int32), 0))
 
 
 @triton.jit

@@ -15,13 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from augury.kernels.attend_plan_triton import Plan, highest_bit, make_plan, programs
+from augury.kernels.attend_plan_triton import Plan, make_plan, programs
 
 if TYPE_CHECKING:
     from augury.model.target import Rows
 
 WIDEST = 256  # head dimensions past this are left to the torch face
 KEYS = 64  # at a time
+STAGES = 5  # of the loads' pipeline: block numbers run ahead of keys and values
+PER_PROCESSOR = 2  # programs
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -92,92 +94,68 @@ def _launch(
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
     wide = q.dtype == torch.float32
-    _attend[(programs(q.device, 1 if wide else 2),)](
+    _attend[(programs(q.device, 1 if wide else PER_PROCESSOR),)](
         q, keys, values, out, out if sinks is None else sinks,
-        rows.slots, rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
-        plan.tiles, plan.items, plan.totals, room.sums, room.tops, room.arrived,
-        len(rows.tokens), rows.block_tables.stride(0), rows.first, scale, softcap,
+        rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
+        plan.items, plan.totals, room.sums, room.tops, room.arrived,
+        rows.block_tables.stride(0), rows.first, scale, softcap,
         q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=32 if wide else KEYS, BLOCK_SIZE=rows.block_size,
         WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide,
-        num_warps=4, num_stages=2 if wide else 3,
+        num_warps=4, num_stages=2 if wide else 3 if plan.prompts else STAGES,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count", "table_stride", "first_key"])
+@triton.jit(do_not_specialize=["table_stride", "first_key"])
 def _attend(
-    q, keys, values, out, sinks, slots, positions, context, base, ancestors, block_tables,
-    tiles, items, totals, sums, tops, arrived, count, table_stride, first_key, scale, softcap,
+    q, keys, values, out, sinks, positions, context, base, ancestors, block_tables,
+    items, totals, sums, tops, arrived, table_stride, first_key, scale, softcap,
     q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
     KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    total, split_size = tl.load(totals), tl.load(totals + 1)
+    total = tl.load(totals)
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     for work in range(tl.program_id(0), total * KV_HEADS, tl.num_programs(0)):
         item, kv = work // KV_HEADS, work % KV_HEADS
-        tile, split = tl.load(items + 2 * item), tl.load(items + 2 * item + 1)
-        begin = tl.load(tiles + tile)
-        slot = tl.load(slots + begin)
-        row = begin + m // SHARED
-        used = (m < PER_TILE * SHARED) & (row < count)
-        used = used & (tl.load(slots + row, mask=used, other=-1) == slot)
-        head = kv * SHARED + m % SHARED
+        record = items + 8 * item
+        begin, size, slot = tl.load(record), tl.load(record + 1), tl.load(record + 2).to(tl.int64)
+        first, last = tl.load(record + 3), tl.load(record + 4)
+        splits, first_item, shared = tl.load(record + 5), tl.load(record + 6), tl.load(record + 7)
+        row, head = begin + m // SHARED, kv * SHARED + m % SHARED
+        used = m < size * SHARED
         seen = tl.load(context + row, mask=used, other=0)
         root = tl.load(base + row, mask=used, other=0)
         bits = tl.load(ancestors + row, mask=used, other=0)
-        place = tl.load(positions + row, mask=used, other=0)
-        reach = tl.max(tl.maximum(seen, tl.where(bits != 0, root + highest_bit(bits) + 1, 0)), 0).to(tl.int32)
+        place = tl.load(positions + row, mask=used & (WINDOW > 0), other=0)
         query = tl.load(
             q + row[:, None].to(tl.int64) * q_row + head[:, None] * q_head + dk[None, :],
             mask=used[:, None] & (dk < KEY_DIM)[None, :], other=0.0,
         )  # fmt: skip
         table = block_tables + slot * table_stride
 
-        shared = tl.min(tl.where(used, seen, 1 << 30), 0)  # every row sees what lies before this
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
         weight = tl.zeros([HEIGHT], tl.float32)
         sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-        last = tl.minimum((split + 1) * split_size, reach)
-        for start in range(split * split_size, last, KEYS):
-            logical = start + tl.arange(0, KEYS)
-            inside = logical < last
-            block = tl.load(table + logical // BLOCK_SIZE, mask=inside, other=0)
-            physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
-            key = tl.load(
-                keys + physical[None, :] * KEY_DIM + dk[:, None], mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0
-            )
-            if EXACT:
-                scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
-            else:
-                scores = tl.dot(query, key.to(query.dtype)) * scale
-            if SOFTCAP:
-                scores = softcap * _tanh(scores / softcap)
-            value = tl.load(
-                values + physical[:, None] * VALUE_DIM + dv[None, :],
-                mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0,
+        # Blocks of keys that every row sees need no mask; the others are the draft's, the window's and the last.
+        plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
+        plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
+        for start in range(first, first + plain, KEYS):
+            top, weight, sum_ = _keys(
+                start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place,
+                first_key, False, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE, WINDOW,
+                SOFTCAP, EXACT,
             )  # fmt: skip
-            if (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
-                visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & used[:, None] & inside[None, :]
-                scores = tl.where(visible, scores, float("-inf"))
-                # What nobody here sees may hold anything, and 0 x NaN is NaN.
-                value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
-            higher = tl.maximum(top, tl.max(scores, 1))
-            level = tl.where(higher == float("-inf"), 0.0, higher)
-            p = tl.exp2((scores - level[:, None]) * LOG2_E)
-            fade = tl.exp2((top - level) * LOG2_E)
-            weight = weight * fade + tl.sum(p, 1)
-            sum_ = sum_ * fade[:, None]
-            if EXACT:
-                sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
-            else:
-                sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
-            top = higher
+        for start in range(first + plain, last, KEYS):
+            top, weight, sum_ = _keys(
+                start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place,
+                first_key, True, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE, WINDOW,
+                SOFTCAP, EXACT,
+            )  # fmt: skip
 
-        splits = tl.maximum(tl.cdiv(reach, split_size), 1)
         done = splits == 1
         if splits > 1:
             mine_at = (item * KV_HEADS + kv) * HEIGHT + m  # scratch memory is small enough for 32 bits
@@ -185,7 +163,6 @@ def _attend(
             tl.store(tops + 2 * mine_at, top)
             tl.store(tops + 2 * mine_at + 1, weight)
             tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
-            first_item = item - split
             counter = arrived + first_item * KV_HEADS + kv
             done = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
             if done:
@@ -215,6 +192,46 @@ def _attend(
             result = sum_ / tl.where(weight > 0, weight, 1.0)[:, None]
             to = out + (row[:, None].to(tl.int64) * (KV_HEADS * SHARED) + head[:, None]) * VALUE_DIM + dv[None, :]
             tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
+
+
+@triton.jit
+def _keys(
+    start, last, query, keys, values, table, kv, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
+    MASKED: tl.constexpr, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Take one block of keys into the running maximum, total and sum."""
+    dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
+    logical = start + tl.arange(0, KEYS)
+    inside = logical < last if MASKED else logical >= 0
+    block = tl.load(table + logical // BLOCK_SIZE, mask=inside, other=0)
+    physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
+    key_at, value_at = physical[None, :] * KEY_DIM + dk[:, None], physical[:, None] * VALUE_DIM + dv[None, :]
+    key = tl.load(keys + key_at, mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0)
+    value = tl.load(values + value_at, mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0)
+    if EXACT:
+        scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
+    else:
+        scores = tl.dot(query, key.to(query.dtype)) * scale
+    if SOFTCAP:
+        scores = softcap * _tanh(scores / softcap)
+    if MASKED:
+        visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
+        scores = tl.where(visible, scores, float("-inf"))
+        # What nobody here sees may hold anything, and 0 x NaN is NaN.
+        value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
+    higher = tl.maximum(top, tl.max(scores, 1))
+    level = tl.where(higher == float("-inf"), 0.0, higher)
+    p = tl.exp2((scores - level[:, None]) * LOG2_E)
+    fade = tl.exp2((top - level) * LOG2_E)
+    weight = weight * fade + tl.sum(p, 1)
+    sum_ = sum_ * fade[:, None]
+    if EXACT:
+        sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
+    else:
+        sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
+    return higher, weight, sum_
 
 
 @triton.jit

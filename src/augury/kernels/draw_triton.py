@@ -27,6 +27,7 @@ from augury.verify.sampling import Draws, SlotSampling
 TARGET = tl.constexpr(noise.TARGET)
 CAPACITY = 8192  # tokens of a bracket that are listed; with more, one program reads the line again and again
 SETTLE_BLOCK, WAYS = 2048, 4
+EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
 
 
 class Race(NamedTuple):
@@ -48,30 +49,42 @@ class Plan(NamedTuple):
     race: Race
 
 
+class Searched(NamedTuple):
+    """What is known of every line once its floor is."""
+
+    plan: Plan
+    head: tuple[Any, ...]  # rows, stride, vocabulary, table, edits and peaks, as kernels take them
+    bars: int
+    out: Tensor  # int64 [L]: the token drawn
+
+
 def draw(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> Tensor:
     """The target's token for every line of [L, V] logits of any float, int64 [L]."""
+    return searched(logits, draws, sampling, chunk).out
+
+
+def searched(
+    logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None, racing: bool = True
+) -> Searched:
+    """Peaks and floors of every line, and the token drawn; without racing, a token only where nothing is sampled."""
     plan = plan_for(logits, draws, sampling, chunk)
     out = torch.empty(plan.lines, dtype=torch.int64, device=logits.device)
     rows, table, edits = Rows(logits, draws.slots, draws.positions), table_of(sampling), edits_of(draws, sampling)
     grid, head = (plan.lines, plan.chunks), (rows, logits.stride(0), plan.vocab, table, edits, plan.peaks)
-    bars = sampling.stops.shape[1] + sampling.bad_words.shape[1]
+    bars, join = sampling.stops.shape[1] + sampling.bad_words.shape[1], padded(plan.chunks)
     wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, **EXACT}
     find_peaks[grid](*head, plan.search.listed, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
-    join = padded(plan.chunks)
     if not draws.greedy:
         rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
         for again in (False, True):
             narrow[grid](*head, plan.search, plan.chunks, AGAIN=again, FIRST=FIRST, SECOND=SECOND, CHUNKS=join, **rough)
-        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY, **wide,
-                       num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
+        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY,
+                       RACING=racing, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
     settle[(plan.lines,)](
         *head, plan.search, plan.race, out, plan.chunks, CHUNKS=join, BARS=bars, BLOCK=SETTLE_BLOCK, WAYS=WAYS,
-        CAPACITY=CAPACITY, GREEDY=draws.greedy, num_warps=8, **EXACT,
+        CAPACITY=CAPACITY, GREEDY=draws.greedy, RACING=racing, num_warps=8, **EXACT,
     )  # fmt: skip
-    return out
-
-
-EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
+    return Searched(plan, head, bars, out)
 
 
 def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> Plan:
@@ -97,7 +110,7 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
 @triton.jit
 def run_race(
     rows, stride, vocab, table, edits, peaks, search, race, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, SECOND: tl.constexpr, CAPACITY: tl.constexpr,
+    BARS: tl.constexpr, SECOND: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -112,6 +125,8 @@ def run_race(
     place = line * chunks + chunk
     tl.store(search.bracket + line * 4 + 2, low, chunk == 0)
     tl.store(search.bracket + line * 4 + 3, high, chunk == 0)
+    if (low == high) & (not RACING):
+        return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
@@ -123,6 +138,8 @@ def run_race(
             tl.store(search.below + place, tl.sum(under.to(tl.int32)).to(tl.int64))
         else:
             tl.store(search.below + place, tl.sum(tl.where(under, masses(distance), 0)))
+    if not RACING:
+        return
     kept = inside & (distance <= tl.minimum(low, allowed))
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     if tl.max(kept.to(tl.int32)) > 0:
@@ -148,7 +165,7 @@ def list_open(open_, distance, tokens, search, line, CAPACITY: tl.constexpr):
 @triton.jit
 def settle(
     rows, stride, vocab, table, edits, peaks, search, race, out, chunks, CHUNKS: tl.constexpr, BARS: tl.constexpr,
-    BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr, GREEDY: tl.constexpr,
+    BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr, GREEDY: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
     """The token of one line."""
     line = tl.program_id(0).to(tl.int64)
@@ -159,17 +176,19 @@ def settle(
     elif not GREEDY:
         if tl.load(table.temperature + slot) > 0:
             token = settle_sampled(rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS,
-                                   BARS, BLOCK, WAYS, CAPACITY)  # fmt: skip
+                                   BARS, BLOCK, WAYS, CAPACITY, RACING)  # fmt: skip
     tl.store(out + line, token.to(tl.int64))
 
 
 @triton.jit
 def settle_sampled(
     rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr,
+    BARS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
     """The winner among the tokens that were surely kept and those of the bracket that the floor leaves in."""
-    best, token = highest(race.score, race.token, line, chunks, CHUNKS)
+    best, token = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
+    if RACING:
+        best, token = highest(race.score, race.token, line, chunks, CHUNKS)
     low, high = tl.load(search.bracket + line * 4 + 2), tl.load(search.bracket + line * 4 + 3)
     floor = low
     if low < high:
@@ -178,12 +197,12 @@ def settle_sampled(
             below = sum_of(search.below, line, chunks, CHUNKS)
             floor, best, token = among(
                 listed, low, high, below, best, token, rows, line, slot, stride, vocab, top, table, edits, search,
-                chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, True,
+                chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, True, RACING,
             )  # fmt: skip
         else:
             floor, best, token = among(
                 vocab, low, high, tl.zeros((), tl.int64), best, token, rows, line, slot, stride, vocab, top, table,
-                edits, search, chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, False,
+                edits, search, chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, False, RACING,
             )  # fmt: skip
     tl.store(search.floor + line, floor)
     return tl.where(token == NO_TOKEN, 0, token)
@@ -193,7 +212,7 @@ def settle_sampled(
 def among(
     count, low, high, below, best, token, rows, line, slot, stride, vocab, top, table, edits, search, chunks,
     CHUNKS: tl.constexpr, BARS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr,
-    LISTED: tl.constexpr,
+    LISTED: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
     """The exact floor within a bracket, and the best of the tokens there that reach it."""
     temperature, k, p, allowed = filters(slot, vocab, table)
@@ -213,15 +232,16 @@ def among(
         need = needed(total, p)
         end = tl.minimum(high, floor)
         floor = cut(count, low, end, below, need, floor, source, BLOCK, BARS, CAPACITY, WAYS, LISTED, False)
-    position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
-    for start in range(0, count, BLOCK):
-        distance, tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
-        kept = distance <= floor
-        score = tl.where(kept, z_of(distance) + noise_of_tokens(tokens, position, seed, TARGET), NEVER)
-        lead = tl.max(score)
-        winner = tl.min(tl.where(kept & (score == lead), tokens, NO_TOKEN))
-        token = tl.where(lead > best, winner, tl.where(lead == best, tl.minimum(winner, token), token))
-        best = tl.maximum(best, lead)
+    if RACING:
+        position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
+        for start in range(0, count, BLOCK):
+            distance, tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
+            kept = distance <= floor
+            score = tl.where(kept, z_of(distance) + noise_of_tokens(tokens, position, seed, TARGET), NEVER)
+            lead = tl.max(score)
+            winner = tl.min(tl.where(kept & (score == lead), tokens, NO_TOKEN))
+            token = tl.where(lead > best, winner, tl.where(lead == best, tl.minimum(winner, token), token))
+            best = tl.maximum(best, lead)
     return floor, best, token
 
 

@@ -49,7 +49,7 @@ def blank_peaks(lines: int, chunks: int, device: torch.device, resort: bool) -> 
 
 
 def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
-    """The lowest token of the highest logit of every line of [L, V] logits, int64 [L], mapped through int64 [V] targets."""
+    """The lowest token of the highest logit of every [L, V] line, int64 [L], through an int64 [V] table if given."""
     lines, vocab = logits.shape
     chunk = chunk_of(lines, vocab)
     chunks = triton.cdiv(vocab, chunk)
@@ -100,8 +100,8 @@ def find_resort(rows, tokens, inside, line, slot, place, stride, vocab, table, e
     if concerned:
         allowed = inside
         if table.bias is not None:
-            if tl.load(table.biased + slot):
-                allowed = inside & (tl.load(table.bias + slot * vocab + tokens, inside, NEVER) > NEVER)
+            biased = tl.load(table.biased + slot)
+            allowed = inside & (tl.load(table.bias + slot * vocab + tokens, inside & biased, 0.0) > NEVER)
         spelled = inside
         if edits.mask_bits is not None:
             spelled = inside & grammatical(tokens, inside, line, edits)

@@ -20,6 +20,11 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
 
 def top_children(logits: Tensor, k: int, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k likeliest tokens of every line and their log-probabilities, [..., k] both."""
+    if face(logits.device) == "triton" and k <= 16:
+        from augury.kernels import top_triton
+
+        tokens, logprobs = top_triton.top_children(logits.flatten(0, -2), k, targets)
+        return tokens.view(*logits.shape[:-1], k), logprobs.view(*logits.shape[:-1], k)
     found = torch.log_softmax(logits.float(), dim=-1).topk(k, dim=-1)
     return found.indices if targets is None else targets[found.indices], found.values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from torch.autograd import DeviceType
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from augury.bench.gpu.rig import Rig
@@ -39,8 +40,8 @@ def _on_gpu(rig: Rig, steps: int) -> dict[str, Any]:
         done = _run(rig, steps)
     kernels, copies, top = 0, 0, []
     for entry in profiler.key_averages():  # type: ignore[no-untyped-call]
-        if entry.self_device_time_total <= 0:
-            continue
+        if entry.device_type != DeviceType.CUDA or entry.self_device_time_total <= 0:
+            continue  # what the host or the profiler did
         if entry.key.startswith(("Memcpy", "Memset")):
             copies += entry.count
         else:

@@ -10,6 +10,9 @@ from rich.table import Table
 
 Row = dict[str, Any]
 UNKNOWN = "-"
+LOOK: dict[str, Any] = {
+    "title_justify": "left", "title_style": "bold", "box": SIMPLE, "padding": (0, 1, 0, 0), "pad_edge": False,
+}  # fmt: skip
 
 
 def line_of(row: Row) -> str:
@@ -58,9 +61,10 @@ def conditions_line(report: dict[str, Any]) -> str:
 def _speeds(report: dict[str, Any]) -> Table:
     rows = report["rows"]
     peer = report["peer"]["peer"] if any(row["peer"] for row in rows) else ""
-    table = Table(title=f"{report['shape']}: tokens a second", title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=f"{report['shape']}: tokens a second", **LOOK)
     table.add_column("drafter", no_wrap=True)
-    for name in ("batch", "tok/s", *((peer, "ratio") if peer else ()), "tokens\na step", "ms\na step", "roof-\nline"):
+    names = (peer.replace(" ", "\n"), "ratio") if peer else ()
+    for name in ("batch", "tok/s", *names, "tokens\na step", "ms\na step", "roof-\nline"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         beside = (f"{row['peer']['tok_s']}", f"{row['ratio']:.2f}x") if row["peer"] else (UNKNOWN, UNKNOWN)
@@ -73,7 +77,7 @@ def _speeds(report: dict[str, Any]) -> Table:
 
 def _steps(rows: list[Row]) -> Table:
     title = "a decode step in the middle of the text: ms, kernels; graphs and memory so far"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("drafter", no_wrap=True, overflow="ellipsis", min_width=8, max_width=16)
     names = (
         "batch", "layout\n+target", "verify\n+draft", "gap", "host\nbusy", "ker-\nnels", "graphs", "capt.\ns", "GiB"
@@ -87,14 +91,14 @@ def _steps(rows: list[Row]) -> Table:
             row["drafter"], str(row["batch"]), _number(split.get("layout_target_ms")),
             _number(split.get("verify_draft_ms")), _number(split.get("gap_ms")),
             UNKNOWN if busy is None else f"{busy:.0%}", _number(kernels.get("kernels"), 0), str(row["graphs"]),
-            f"{row['capture_s']:.1f}", _number(row["memory_gib"], 1),
+            f"{row['capture_s']:.1f}", _number(row["memory_gib"], 0),
         )  # fmt: skip
     return table
 
 
 def _kernels(row: Row) -> Table:
     title = f"{_name(row)}, batch {row['batch']}: kernels a step"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, max_width=60)
     for name in ("count", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -106,7 +110,7 @@ def _kernels(row: Row) -> Table:
 def show_micro(console: Console, report: dict[str, Any]) -> None:
     """One kernel's table."""
     title = f"{report['kernel']}: {report['face']} against {report['reference']}, {report['shape']}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(title=title, **LOOK)
     table.add_column("case", no_wrap=True)
     for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff."):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
