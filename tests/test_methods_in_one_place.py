@@ -26,9 +26,7 @@ OTHER_WORDS = {
     ("train/medusa.py", "medusa"),  # a checkpoint's model_type, as its trainer writes it
     ("train/mlp_speculator.py", "mlp_speculator"),
 }
-# Published figures and shapes by method: knowledge, in Python so that a GPU machine needs no YAML; the cost model that
-# reads them still compares names, which `UsualHead` on the cards is there to replace.
-KNOWLEDGE = ("bench/gpu/anchors.py", "bench/gpu/shapes.py", "bench/gpu/roofline.py")
+KNOWLEDGE = ("bench/gpu/anchors.py",)  # published figures, in Python so that a GPU machine needs no YAML
 
 
 def literal_names(text: str) -> Iterator[tuple[int, object]]:

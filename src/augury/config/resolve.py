@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from augury.config import details
@@ -36,7 +37,8 @@ def resolve(
     if given is None:
         return None
     written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else given, as_of)
-    case = _opened(written, target or Target())
+    model, revision = written.keys.get("model"), written.keys.get("revision")
+    case = Case(written.keys, target or Target(), read_facts(model, revision) if model else None)
     named = settle_method(case)
     card = METHODS[named.keys["method"]]
     if as_of is not None:
@@ -50,24 +52,19 @@ def resolve(
     return _built(card, case, notes)
 
 
-def _opened(written: Written, target: Target) -> Case:
-    model = written.keys.get("model")
-    return Case(written.keys, target, read_facts(model, written.keys.get("revision")) if model else None)
-
-
 def _stages(card: Method, written: Written) -> tuple[Callable[[Case], Change], ...]:
     """What is settled, in this order: each may rest on what those before it decided."""
     return (
-        lambda case: settle_model(card, case),
-        lambda case: settle_tokens(card, case),
-        lambda case: renew_keys(written.dropped, case),
+        partial(settle_model, card),
+        partial(settle_tokens, card),
+        partial(renew_keys, written.dropped),
         settle_rule,
         card.settle,
         details.settle_schedule,
-        lambda case: details.settle_parallel(card, case),
+        partial(details.settle_parallel, card),
         details.settle_attention,
         details.settle_tree,
-        lambda case: details.refuse_combinations(card, case),
+        partial(details.refuse_combinations, card),
     )
 
 

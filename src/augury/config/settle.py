@@ -33,23 +33,19 @@ def settle_method(case: Case) -> Change:
             "speculative_config.method is missing, without speculative model to tell it from; name one, for example "
             f"{EXAMPLE}{better}."
         )
-    notes: tuple[Note, ...] = ()
+    ours, notes = choice.method, []
     if given in ALIASES:
-        notes = (Note("warning", "method", f"{given!r} is deprecated and replaced with {choice.method!r}."),)
+        notes.append(Note("warning", "method", f"{given!r} is deprecated and replaced with {ours!r}."))
     elif not given:
-        notes = (Note("inferred", "method", f"{choice.method!r}, because {choice.why}."),)
-    return Change({"method": choice.method}, (*notes, *_compare_with_vllm(given, choice.method, case)))
-
-
-def _compare_with_vllm(given: str, ours: str, case: Case) -> tuple[Note, ...]:
-    theirs = vllm_view(given, METHODS[ours], case.keys.get("model"), case.target, case.draft)
-    if theirs in ("", ours):
-        return ()
+        notes.append(Note("inferred", "method", f"{ours!r}, because {choice.why}."))
+    theirs = vllm_view(given, METHODS[ours], model, case.target, case.draft)
     if theirs is None:
         says = f'vLLM {NEWEST} raises "Unsupported speculative method" for {ours!r} here.'
-        return (Note("vllm", "method", says, refused=True),)
-    stands = f" by its own detection; here your {ours!r} stands" if given else ""
-    return (Note("vllm", "method", f"vLLM {NEWEST} would take {theirs!r}{stands}."),)
+        notes.append(Note("vllm", "method", says, refused=True))
+    elif theirs not in ("", ours):
+        stands = f" by its own detection; here your {ours!r} stands" if given else ""
+        notes.append(Note("vllm", "method", f"vLLM {NEWEST} would take {theirs!r}{stands}."))
+    return Change({"method": ours}, tuple(notes))
 
 
 def settle_model(card: Method, case: Case) -> Change:

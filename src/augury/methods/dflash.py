@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from augury.methods.facts import architectures
-from augury.methods.fits import same_width
+from augury.methods.fits import one_layer, same_width
 from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, Speculator, UsualHead, whole
+
+LAYERS = 5  # of a published drafter
 
 
 def _block(case: Case) -> int | None:
@@ -31,6 +33,13 @@ def _within_block(tokens: int, case: Case) -> str | None:
 
 def _slots(tokens: int, parallel: bool) -> int:
     return tokens
+
+
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    kind = {"model_type": "qwen3", "architectures": ["DFlashDraftModel"], "block_size": tokens + 1}
+    layers = min(LAYERS, target["num_hidden_layers"] - 3)
+    masks = {"mask_token_id": target["vocab_size"] - 1}
+    return {**one_layer(target), **kind, "num_hidden_layers": layers, "dflash_config": masks}
 
 
 def _named_otherwise(draft: Mapping[str, Any]) -> bool:
@@ -61,6 +70,7 @@ DFLASH = Method(
     vllm_detects=_named_otherwise,
     band=Band((0.80, 0.90), (3.5, 4.5), "Qwen3, batch 1"),
     one_pass=True,
-    usual=UsualHead(layers=5),
+    usual=UsualHead(layers=LAYERS),
+    checkpoint=_checkpoint,
     gates={"dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3)},
 )

@@ -1,13 +1,8 @@
 """The card of `eagle`."""
 
-from augury.methods.fits import same_width
+from augury.methods.fits import one_layer, same_width, state_and_token
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator, UsualHead
-
-
-def _state_and_token(hidden: int, values: int) -> int:
-    return 2 * hidden * hidden
-
 
 EAGLE = Method(
     name="eagle",
@@ -25,6 +20,7 @@ EAGLE = Method(
     lookahead=1,
     prefill_lookahead=1,
     vllm_tells_tokens=True,
-    usual=UsualHead(joins=_state_and_token),
+    usual=UsualHead(joins=state_and_token),
+    checkpoint=one_layer,
     gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
 )

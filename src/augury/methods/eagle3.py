@@ -1,9 +1,16 @@
 """The card of `eagle3`."""
 
-from augury.methods.fits import LAYER_IDS, check_layers, same_width
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from augury.methods.fits import LAYER_IDS, check_layers, one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.notes import Note
 from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Method, Signs, Speculator, UsualHead
+
+OWN_WORDS = 32000  # what published heads choose from
 
 
 def _fits(case: Case) -> tuple[Note, ...]:
@@ -12,6 +19,12 @@ def _fits(case: Case) -> tuple[Note, ...]:
     if case.target.facts is not None and isinstance(ids, list):
         check_layers("model", ids, case.target)
     return ()
+
+
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    vocab = target["vocab_size"]
+    own = OWN_WORDS if vocab > 2 * OWN_WORDS else vocab // 4
+    return {**one_layer(target), "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": own}
 
 
 def _three_streams(hidden: int, values: int) -> int:
@@ -42,7 +55,8 @@ EAGLE3 = Method(
     vllm_since="0.8.5",
     vllm_tells_tokens=True,
     band=Band((0.75, 0.92), (3.0, 4.0), "chat, K=3", curve=(0.73, 0.52, 0.35)),
-    usual=UsualHead(joins=_three_streams, stated=False, vocabulary=32000),
+    usual=UsualHead(joins=_three_streams, stated=False, vocabulary=OWN_WORDS),
+    checkpoint=_checkpoint,
     gates={
         "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120),
         "p-eagle": GateRecipe("augury.train.eagle:train_p_eagle", 120, settings={"parallel_drafting": True}),

@@ -1,7 +1,8 @@
-"""Whether a drafter and a target belong together: checks that several cards share."""
+"""Whether a drafter and a target belong together, and what a head made for a target looks like: what cards share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from augury.methods.errors import ConfigError, problem
@@ -26,6 +27,11 @@ def same_width(case: Case) -> tuple[Note, ...]:
     return ()
 
 
+def state_and_token(hidden: int, values: int) -> int:
+    """Weights of the matrix that joins a hidden state and a token's embedding."""
+    return 2 * hidden * hidden
+
+
 def check_layers(key: str, ids: list[Any], target: Target) -> None:
     """Refuse layers that the target does not have."""
     layers = target.facts.layers if target.facts else None
@@ -33,3 +39,9 @@ def check_layers(key: str, ids: list[Any], target: Target) -> None:
     if wrong:
         limit = f"0 to {layers}" if layers is not None else "0 or more"
         raise ConfigError(f"speculative_config.{key}: layer ids {ids} must be {limit}; {wrong[0]} is not.")
+
+
+def one_layer(target: Mapping[str, Any], tokens: int = 1) -> dict[str, Any]:
+    """The config.json of a head that is one layer of a target's size."""
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    return {**target, "num_hidden_layers": 1, "tie_word_embeddings": False, **llama}

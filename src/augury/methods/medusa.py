@@ -1,5 +1,10 @@
 """The card of `medusa`."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 from augury.methods.fits import same_width
 from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, whole
 
@@ -22,6 +27,11 @@ def _enough_heads(tokens: int, case: Case) -> str | None:
     return None
 
 
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    sizes = {name: target[name] for name in ("hidden_size", "vocab_size")}
+    return {"model_type": "medusa", "medusa_num_heads": tokens, "medusa_num_layers": 1, **sizes}
+
+
 MEDUSA = Method(
     name="medusa",
     help="Extra heads on the target's last hidden state, each guessing one token further ahead.",
@@ -39,5 +49,6 @@ MEDUSA = Method(
     vllm_writes={"model_type": "medusa"},
     band=Band((0.60, 0.75), (1.6, 1.75), "as a chain"),
     one_pass=True,
+    checkpoint=_checkpoint,
     gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
 )

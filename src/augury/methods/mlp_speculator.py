@@ -1,5 +1,10 @@
 """The card of `mlp_speculator`."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 from augury.methods.errors import problem
 from augury.methods.lengths import multiple_of_depth, predict_depth
 from augury.methods.notes import Note
@@ -14,6 +19,12 @@ def _fits(case: Case) -> tuple[Note, ...]:
     if (case.target.tensor_parallel_size or 1) > 1:
         return (Note("warning", "draft_tensor_parallel_size", "an MLP speculator runs unsharded: taken as 1."),)
     return ()
+
+
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    width, vocab = target["hidden_size"], target["vocab_size"]
+    sizes = {"emb_dim": width, "inner_dim": width, "vocab_size": vocab}
+    return {"model_type": "mlp_speculator", "n_predict": tokens, **sizes}
 
 
 MLP_SPECULATOR = Method(
@@ -31,5 +42,6 @@ MLP_SPECULATOR = Method(
     vllm_async=False,
     vllm_tells_tokens=True,
     one_pass=True,
+    checkpoint=_checkpoint,
     gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},
 )

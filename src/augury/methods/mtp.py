@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from augury.methods.errors import problem
+from augury.methods.fits import state_and_token
 from augury.methods.lengths import multiple_of
 from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, UsualHead, whole
 
@@ -182,8 +183,8 @@ def _detects(draft: Mapping[str, Any]) -> bool:
     return family_of(draft) is not None
 
 
-def _state_and_token(hidden: int, values: int) -> int:
-    return 2 * hidden * hidden
+def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    return {**target, DEPTH: 1}
 
 
 MTP = Method(
@@ -204,7 +205,8 @@ MTP = Method(
     vllm_since="0.11",
     vllm_detects=_detects,
     band=Band((0.75, 0.92), (1.6, 1.9), "DeepSeek-V3 class, n_predict=1"),
-    usual=UsualHead(joins=_state_and_token, of_target=True),
+    usual=UsualHead(joins=state_and_token, of_target=True),
+    checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
 )  # fmt: skip

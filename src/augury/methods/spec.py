@@ -187,6 +187,7 @@ class Method:
     one_pass: bool = False  # the whole draft in one pass of the drafter
     look_up: LookUp | None = None
     usual: UsualHead | None = None
+    checkpoint: Callable[[Mapping[str, Any], int], dict[str, Any]] | None = None  # a usual config.json, by target and K
     sharded: bool = False  # it runs on all of the target's devices, as a whole model does
     gates: Mapping[str, GateRecipe] = field(default_factory=dict)  # by the gate's name, the method's own first
     prose: tuple[str, ...] = ()  # how texts name it, besides its name

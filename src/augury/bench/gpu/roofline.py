@@ -7,6 +7,7 @@ import time
 import torch
 
 from augury.bench.gpu.shapes import Config, Drafter
+from augury.methods.registry import METHODS
 
 GPU_BYTES, CPU_BYTES, REPEATS = 2 << 30, 64 << 20, 10
 
@@ -52,22 +53,21 @@ def layer_elements(config: Config, width: int = 0) -> float:
 
 def drafter_elements(shape: Config, drafter: Drafter) -> float:
     """What a drafter's passes read of its matrices in one step."""
-    config, passes = drafter.config, drafter.tokens
-    hidden, vocab = shape["hidden_size"], shape["vocab_size"]
-    kind = drafter.name.partition(":")[0]
+    config, passes, hidden = drafter.config, drafter.tokens, shape["hidden_size"]
     if config is None:
         return 0.0
-    if kind == "draft":
+    card = METHODS[drafter.keys["method"]]
+    words = config.get("draft_vocab_size", shape["vocab_size"]) * hidden
+    if card.features == "none":  # a whole model
         return passes * (layer_elements(config) * config["num_hidden_layers"] + _head(config))
-    if kind == "eagle3":
-        once = 3 * hidden * hidden
-        return once + passes * (layer_elements(config, 2 * hidden) + config["draft_vocab_size"] * hidden)
-    if kind in ("eagle", "mtp"):
-        return float(passes * (2 * hidden * hidden + layer_elements(config) + vocab * hidden))
-    if kind == "dflash":
+    if card.lookahead == 0:  # heads on the last hidden state, a matrix and an output each
+        return float(passes * (hidden * hidden + words))
+    if card.one_pass:
         fc = config["num_hidden_layers"] * hidden * hidden
-        return fc + layer_elements(config) * config["num_hidden_layers"] + vocab * hidden
-    return float(passes * (hidden * hidden + vocab * hidden))  # medusa, mlp_speculator
+        return float(fc + layer_elements(config) * config["num_hidden_layers"] + words)
+    if card.features == "auxiliary":  # three streams are joined once a step
+        return float(3 * hidden * hidden + passes * (layer_elements(config, 2 * hidden) + words))
+    return float(passes * (2 * hidden * hidden + layer_elements(config) + words))
 
 
 def _head(config: Config) -> float:
@@ -80,9 +80,10 @@ def _cache_elements(config: Config) -> int:
 
 def _drafter_cache(shape: Config, drafter: Drafter) -> float:
     """Elements of the drafter's cache read for every token of context in one step."""
-    config, kind = drafter.config, drafter.name.partition(":")[0]
-    if config is None or kind in ("medusa", "mlp_speculator"):
+    config = drafter.config
+    card = METHODS[drafter.keys["method"]] if config is not None else None
+    if config is None or card is None or card.lookahead == 0:
         return 0.0
-    passes = 1 if kind == "dflash" else drafter.tokens
-    layers = 1 if kind == "mtp" else config["num_hidden_layers"]
+    passes = 1 if card.one_pass else drafter.tokens
+    layers = 1 if card.weights == "target" else config["num_hidden_layers"]
     return float(passes * _cache_elements({**shape, **config, "num_hidden_layers": layers}))

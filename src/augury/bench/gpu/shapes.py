@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
+from augury.methods import registry
+from augury.methods.registry import METHODS
 
 Config = dict[str, Any]
 
@@ -34,11 +36,8 @@ SHAPES: dict[str, Config] = {
     "toy": _decoder(6, 64, 128, 4, 2, 16, 320, max_position_embeddings=4096),
     "toy-draft": _decoder(2, 32, 64, 2, 1, 16, 320, max_position_embeddings=4096, tie_word_embeddings=True),
 }
-DRAFT_VOCABULARY = 32000  # of EAGLE-3 heads
-DFLASH_LAYERS = 5
 LOOK_UPS: dict[str, Config] = {
-    "ngram": {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
-    "suffix": {"method": "suffix"},
+    name: {"method": name, **look_up.starts[0]} for name, look_up in registry.LOOK_UPS.items() if not look_up.twin_of
 }
 DEFAULTS = {"draft": (4, 3.5)}  # K and acceptance length; others: 3 and 3.0
 NONE = "none"
@@ -89,31 +88,8 @@ def drafter_of(
 
 def _head(name: str, shape: Config, tokens: int) -> Config:
     """The config.json of a head for a target; its layers are the target's in size."""
-    layer = {**shape, "num_hidden_layers": 1, "tie_word_embeddings": False}
-    llama = {**layer, "model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-    hidden, vocab = shape["hidden_size"], shape["vocab_size"]
-    heads: dict[str, Config] = {
-        "eagle": llama,
-        "eagle3": {
-            **llama, "architectures": ["LlamaForCausalLMEagle3"],
-            "draft_vocab_size": DRAFT_VOCABULARY if vocab > 2 * DRAFT_VOCABULARY else vocab // 4,
-        },
-        "mtp": {**shape, "num_nextn_predict_layers": 1},
-        "medusa": {
-            "model_type": "medusa", "medusa_num_heads": tokens, "medusa_num_layers": 1, "hidden_size": hidden,
-            "vocab_size": vocab,
-        },
-        "mlp_speculator": {
-            "model_type": "mlp_speculator", "n_predict": tokens, "emb_dim": hidden, "inner_dim": hidden,
-            "vocab_size": vocab,
-        },
-        "dflash": {
-            **layer, "model_type": "qwen3", "architectures": ["DFlashDraftModel"],
-            "num_hidden_layers": min(DFLASH_LAYERS, shape["num_hidden_layers"] - 3), "block_size": tokens + 1,
-            "dflash_config": {"mask_token_id": vocab - 1},
-        },
-    }  # fmt: skip
+    heads = {name: card.checkpoint for name, card in METHODS.items() if card.checkpoint}
     if name not in heads:
         known = ", ".join((NONE, *heads, *LOOK_UPS, "draft:SHAPE"))
         raise ConfigError(f"--drafter {name}: unknown; there are {known}.")
-    return heads[name]
+    return heads[name](shape, tokens)
