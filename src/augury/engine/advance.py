@@ -11,6 +11,7 @@ from augury.engine.judge import Judge
 from augury.engine.rows import Layout, Segments, Shape, lay_out
 from augury.engine.settle import Limits, Settled, settle
 from augury.engine.state import SlotState
+from augury.kernels.faces import face
 from augury.model.target import Scores, Target
 from augury.verify.sampling import Masks, Outcome
 from augury.verify.tree import Draft
@@ -49,6 +50,11 @@ def _move_path(
     target: Target, state: SlotState, seg: Segments, layout: Layout, outcome: Outcome, block_size: int
 ) -> None:
     """Bring the accepted path's cache rows into line behind the known ones; other branches are overwritten later."""
+    if target.cache.pools is not None and face(seg.slots.device) == "triton":
+        from augury.kernels.move_triton import move_path
+
+        move_path(*target.cache.pools, outcome.path, layout.ends, seg.slots, state.block_tables, block_size)
+        return
     step = torch.arange(outcome.path.shape[1], device=seg.slots.device)
     taken = outcome.path >= 0
 

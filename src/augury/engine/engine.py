@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from augury.control.budget import Budget
@@ -143,7 +144,7 @@ class Engine:
             (r.slot, s.start, s.known, s.nodes, s.scored, s.active, len(r.blocks) * size, r.wish.at_most(most))
             for s, r in ((share, share.request) for share in shares)
         ]
-        table[:, : len(shares)] = torch.tensor(columns).T
+        table[:, : len(shares)] = torch.from_numpy(np.array(columns).T)
         lines = sum(s.scored + s.nodes for s in shares)
         shape = self._shape(shares, lines)
         return Work(table, shape, lines, len(shares), gather(shares, shape.lines, self.target.device))
@@ -156,7 +157,7 @@ class Engine:
             for place in range(request.tabled, len(request.blocks))
         ]
         if fresh:
-            slots, places, blocks = torch.tensor(fresh).T.to(self.target.device).unbind(0)
+            slots, places, blocks = torch.from_numpy(np.array(fresh).T.copy()).to(self.target.device).unbind(0)
             self.state.block_tables[slots, places] = blocks
             for share in shares:
                 share.request.tabled = len(share.request.blocks)
@@ -263,7 +264,8 @@ class Engine:
         for g, (share, (accepted, count, *emitted)) in enumerate(zip(shares, report, strict=False)):
             request = share.request
             kept = request.accept(emitted[:count], accepted)
-            record_logprobs(request, share, g, kept, passed)
+            if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
+                record_logprobs(request, share, g, kept, passed)
             self.scheduler.commit(share, accepted, kept)
             if kept:
                 update = self._count(share, emitted[:kept], min(accepted, kept))
@@ -291,9 +293,9 @@ class Engine:
         self.stats.generation_tokens += len(tokens)
         self.last.generation_tokens += len(tokens)
         depth = min(share.nodes, share.request.draft_depth)
-        for spec in (self.stats.spec, share.request.spec):
-            spec.observe(share.nodes, accepted, depth)
         if share.nodes:
+            for spec in (self.stats.spec, share.request.spec):
+                spec.observe(share.nodes, accepted, depth)
             self.last.drafts.append((share.nodes, accepted, depth))
             share.request.spec_steps.append((share.nodes, accepted))
         return Update(share.request, tokens, accepted)

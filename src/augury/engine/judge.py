@@ -11,6 +11,7 @@ from torch import Tensor
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.rows import Layout
 from augury.kernels import verify, verify_probs
+from augury.kernels.faces import face
 from augury.verify.lossy import conditional_rates, raw_entropy, synthetic_walk
 from augury.verify.rules import RULES, coupled
 from augury.verify.sampling import Draws, Outcome, SlotSampling
@@ -44,7 +45,26 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
         return Judge(by_coupling, ops.draw)
     if rule == "synthetic":
         return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
-    return Judge(_by_rejection(rule, config, device))
+    decide = _by_rejection(rule, config, device)
+    if rule == "standard" and face(device) == "triton":
+        decide = _standard_in_triton(decide)
+    return Judge(decide)
+
+
+def _standard_in_triton(otherwise: Decide) -> Decide:
+    """`standard` over chains without laws in memory; drafts that branch are left to the reference."""
+    from augury.kernels import acceptance_triton, standard_triton
+
+    def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        draft, seeds = layout.draft, sampling.seed[slots]
+        if not standard_triton.runs(draft):
+            return otherwise(logits, layout, sampling, slots)
+        tests = acceptance_triton.uniforms(seeds, layout.ends, draft.parents)
+        return standard_triton.standard(
+            logits, layout.draws, sampling, layout.first, draft, tests, seeds, layout.ends
+        )
+
+    return decide
 
 
 def _by_rates(given: list[float], device: torch.device) -> Judge:

@@ -87,12 +87,21 @@ class Request:
 
     def accept(self, emitted: list[int], accepted: int) -> int:
         """Append what a step emitted up to the first reason to stop; returns how many tokens were kept."""
+        if self._goes_on(emitted):
+            self.tokens += emitted
+            self.from_draft += [i < accepted for i in range(len(emitted))]
+            return len(emitted)
         for i, token in enumerate(emitted):
             self.tokens.append(token)
             self.from_draft.append(i < accepted)
             if self._ended_by(token):
                 return i + 1
         return len(emitted)
+
+    def _goes_on(self, emitted: list[int]) -> bool:
+        """Whether it is clear without a look at each token that none of them ends the request or makes text."""
+        bare = self.text is None and self.grammar is None
+        return bare and len(self.tokens) + len(emitted) < self.max_len and self.stop_ids.isdisjoint(emitted)
 
     def end_by_grammar(self) -> None:
         """The grammar has no next token: the answer is complete, or parsing it ran into its limits."""

@@ -65,10 +65,11 @@ class Scheduler:
     def plan(self) -> list[Share]:
         """Choose the shares of the next pass; empty when there is nothing to do."""
         self.seated = []
-        for request in [r for r in self.running if r.pending == 1]:
-            if request.slot >= 0:  # not preempted by one before it
-                self._reserve(request, request.length)
-        decoding = [r for r in self.running if r.pending == 1]
+        size = self.block_size
+        for request in [r for r in self.running if len(r.tokens) - r.computed == 1]:
+            if len(request.tokens) > len(request.blocks) * size and request.slot >= 0:  # not preempted by one before it
+                self._reserve(request, len(request.tokens))
+        decoding = [r for r in self.running if len(r.tokens) - r.computed == 1]
         room = self.token_budget - len(decoding)
         shares = []
         for request in decoding:
@@ -102,9 +103,13 @@ class Scheduler:
 
     def _decode_share(self, request: Request, room: int) -> Share:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
-        rows = (len(request.blocks) + self.pool.num_free) * self.block_size
-        nodes = min(request.draft_nodes, room, rows - request.length)
-        self._reserve(request, request.length + nodes)
+        length, nodes = len(request.tokens), min(request.draft_nodes, room)
+        if length + nodes > len(request.blocks) * self.block_size:
+            rows = (len(request.blocks) + self.pool.num_free) * self.block_size
+            nodes = min(nodes, rows - length)
+            self._reserve(request, length + nodes)
+        if request.decoding:
+            return Share(request, length - 1, 1, nodes, True, 1)
         return make_share(request, 1, nodes)
 
     def _look_ahead(self, shares: list[Share]) -> None:
@@ -112,9 +117,10 @@ class Scheduler:
         for share in shares:
             if share.active:
                 request = share.request
-                rows = request.length + share.nodes + 1 + self.lookahead
+                rows = len(request.tokens) + share.nodes + 1 + self.lookahead
                 need = -(-rows // self.block_size) - len(request.blocks)
-                request.blocks += self.pool.take(min(max(0, need), self.pool.num_free))
+                if need > 0:
+                    request.blocks += self.pool.take(min(need, self.pool.num_free))
 
     def _reserve(self, request: Request, rows: int) -> None:
         """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one."""

@@ -19,7 +19,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from augury.model.target import Rows
 
-SPLIT = 256  # keys of one item
+SPLIT = 512  # keys of one item
 WHOLE = 1 << 30  # a split that no context reaches: prompt tiles walk all their keys
 DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile: one matrix instruction's
 PROMPT_HEIGHT = 64

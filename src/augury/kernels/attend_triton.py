@@ -142,51 +142,43 @@ def _attend(
         weight = tl.zeros([HEIGHT], tl.float32)
         sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
         if LOOP == 0:
-            # Blocks of keys that every row sees need no mask; those of the draft, the window and the end do.
+            # Keys that every row sees need no mask; those of the draft, the window and the end do.
             plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
             plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
             for start in range(first, first + plain, KEYS):
                 block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _keys(
-                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
-                    place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, 0,
-                )  # fmt: skip
+                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
+                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
+                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
+                                          bits, place, first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "never")  # fmt: skip
             for start in range(first + plain, last, KEYS):
                 block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _keys(
-                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
-                    place, first_key, 0, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, 2,
-                )  # fmt: skip
-        elif LOOP == 1:
-            for start in range(first, last, KEYS):
-                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _keys(
-                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
-                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, 1,
-                )  # fmt: skip
-        elif LOOP == 3:
-            for start in range(first, last, KEYS):
-                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _keys(
-                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
-                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, 2,
-                )  # fmt: skip
-        else:
+                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
+                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
+                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
+                                          bits, place, first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "always")  # fmt: skip
+        elif LOOP == 2:
             # Decoding waits for memory: all keys and values of a block are asked for at once, and the numbers of the
             # next block's cache rows beside them.
             block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
             for start in tl.range(first, last, KEYS, num_stages=1):
-                following = _blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _keys(
-                    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits,
-                    place, first_key, shared, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE,
-                    WINDOW, SOFTCAP, EXACT, 1,
-                )  # fmt: skip
-                block = following
+                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
+                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
+                block = _blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
+                                          bits, place, first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late")  # fmt: skip
+        else:
+            block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
+            key, value = _fetch(keys, values, block, first, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
+                                BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
+            block = _blocks(table, first + KEYS, last, KEYS, BLOCK_SIZE)
+            for start in tl.range(first, last, KEYS, num_stages=1):
+                next_key, next_value = _fetch(keys, values, block, start + KEYS, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM,
+                                              BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
+                block = _blocks(table, start + 2 * KEYS, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
+                                          bits, place, first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late")  # fmt: skip
+                key, value = next_key, next_value
 
         done = splits == 1
         if splits > 1:
@@ -247,33 +239,39 @@ def _blocks(table, start, last, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
 
 
 @triton.jit
-def _keys(
-    start, last, block, query, keys, values, kv, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
-    shared, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_KEY: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr,
-    SOFTCAP: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
+def _fetch(
+    keys, values, block, start, last, kv, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Take one block of keys into the running maximum, total and sum; every row sees the keys before `shared`."""
+    """Some keys [D, KEYS] and their values [KEYS, D] of one key head, zeros past the last."""
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     logical = start + tl.arange(0, KEYS)
     inside = logical < last
     physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
     key_at, value_at = physical[None, :] * KEY_DIM + dk[:, None], physical[:, None] * VALUE_DIM + dv[None, :]
     key = tl.load(keys + key_at, mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0)
-    value = tl.load(values + value_at, mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0)
+    return key, tl.load(values + value_at, mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def _take(
+    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key, shared,
+    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, EXACT: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """Take some keys into the running maximum, total and sum.
+
+    Masks are made always, never, or late: past the keys that every row sees (`shared`).
+    """
     if EXACT:
         scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
     else:
         scores = tl.dot(query, key.to(query.dtype)) * scale
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
-    if MASKED == 2:
-        visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
-        scores = tl.where(visible, scores, float("-inf"))
-        value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
-    if MASKED == 1:
-        if (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
-            visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & inside[None, :]
+    if MASK != "never":
+        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
+            logical = start + tl.arange(0, KEYS)
+            visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & (logical < last)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
             # What nobody here sees may hold anything, and 0 x NaN is NaN.
             value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)

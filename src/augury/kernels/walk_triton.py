@@ -12,12 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.acceptance_triton import node_uniforms
 from augury.kernels.layout_triton import shape_of
-from augury.kernels.philox_triton import philox, uniform, word_of
-from augury.verify import noise, verdict
 from augury.verify.tree import Draft
-
-ACCEPT, STREAMS = tl.constexpr(noise.ACCEPT), tl.constexpr(verdict.STREAMS)
 
 
 
@@ -128,9 +125,7 @@ def _first_child(at, parent, n, agrees, chance, NODES: tl.constexpr):
 def _by_chance(parent, n, ends, seed, rates, RATES: tl.constexpr, LEVELS: tl.constexpr, NODES: tl.constexpr):
     """Which nodes the `synthetic` rule takes once it gets there: verify/verdict.py's uniforms against the rates."""
     depth, _ = shape_of(parent, n, LEVELS, NODES)
-    four = philox((n // 4).to(tl.int64), ends - 1 + depth, seed, ((depth - 1) * STREAMS + ACCEPT).to(tl.uint32))
-    u = uniform(word_of(n, four[0], four[1], four[2], four[3])).to(tl.float64)
-    return u < tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
+    return node_uniforms(n, depth, ends, seed).to(tl.float64) < tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
 
 
 @triton.jit

@@ -63,15 +63,19 @@ class KVCache:
 
     keys: list[Tensor] = field(default_factory=list)  # each [blocks * block_size, kv_heads, key_dim]
     values: list[Tensor] = field(default_factory=list)
+    pools: tuple[Tensor, Tensor] | None = None  # all layers' in one, [layers, rows, width], where their shapes agree
 
     @classmethod
     def allocate(cls, shapes: list[LayerShape], rows: int, dtype: torch.dtype, device: torch.device) -> KVCache:
         """Reserve `rows` physical rows for every layer."""
 
-        def make(shape: LayerShape, dim: int) -> Tensor:
-            return torch.zeros(rows, shape.kv_heads, dim, dtype=dtype, device=device)
+        def make(shape: LayerShape, dim: int, *layers: int) -> Tensor:
+            return torch.zeros(*layers, rows, shape.kv_heads, dim, dtype=dtype, device=device)
 
-        return cls([make(s, s.key_dim) for s in shapes], [make(s, s.value_dim) for s in shapes])
+        if device.type == "cpu" or len(set(shapes)) != 1:
+            return cls([make(s, s.key_dim) for s in shapes], [make(s, s.value_dim) for s in shapes])
+        keys, values = (make(shapes[0], dim, len(shapes)) for dim in (shapes[0].key_dim, shapes[0].value_dim))
+        return cls(list(keys), list(values), (keys.flatten(2), values.flatten(2)))
 
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy physical rows onto others in every layer: the winning path of a tree moves into place."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
+from augury.kernels.faces import face
 from augury.propose.base import Setting
 from augury.propose.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
@@ -54,10 +55,18 @@ class NgramGpuDrafter(TextDrafter):
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A chain for each slot, empty where nothing repeats."""
-        text = history[slots]
-        start = continuation(text, lengths, self.min_n, self.max_n, self.latest)
-        steps = torch.arange(self.nodes, device=text.device)
-        tokens = text.gather(1, (start[:, None] + steps).clamp(max=text.shape[1] - 1))
+        start = self._continuation(slots, lengths, history)
+        places = start[:, None] + torch.arange(self.nodes, device=start.device)
+        tokens = history[slots[:, None], places.clamp(max=history.shape[1] - 1)]
         room = torch.minimum(budget, self.max_model_len - lengths).clamp(max=self.nodes)
         counts = torch.minimum(room, lengths - start).clamp(min=0)
-        return Draft(tokens, chain_parents(len(slots), self.nodes, text.device), counts)
+        return Draft(tokens, chain_parents(len(slots), self.nodes, start.device), counts)
+
+    def _continuation(self, slots: Tensor, lengths: Tensor, history: Tensor) -> Tensor:
+        if face(history.device) == "triton":
+            from augury.kernels import ngram_triton
+
+            return ngram_triton.continuation(
+                history, slots, lengths, self.min_n, self.max_n, self.latest, self.max_model_len
+            )
+        return continuation(history[slots], lengths, self.min_n, self.max_n, self.latest)
