@@ -53,13 +53,18 @@ class Captured:
     def __call__(self, work: Any, version: int) -> Passed:
         """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
         if version != self._version:
-            self._recordings.clear()
-            self._version, self._pool = version, None
+            self.forget()
+            self._version = version
         recording = self._recording(work)
         recording.segments.copy_(work.segments)
         recording.graph.replay()
         self.replays += 1
         return recording.passed
+
+    def forget(self) -> None:
+        """Drop all graphs, and with them their memory."""
+        self._recordings.clear()
+        self._pool = None
 
     def _recording(self, work: Any) -> _Recording:
         if work.shape not in self._recordings:

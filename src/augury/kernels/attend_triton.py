@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 WIDEST = 256  # head dimensions past this are left to the torch face
 KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
-WARPS = 4
-LOOP = 2
-STAGES = 3
 PER_PROCESSOR = 2  # programs
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -104,8 +101,8 @@ def _launch(
         q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS, BLOCK_SIZE=rows.block_size,
-        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, LOOP=0 if plan.prompts else LOOP,
-        num_warps=WARPS, num_stages=2 if wide else STAGES,
+        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
+        num_warps=4, num_stages=2 if wide else 3,
     )  # fmt: skip
 
 
@@ -116,7 +113,7 @@ def _attend(
     q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
     KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr, LOOP: tl.constexpr,
+    EXACT: tl.constexpr, PROMPTS: tl.constexpr,
 ):  # fmt: skip
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
@@ -141,7 +138,7 @@ def _attend(
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
         weight = tl.zeros([HEIGHT], tl.float32)
         sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-        if LOOP == 0:
+        if PROMPTS:
             # Keys that every row sees need no mask; those of the draft, the window and the end do.
             plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
             plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
@@ -157,9 +154,9 @@ def _attend(
                                     BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
                 top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
                                           bits, place, first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "always")  # fmt: skip
-        elif LOOP == 2:
-            # Decoding waits for memory: all keys and values of a block are asked for at once, and the numbers of the
-            # next block's cache rows beside them.
+        else:
+            # Decoding waits for memory. Triton's pipeline, which would carry block numbers, keys and values through
+            # shared memory, is slower than asking for all of a block at once and for the next numbers beside it.
             block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
             for start in tl.range(first, last, KEYS, num_stages=1):
                 key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
@@ -167,18 +164,6 @@ def _attend(
                 block = _blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
                 top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
                                           bits, place, first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late")  # fmt: skip
-        else:
-            block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
-            key, value = _fetch(keys, values, block, first, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
-                                BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
-            block = _blocks(table, first + KEYS, last, KEYS, BLOCK_SIZE)
-            for start in tl.range(first, last, KEYS, num_stages=1):
-                next_key, next_value = _fetch(keys, values, block, start + KEYS, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM,
-                                              BLOCK_KEY, BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
-                block = _blocks(table, start + 2 * KEYS, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
-                                          bits, place, first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late")  # fmt: skip
-                key, value = next_key, next_value
 
         done = splits == 1
         if splits > 1:
@@ -192,20 +177,7 @@ def _attend(
             if done:
                 tl.debug_barrier()
                 tl.store(counter, 0)
-                top = tl.full([HEIGHT], float("-inf"), tl.float32)
-                weight = tl.zeros([HEIGHT], tl.float32)
-                sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-                for i in range(splits):
-                    at_ = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m
-                    other = tl.load(tops + 2 * at_, volatile=True)
-                    higher = tl.maximum(top, other)
-                    level = tl.where(higher == float("-inf"), 0.0, higher)
-                    fade = tl.exp2((top - level) * LOG2_E)
-                    gain = tl.exp2((other - level) * LOG2_E)
-                    weight = weight * fade + tl.load(tops + 2 * at_ + 1, volatile=True) * gain
-                    part = tl.load(sums + at_[:, None] * BLOCK_VALUE + dv[None, :], volatile=True)
-                    sum_ = sum_ * fade[:, None] + part * gain[:, None]
-                    top = higher
+                top, weight, sum_ = _join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         if done:
             if SINKS:
                 sink = tl.load(sinks + head, mask=used, other=0.0).to(tl.float32)
@@ -218,6 +190,25 @@ def _attend(
             tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
         work += tl.num_programs(0)
         begin, size, slot, first, last, splits, first_item, shared = _record(items, work // KV_HEADS, work < most)
+
+
+@triton.jit
+def _join(sums, tops, first_item, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr):
+    """The unfinished sums of all splits of a tile, in the order of their positions."""
+    m, dv = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE)
+    top, weight = tl.full([HEIGHT], float("-inf"), tl.float32), tl.zeros([HEIGHT], tl.float32)
+    sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
+    for i in range(splits):
+        at = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m
+        other = tl.load(tops + 2 * at, volatile=True)  # past the first-level cache: another processor wrote it
+        higher = tl.maximum(top, other)
+        level = tl.where(higher == float("-inf"), 0.0, higher)
+        fade, gain = tl.exp2((top - level) * LOG2_E), tl.exp2((other - level) * LOG2_E)
+        weight = weight * fade + tl.load(tops + 2 * at + 1, volatile=True) * gain
+        part = tl.load(sums + at[:, None] * BLOCK_VALUE + dv[None, :], volatile=True)
+        sum_ = sum_ * fade[:, None] + part * gain[:, None]
+        top = higher
+    return top, weight, sum_
 
 
 @triton.jit

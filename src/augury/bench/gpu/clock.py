@@ -65,6 +65,8 @@ class Marks:
 
         draw = None if judge.draw is None else marked(judge.draw)
         engine.judge = judge._replace(decide=marked(judge.decide), draw=draw)
+        if engine.captured is not None:
+            engine.captured.forget()  # graphs captured before have no mark in them
 
     @contextmanager
     def watching(self, engine: Engine) -> Iterator[list[float]]:
