@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import interpreter_speed
 import numpy as np
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -39,6 +40,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     # Once for all: the interpreter would patch the language for every call in a kernel, which is most of its time.
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
+    interpreter_speed.install()
     libdevice.exp, libdevice.log, libdevice.log1p = map(_elementwise, (np.exp, np.log, np.log1p))
     libdevice.fast_logf = libdevice.log
     libdevice.saturatef = _elementwise(lambda x: np.nan_to_num(x).clip(0, 1))

@@ -13,6 +13,7 @@ from certifying import augury, check_page
 from hypothesis import settings
 
 from augury.certify.report import Report
+from augury.engine.judge import Judge
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -134,7 +135,7 @@ def test_another_choice_on_the_same_scores_is_no_near_tie(plain: Any, toy_model:
         outcome.emitted.copy_((outcome.emitted + (outcome.emitted >= 0)).clamp(max=255))
         return outcome
 
-    fast.engine.judge = judge
+    fast.engine.judge = Judge(judge)
     report = compare(plain, fast, max_tokens=2, seeds=1)
     first = [found for equality in report.equalities for found in equality.differences if found.position == 0]
     assert report.exit_code == 1 and first

@@ -46,7 +46,8 @@ def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> Tu
         "slots": torch.arange(len(lengths)), "lengths": count, "budget": zero, "sampling": None,
         "history": torch.zeros(len(lengths), 64, dtype=torch.int64) if history is None else history,
         "block_tables": scattered_tables(len(lengths)), "block_size": BLOCK, "most_rows": 64, "span": 64,
-        "row_begin": zero, "start": zero, "known": zero, "nodes": zero, "path": torch.full((len(lengths), 1), -1), **more,
+        "row_begin": zero, "start": zero, "known": zero, "nodes": zero, "path": torch.full((len(lengths), 1), -1),
+        **more,
     }  # fmt: skip
     return Turn(**given)
 

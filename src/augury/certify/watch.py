@@ -12,6 +12,7 @@ from torch import Tensor
 
 from augury.certify.report import Scores
 from augury.engine.engine import Engine
+from augury.engine.judge import Judge
 from augury.engine.rows import Layout
 from augury.kernels.verify import NEVER, edited, lowest_allowed, ordered
 from augury.verify.noise import TARGET, gumbel
@@ -58,7 +59,7 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
                 seen[seed] = Seen(token, logits[line].float().cpu().clone(), scores[line].cpu().clone(), heat)
         return outcome
 
-    engine.judge, engine.captured = judge, None
+    engine.judge, engine.captured = Judge(judge), None
     try:
         yield seen
     finally:

@@ -39,12 +39,13 @@ class Captured:
         return len(self._recordings)
 
     def fill(self, works: Iterable[Any], version: int, budget: int) -> None:
-        """Capture these, the largest first so that the others find their memory free, while they take `budget` bytes."""
+        """Capture these, the largest first so that others find their memory free, while they take `budget` bytes."""
         self._version = version
         free, _ = torch.cuda.mem_get_info()
         for work in works:
             if free - torch.cuda.mem_get_info()[0] > budget:
-                logger.warning("CUDA graphs take %.1f GiB; the smaller ones are captured when they are needed.", budget / 2**30)
+                warning = "CUDA graphs take %.1f GiB; the smaller ones are captured when they are needed."
+                logger.warning(warning, budget / 2**30)
                 break
             self._recording(work)
         taken = (free - torch.cuda.mem_get_info()[0]) / 2**30

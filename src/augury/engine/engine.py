@@ -112,7 +112,8 @@ class Engine:
             blank = torch.zeros(8, groups, dtype=torch.int64)
             blank[0] = self.state.padding_slot
             for rows in reversed(self._sizes(groups)):
-                works.append(Work(blank, Shape(groups, rows, rows, 0, False, False, True, branching, True), rows, groups))
+                shape = Shape(groups, rows, rows, 0, False, False, True, branching, True)
+                works.append(Work(blank, shape, rows, groups))
         self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), self.state.version, budget)
 
     def add(self, request: Request) -> None:
@@ -247,9 +248,10 @@ class Engine:
     def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
+        most = work.shape.rows + (0 if work.shape.steady else 2 * work.shape.groups)
         return Turn(
             segments.slots, passed.settled.lengths, passed.settled.budget, self.state.history, self.state.sampling,
-            self.state.block_tables, self.scheduler.block_size, most_rows=work.shape.rows + (0 if work.shape.steady else 2 * work.shape.groups),
+            self.state.block_tables, self.scheduler.block_size, most_rows=most,
             span=min(2 * max(work.shape.span, nodes), whole), chunked=not work.shape.steady,
             row_begin=passed.layout.row_begin, start=segments.start, known=segments.known,
             nodes=segments.nodes, path=passed.outcome.path, features=passed.scores.features,

@@ -79,13 +79,13 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_size: int) -> Layout:
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
     lay = _with_triton if face(table.device) == "triton" else _with_torch
-    rows, lines, groups, tokens, parents = lay(state, table, shape, block_size)
-    slots = table[0]
-    laws = None if state.draft.probs is None else state.draft.probs[slots]
+    fields, lines, groups, tokens, parents = lay(state, table, shape, block_size)
+    read, positions, slots, context, base, ancestors, write = fields.unbind(0)
+    laws = None if state.draft.probs is None else state.draft.probs[table[0]]
     return Layout(
         rows=Rows(
-            *rows.unbind(0), wanted=lines[0], block_tables=state.block_tables, block_size=block_size, span=shape.span,
-            chunked=not shape.steady,
+            read, positions, slots, context, base, ancestors, write, wanted=lines[0], block_tables=state.block_tables,
+            block_size=block_size, span=shape.span, chunked=not shape.steady,
         ),
         draws=Draws(
             slots=lines[1], positions=lines[2], tokens=lines[3], parents=lines[4],
@@ -97,7 +97,7 @@ def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_siz
 
 
 Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Fields of rows [7, R], of lines [5, L], of groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
+"""Fields of rows [7, R], lines [5, L] and groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
 
 
 def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:

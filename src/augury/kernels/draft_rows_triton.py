@@ -41,7 +41,11 @@ def fresh_rows(
     return out
 
 
-@triton.jit(do_not_specialize=["history_stride", "table_stride", "table_width", "history_width", "groups", "size", "padding_slot", "mask"])
+@triton.jit(
+    do_not_specialize=[
+        "history_stride", "table_stride", "table_width", "history_width", "groups", "size", "padding_slot", "mask",
+    ]
+)  # fmt: skip
 def _fresh(
     slots, begin, count, history, block_tables, rows, places, wanted, history_stride, table_stride, table_width,
     history_width, groups, size, padding_slot, mask, BLOCK_SIZE: tl.constexpr, SHIFT: tl.constexpr,
@@ -113,7 +117,11 @@ def level_rows(
     return out
 
 
-@triton.jit(do_not_specialize=["token_stride", "table_stride", "table_width", "size", "padding_slot", "depth", "number", "least"])
+@triton.jit(
+    do_not_specialize=[
+        "token_stride", "table_stride", "table_width", "size", "padding_slot", "depth", "number", "least",
+    ]
+)  # fmt: skip
 def _level(
     slots, lengths, budget, tokens, bits, block_tables, out, token_stride, table_stride, table_width, size,
     padding_slot, depth, number, least,
@@ -127,7 +135,8 @@ def _level(
     slot = tl.load(slots + g, mask=live, other=0)
     logical = tl.where(live, length + number + column, 0)
     block = tl.minimum(logical // BLOCK_SIZE, table_width - 1)
-    physical = tl.load(block_tables + slot * table_stride + block, mask=live, other=0) * BLOCK_SIZE + logical % BLOCK_SIZE
+    owned = tl.load(block_tables + slot * table_stride + block, mask=live, other=0)
+    physical = owned * BLOCK_SIZE + logical % BLOCK_SIZE
     zero = tl.zeros([BLOCK], tl.int64)
     if TREE:
         position, context, base = length - 1 + depth - SHIFT, length, length

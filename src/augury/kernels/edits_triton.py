@@ -152,7 +152,7 @@ def scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS: 
     """Scores of some tokens of one line after all edits, in an order that compares."""
     x = raw_scores(rows, tokens, inside, line, stride)
     if edits.bars is not None:
-        if table.bias is not None:  # noqa: SIM102 - known to the compiler
+        if table.bias is not None:
             if tl.load(table.biased + slot):
                 x = x + tl.load(table.bias + slot * vocab + tokens, inside, 0.0)
         if tl.load(table.penalized + slot):

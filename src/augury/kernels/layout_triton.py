@@ -51,7 +51,11 @@ def lay_out(
     return out
 
 
-@triton.jit(do_not_specialize=["field", "history_stride", "table_stride", "groups", "rows", "lines", "nodes_wide", "padding_slot"])
+@triton.jit(
+    do_not_specialize=[
+        "field", "history_stride", "table_stride", "groups", "rows", "lines", "nodes_wide", "padding_slot",
+    ]
+)  # fmt: skip
 def _lay_out(
     segments, history, block_tables, pending_tokens, pending_parents, out_rows, out_lines, out_groups, out_tokens,
     out_parents, field, history_stride, table_stride, groups, rows, lines, nodes_wide, padding_slot,

@@ -12,7 +12,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """See Ops.rms_norm; rows may lie apart (a stride), their elements may not."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, width = x.shape
-    _rms_norm[(rows,)](x, weight, out, x.stride(0), width, eps, BLOCK=triton.next_power_of_2(width), num_warps=_warps(width))
+    block = triton.next_power_of_2(width)
+    _rms_norm[(rows,)](x, weight, out, x.stride(0), width, eps, BLOCK=block, num_warps=_warps(width))
     return out
 
 

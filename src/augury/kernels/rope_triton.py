@@ -56,7 +56,8 @@ def _rotate_and_store(
         head, d = (block - queries - stored) * TOGETHER + i, tl.arange(0, BLOCK_DIM)
         real = (head < KV_HEADS)[:, None] & (d < DIM)[None, :]
         value = tl.load(line + (HEADS + KV_HEADS + head)[:, None] * DIM + d[None, :], mask=real)
-        tl.store(values + (to * KV_HEADS + head)[:, None] * DIM + d[None, :], value.to(values.dtype.element_ty), mask=real)
+        place = values + (to * KV_HEADS + head)[:, None] * DIM
+        tl.store(place + d[None, :], value.to(values.dtype.element_ty), mask=real)
 
 
 @triton.jit

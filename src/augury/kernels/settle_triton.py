@@ -25,7 +25,7 @@ def settle(
     top, token = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if top == NEVER:
         token = last_resort(line, chunks, edits, peaks, CHUNKS)
-    elif not GREEDY:  # noqa: SIM102 - a flag of the compiler, which takes the branch out
+    elif not GREEDY:
         if tl.load(table.temperature + slot) > 0:
             token = settle_sampled(rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS,
                                    BARS, BLOCK, WAYS, CAPACITY, RACING)  # fmt: skip

@@ -17,7 +17,6 @@ from augury.kernels.layout_triton import shape_of
 from augury.verify.tree import Draft
 
 
-
 class Walked(NamedTuple):
     """What a walk decides, a line a group."""
 
@@ -33,8 +32,8 @@ def walk(
 ) -> Walked:  # fmt: skip
     """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
 
-    `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they have
-    said each token; `lookahead` and `branching` are Limits of engine/settle.py.
+    `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they
+    have said each token; `lookahead` and `branching` are Limits of engine/settle.py.
     """
     groups, nodes = draft.tokens.shape
     kind = {"dtype": torch.int64, "device": drawn.device}
@@ -44,10 +43,10 @@ def walk(
     )  # fmt: skip
     _walk[(groups,)](
         drawn, first, draft.tokens, draft.parents, segments, history, limit, drawn if counts is None else counts,
-        seeds, seeds if rates is None else rates, *out, segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
+        seeds, seeds if rates is None else rates, *out,
+        segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
         COUNTED=counts is not None, BRANCHING=branching, LOOKAHEAD=lookahead, RATES=0 if rates is None else len(rates),
-        LEVELS=nodes.bit_length(),
-        NODES=triton.next_power_of_2(max(2, nodes)), num_warps=1,
+        LEVELS=nodes.bit_length(), NODES=triton.next_power_of_2(max(2, nodes)), num_warps=1,
     )  # fmt: skip
     return out
 
@@ -140,8 +139,8 @@ def depths(draft: Draft) -> Tensor:
     """How deep each tree goes, int64 [G]."""
     groups, nodes = draft.parents.shape
     out = torch.empty_like(draft.count)
-    wide = triton.next_power_of_2(max(2, nodes))
-    _depths[(groups,)](draft.parents, draft.count, out, nodes, draft.parents.stride(0), LEVELS=nodes.bit_length(), NODES=wide)
+    wide, stride = triton.next_power_of_2(max(2, nodes)), draft.parents.stride(0)
+    _depths[(groups,)](draft.parents, draft.count, out, nodes, stride, LEVELS=nodes.bit_length(), NODES=wide)
     return out
 
 

@@ -32,7 +32,7 @@ Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], Picked]
 
 
 def make_pick(config: SpeculativeConfig, device: torch.device, vocab: int, targets: Tensor | None = None) -> Pick:
-    """The way a configuration asks for, from scores over `vocab` tokens or over a drafter's own, which `targets` numbers."""
+    """The way a configuration asks for; scores are over `vocab` tokens, or a drafter's own that `targets` numbers."""
     if not config.samples_drafts:
         return lambda logits, slots, positions, sampling, node: Picked(argmax(logits, targets))
     draw = _coupled(device) if config.rule == "coupled" else _independent(device)

@@ -80,7 +80,7 @@ def most_steps(budget: Tensor, nodes: int) -> int:
 
 
 def step_rows(turn: Turn, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:
-    """One drafted token a group, `ahead` tokens past the known ones, where another is to follow; it sees all before it."""
+    """One drafted token a group, `ahead` past the known ones, where another is to follow; it sees all before it."""
     wanted = torch.arange(len(tokens), device=tokens.device)
     if face(tokens.device) == "triton":
         return _level_with_triton(turn, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
@@ -126,9 +126,11 @@ def _level_with_triton(
 
 
 def _packed(turn: Turn, rows: Tensor, wanted: Tensor, shift: int, chunked: bool | None = None) -> Rows:
+    tokens, positions, slots, context, base, ancestors, write = rows.unbind(0)
     return Rows(
-        *rows.unbind(0), wanted=wanted, block_tables=turn.block_tables, block_size=turn.block_size, span=turn.span,
-        first=shift, chunked=turn.chunked if chunked is None else chunked,
+        tokens, positions, slots, context, base, ancestors, write, wanted=wanted, block_tables=turn.block_tables,
+        block_size=turn.block_size, span=turn.span, first=shift,
+        chunked=turn.chunked if chunked is None else chunked,
     )  # fmt: skip
 
 

@@ -1,0 +1,32 @@
+"""What a toy model says with one face of the kernels: `python engine_tokens.py MODEL DEVICE [K]` prints it as JSON.
+
+A face is chosen once a process, so a test that compares two of them starts this for the other one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from augury import LLM, SamplingParams
+
+PROMPTS = ["abcabc", "12"]
+LAWS = ({"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9, "repetition_penalty": 1.3})
+
+
+def say(model: str, device: str, k: int, new: int = 4) -> dict[str, list[list[int]]]:
+    """Token ids by law, a list a prompt; with k > 0 the model drafts k tokens for itself."""
+    spec = {"method": "draft_model", "model": model, "num_speculative_tokens": k} if k else None
+    llm = LLM(model, device=device, dtype="float32", max_model_len=32, max_num_seqs=2, speculative_config=spec)
+    said = {}
+    for law in LAWS:
+        params = [SamplingParams(max_tokens=new, ignore_eos=True, seed=seed, **law) for seed in range(len(PROMPTS))]
+        said[str(law)] = [output.outputs[0].token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)]
+    return said | ({"accepted": [[llm.engine.stats.spec.num_accepted_tokens]]} if k else {})
+
+
+if __name__ == "__main__":
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        import interpreter  # noqa: F401
+    print(json.dumps(say(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

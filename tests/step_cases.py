@@ -1,0 +1,93 @@
+"""Passes of a small engine for tests of step kernels: slots in any state, and the table of segments for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+from augury.engine.rows import Shape
+from augury.engine.state import SlotState
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SLOTS, LONGEST, BLOCK_SIZE, VOCABULARY = 4, 60, 4, 50
+TOKENS = 4  # drafts and draws are so few tokens that they often agree
+
+
+class Pass(NamedTuple):
+    """What the engine knows when a pass begins."""
+
+    state: SlotState
+    table: torch.Tensor  # int64 [8, G]: see engine/rows.py's Segments
+    shape: Shape
+
+
+def quick(examples: int) -> settings:
+    """So many examples under the interpreter, more on a GPU; shrinking would take minutes."""
+    return settings(
+        max_examples=150 if DEVICE.type == "cuda" else examples, deadline=None, derandomize=True,
+        phases=(Phase.explicit, Phase.generate),
+    )  # fmt: skip
+
+
+def with_face(face: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Call with the kernels of one face."""
+    with patch.dict(os.environ, AUGURY_KERNELS=face):
+        return call(*args, **named)
+
+
+@st.composite
+def states(draw: st.DrawFn, branching: bool) -> SlotState:
+    """Slots full of tokens, with a pending draft each; some drafts hold placeholders."""
+    torch.manual_seed(draw(st.integers(0, 10**6)))
+    nodes = draw(st.sampled_from([1, 3, 5, 8, 33]))
+    state = SlotState.allocate(SLOTS, LONGEST, nodes, BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
+    state.history[:SLOTS] = torch.randint(0, VOCABULARY, state.history[:SLOTS].shape)
+    blocks = state.block_tables.shape[1]
+    state.block_tables[:SLOTS] = torch.randperm(SLOTS * blocks).view(SLOTS, blocks) + 1
+    state.draft.tokens[:] = torch.randint(-draw(st.integers(0, 1)), TOKENS, state.draft.tokens.shape)
+    if branching:
+        for i in range(nodes):
+            state.draft.parents[:, i] = torch.randint(-1, i, (SLOTS + 1,)) if i else -1
+    state.limit[:SLOTS] = torch.randint(LONGEST // 2, LONGEST, (SLOTS,))
+    state.sampling.seed[:SLOTS] = torch.randint(0, 2**40, (SLOTS,))
+    if draw(st.booleans()):
+        state.make_tables()
+    return state
+
+
+@st.composite
+def passes(draw: st.DrawFn) -> Pass:
+    """Prompt chunks, whole or not, and drafts, in any mixture; with padding groups, rows and lines after them."""
+    branching = draw(st.booleans())
+    state = draw(states(branching))
+    nodes, columns = state.draft.tokens.shape[1], []
+    groups = draw(st.sampled_from([1, 2, 4]))
+    for slot in draw(st.permutations(range(SLOTS)))[: draw(st.integers(1, groups))]:
+        start, room, allowed = draw(st.integers(0, 20)), draw(st.integers(20, LONGEST)), draw(st.integers(0, nodes))
+        if draw(st.booleans()):
+            columns.append((slot, start, 1, draw(st.integers(0, nodes)), 1, 1, room, allowed))
+        else:
+            known, active = draw(st.integers(1, 20)), draw(st.integers(0, 1))
+            scored = known if draw(st.booleans()) else active  # all of them for prompt_logprobs
+            columns.append((slot, start, known, 0, scored, active, room, allowed))
+    table = torch.zeros(8, groups, dtype=torch.int64)
+    table[0] = state.padding_slot
+    table[:, : len(columns)] = torch.tensor(columns).T
+    rows = int((table[2] + table[3]).sum()) + draw(st.integers(0, 3))
+    lines = max(1, int((table[4] + table[3] * table[5]).sum()) + draw(st.integers(0, 2)))
+    return Pass(_moved(state), table.to(DEVICE), Shape(groups, rows, lines, 128, True, True, True, branching))
+
+
+def _moved(state: SlotState) -> SlotState:
+    """The same slots on the device under test."""
+    for part in (state, state.draft, state.sampling):
+        for name in part.__dataclass_fields__:
+            if isinstance(value := getattr(part, name), torch.Tensor):
+                setattr(part, name, value.to(DEVICE))
+    return state

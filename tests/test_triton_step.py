@@ -1,0 +1,109 @@
+"""The Triton kernels of a step against the torch code they stand for, number for number: interpreted on a CPU."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+pytest.importorskip("triton")
+import interpreter  # noqa: F401
+from step_cases import DEVICE, TOKENS, Pass, passes, quick, with_face
+
+from augury.engine import rows, settle
+from augury.engine.rows import Layout, Segments
+from augury.kernels import layout_triton, top, verify, walk_triton
+from augury.verify.lossy import synthetic_walk
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft, shape_of
+from augury.verify.verdict import uniforms
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small enough that the prompts here have several."""
+    monkeypatch.setattr(layout_triton, "CHUNK", 8)
+
+
+@quick(60)
+@given(passes())
+def test_the_layout_is_the_references(case: Pass) -> None:
+    expected = rows._with_torch(*case, 4)
+    for mine, reference in zip(rows._with_triton(*case, 4), expected, strict=True):
+        assert torch.equal(mine, reference)
+
+
+def test_a_chain_is_laid_out_without_looking_at_its_parents() -> None:
+    """`branching` spares the kernel the tree; for chains both ways agree."""
+    state = rows.SlotState.allocate(2, 30, 5, 4, 9, DEVICE)
+    table = torch.tensor([[0, 1], [3, 8], [1, 1], [5, 2], [1, 1], [1, 1], [30, 30], [5, 5]], device=DEVICE)
+    shapes = [rows.Shape(2, 10, 10, 32, True, True, True, branching) for branching in (False, True)]
+    chain, tree = (rows._with_triton(state, table, shape, 4) for shape in shapes)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(chain, tree, strict=True))
+
+
+def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> Outcome:
+    """The reference's walk."""
+    if rates is None:
+        return verify.walk(drawn, layout.first, layout.draft)
+    seeds, depth = case.state.sampling.seed[case.table[0]], shape_of(layout.draft.parents)[0]
+    tests = uniforms(seeds, layout.ends[:, None] - 1 + depth, layout.draft.tokens.shape[1])
+    return synthetic_walk(drawn, layout.first, layout.draft, tests, rates)
+
+
+@quick(100)
+@given(passes(), st.data())
+def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObject) -> None:
+    state, table, shape = case
+    layout = with_face("torch", rows.lay_out, state, table, shape, shape.lines, 4)
+    drawn = torch.randint(0, TOKENS, (shape.lines,)).to(DEVICE)
+    chances = data.draw(st.none() | st.lists(st.sampled_from([0.0, 0.5, 0.9, 1.0]), min_size=1, max_size=5))
+    rates = None if chances is None else torch.tensor(chances, dtype=torch.float64, device=DEVICE)
+    limits = settle.Limits(data.draw(st.sampled_from([0, 3])), shape.branching)
+    mine, seg = deepcopy(state), Segments.pack(table)
+    expected = judged(case, layout, drawn, rates)
+    state.append(seg.slots, layout.ends, expected)
+    lengths = layout.ends + expected.emitted_count
+
+    walked = walk_triton.walk(
+        drawn, layout.first, layout.draft, table, mine.history, mine.limit, mine.sampling.counts, mine.sampling.seed,
+        rates, *limits,
+    )  # fmt: skip
+    accepted, emitted = walked.summary[:, 0], walked.summary[:, 1]
+    assert torch.equal(accepted, expected.accepted) and torch.equal(emitted, expected.emitted_count)
+    assert torch.equal(walked.summary[:, 2:], expected.emitted) and torch.equal(walked.path, expected.path)
+    assert torch.equal(walked.lengths, lengths)
+    assert torch.equal(walked.budget, settle._budget(expected, lengths, state.limit[seg.slots], seg, limits))
+    assert torch.equal(mine.history[:, :-1], state.history[:, :-1])  # the last column takes what means nothing
+    if mine.sampling.counts is not None and state.sampling.counts is not None:
+        assert torch.equal(mine.sampling.counts, state.sampling.counts)
+
+
+@quick(10)
+@given(st.sampled_from([1, 2, 7, 40]), st.integers(0, 10**6))
+def test_depths_are_the_references(nodes: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    parents = torch.stack([torch.randint(-1, i, (6,)) if i else torch.full((6,), -1) for i in range(nodes)], 1)
+    count = torch.randint(0, nodes + 1, (6,))
+    wide = torch.nn.functional.pad(parents, (0, 3)).to(DEVICE)[:, :nodes]  # lines may lie apart
+    draft = Draft(torch.zeros_like(wide), wide, count.to(DEVICE))
+    assert torch.equal(walk_triton.depths(draft), draft.depth())
+
+
+@quick(10)
+@given(st.integers(1, 5), st.sampled_from([1, 30, 2048, 5000]), st.booleans(), st.integers(0, 10**6))
+def test_the_likeliest_token_and_its_number_for_the_target(lines: int, vocab: int, ties: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    logits = torch.randn(lines, vocab).to(DEVICE)
+    logits = logits.round() if ties else logits
+    token = torch.arange(vocab, device=DEVICE)
+    lowest = torch.where(logits == logits.amax(1, keepdim=True), token, vocab).amin(1)
+    targets = torch.randperm(3 * vocab)[:vocab].to(DEVICE)
+    assert torch.equal(with_face("triton", top.argmax, logits), lowest)
+    assert torch.equal(with_face("triton", top.argmax, logits, targets), targets[lowest])
+    if not ties:
+        assert torch.equal(with_face("torch", top.argmax, logits, targets), targets[lowest])
