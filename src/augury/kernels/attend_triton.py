@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.attend_parts_triton import LOG2_E, blocks, fetch, join, record, take
 from augury.kernels.attend_plan_triton import Plan, make_plan, programs
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 WIDEST = 256  # head dimensions past this are left to the torch face
 KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
 PER_PROCESSOR = 2  # programs
-MAX_BITS = tl.constexpr(63)
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @dataclass(slots=True)
@@ -93,6 +92,7 @@ def _launch(
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
     wide = q.dtype == torch.float32
+    at_once = WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS
     _attend[(programs(q.device, 1 if wide else PER_PROCESSOR),)](
         q, keys, values, out, out if sinks is None else sinks,
         rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
@@ -100,7 +100,7 @@ def _launch(
         plan.capacity * kv_heads, rows.block_tables.stride(0), rows.first, scale, softcap,
         q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
-        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS, BLOCK_SIZE=rows.block_size,
+        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=at_once, BLOCK_SIZE=rows.block_size,
         WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
         num_warps=4, num_stages=2 if wide else 3,
     )  # fmt: skip
@@ -120,7 +120,7 @@ def _attend(
     work = tl.program_id(0)
     total = tl.load(totals) * KV_HEADS
     # The record is fetched beside the total: that there is no such item is known when it has come.
-    begin, size, slot, first, last, splits, first_item, shared = _record(items, work // KV_HEADS, work < most)
+    begin, size, slot, first, last, splits, first_item, shared = record(items, work // KV_HEADS, work < most)
     while work < total:
         item, kv = work // KV_HEADS, work % KV_HEADS
         row, head = begin + m // SHARED, kv * SHARED + m % SHARED
@@ -143,27 +143,39 @@ def _attend(
             plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
             plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
             for start in range(first, first + plain, KEYS):
-                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
-                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
-                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
-                                          bits, place, first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "never")  # fmt: skip
+                block = blocks(table, start, last, KEYS, BLOCK_SIZE)
+                key, value = fetch(
+                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    BLOCK_SIZE,
+                )  # fmt: skip
+                top, weight, sum_ = take(
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
+                    0, KEYS, WINDOW, SOFTCAP, EXACT, "never",
+                )  # fmt: skip
             for start in range(first + plain, last, KEYS):
-                block = _blocks(table, start, last, KEYS, BLOCK_SIZE)
-                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
-                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
-                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
-                                          bits, place, first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "always")  # fmt: skip
+                block = blocks(table, start, last, KEYS, BLOCK_SIZE)
+                key, value = fetch(
+                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    BLOCK_SIZE,
+                )  # fmt: skip
+                top, weight, sum_ = take(
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
+                    0, KEYS, WINDOW, SOFTCAP, EXACT, "always",
+                )  # fmt: skip
         else:
             # Decoding waits for memory. Triton's pipeline, which would carry block numbers, keys and values through
             # shared memory, is slower than asking for all of a block at once and for the next numbers beside it.
-            block = _blocks(table, first, last, KEYS, BLOCK_SIZE)
+            block = blocks(table, first, last, KEYS, BLOCK_SIZE)
             for start in tl.range(first, last, KEYS, num_stages=1):
-                key, value = _fetch(keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY,
-                                    BLOCK_VALUE, KEYS, BLOCK_SIZE)  # fmt: skip
-                block = _blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
-                top, weight, sum_ = _take(start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root,
-                                          bits, place, first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late")  # fmt: skip
+                key, value = fetch(
+                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    BLOCK_SIZE,
+                )  # fmt: skip
+                block = blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
+                top, weight, sum_ = take(
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
+                    shared, KEYS, WINDOW, SOFTCAP, EXACT, "late",
+                )  # fmt: skip
 
         done = splits == 1
         if splits > 1:
@@ -177,7 +189,7 @@ def _attend(
             if done:
                 tl.debug_barrier()
                 tl.store(counter, 0)
-                top, weight, sum_ = _join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+                top, weight, sum_ = join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         if done:
             if SINKS:
                 sink = tl.load(sinks + head, mask=used, other=0.0).to(tl.float32)
@@ -189,125 +201,4 @@ def _attend(
             to = out + (row[:, None].to(tl.int64) * (KV_HEADS * SHARED) + head[:, None]) * VALUE_DIM + dv[None, :]
             tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
         work += tl.num_programs(0)
-        begin, size, slot, first, last, splits, first_item, shared = _record(items, work // KV_HEADS, work < most)
-
-
-@triton.jit
-def _join(sums, tops, first_item, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr):
-    """The unfinished sums of all splits of a tile, in the order of their positions."""
-    m, dv = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE)
-    top, weight = tl.full([HEIGHT], float("-inf"), tl.float32), tl.zeros([HEIGHT], tl.float32)
-    sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-    for i in range(splits):
-        at = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m
-        other = tl.load(tops + 2 * at, volatile=True)  # past the first-level cache: another processor wrote it
-        higher = tl.maximum(top, other)
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        fade, gain = tl.exp2((top - level) * LOG2_E), tl.exp2((other - level) * LOG2_E)
-        weight = weight * fade + tl.load(tops + 2 * at + 1, volatile=True) * gain
-        part = tl.load(sums + at[:, None] * BLOCK_VALUE + dv[None, :], volatile=True)
-        sum_ = sum_ * fade[:, None] + part * gain[:, None]
-        top = higher
-    return top, weight, sum_
-
-
-@triton.jit
-def _record(items, item, there):
-    """An item's fields; see FIELDS in attend_plan_triton."""
-    at = items + 8 * item
-    begin, size = tl.load(at, mask=there, other=0), tl.load(at + 1, mask=there, other=0)
-    slot, first = tl.load(at + 2, mask=there, other=0).to(tl.int64), tl.load(at + 3, mask=there, other=0)
-    last, splits = tl.load(at + 4, mask=there, other=0), tl.load(at + 5, mask=there, other=0)
-    first_item, shared = tl.load(at + 6, mask=there, other=0), tl.load(at + 7, mask=there, other=0)
-    return begin, size, slot, first, last, splits, first_item, shared
-
-
-@triton.jit
-def _blocks(table, start, last, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
-    """The cache blocks of some keys."""
-    logical = start + tl.arange(0, KEYS)
-    return tl.load(table + logical // BLOCK_SIZE, mask=logical < last, other=0)
-
-
-@triton.jit
-def _fetch(
-    keys, values, block, start, last, kv, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-):  # fmt: skip
-    """Some keys [D, KEYS] and their values [KEYS, D] of one key head, zeros past the last."""
-    dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
-    logical = start + tl.arange(0, KEYS)
-    inside = logical < last
-    physical = (block * BLOCK_SIZE + logical % BLOCK_SIZE) * KV_HEADS + kv
-    key_at, value_at = physical[None, :] * KEY_DIM + dk[:, None], physical[:, None] * VALUE_DIM + dv[None, :]
-    key = tl.load(keys + key_at, mask=inside[None, :] & (dk < KEY_DIM)[:, None], other=0.0)
-    return key, tl.load(values + value_at, mask=inside[:, None] & (dv < VALUE_DIM)[None, :], other=0.0)
-
-
-@triton.jit
-def _take(
-    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key, shared,
-    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, EXACT: tl.constexpr, MASK: tl.constexpr,
-):  # fmt: skip
-    """Take some keys into the running maximum, total and sum.
-
-    Masks are made always, never, or late: past the keys that every row sees (`shared`).
-    """
-    if EXACT:
-        scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
-    else:
-        scores = tl.dot(query, key.to(query.dtype)) * scale
-    if SOFTCAP:
-        scores = softcap * _tanh(scores / softcap)
-    if MASK != "never":
-        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
-            logical = start + tl.arange(0, KEYS)
-            visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & (logical < last)[None, :]
-            scores = tl.where(visible, scores, float("-inf"))
-            # What nobody here sees may hold anything, and 0 x NaN is NaN.
-            value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
-    higher = tl.maximum(top, tl.max(scores, 1))
-    level = tl.where(higher == float("-inf"), 0.0, higher)
-    p = tl.exp2((scores - level[:, None]) * LOG2_E)
-    fade = tl.exp2((top - level) * LOG2_E)
-    weight = weight * fade + tl.sum(p, 1)
-    sum_ = sum_ * fade[:, None]
-    if EXACT:
-        sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
-    else:
-        sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
-    return higher, weight, sum_
-
-
-@triton.jit
-def _visible(logical, seen, root, bits, place, first_key, WINDOW: tl.constexpr):
-    """Which of some keys each query row sees: its context, and by their bits its ancestors in the draft."""
-    node = logical[None, :] - root[:, None]
-    ancestor = (node >= 0) & (node < MAX_BITS) & ((bits[:, None] >> tl.minimum(tl.maximum(node, 0), 62)) & 1 != 0)
-    before = (logical[None, :] < seen[:, None]) & (logical >= first_key)[None, :]
-    visible = before | ancestor
-    if WINDOW > 0:  # an ancestor stands where its depth puts it
-        depth = _ones(bits[:, None] & ((2 << tl.minimum(tl.maximum(node, 0), 61)) - 1))
-        at = tl.where(logical[None, :] < seen[:, None], logical[None, :], root[:, None] - 1 + depth)
-        visible = visible & (place[:, None] - at < WINDOW)
-    return visible
-
-
-@triton.jit
-def _tanh(x):
-    """From exp alone, which the interpreter has too; saturates without overflow."""
-    e = tl.exp(-2 * tl.abs(x))
-    t = (1 - e) / (1 + e)
-    return tl.where(x < 0, -t, t)
-
-
-@triton.jit
-def _ones(bits):
-    """How many bits are set in a positive int64."""
-    bits = bits - ((bits >> 1) & 0x5555555555555555)
-    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
-    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
-    bits = bits + (bits >> 8)
-    bits = bits + (bits >> 16)
-    return (bits + (bits >> 32)) & 0x7F
-
+        begin, size, slot, first, last, splits, first_item, shared = record(items, work // KV_HEADS, work < most)

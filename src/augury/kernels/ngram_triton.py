@@ -13,7 +13,7 @@ CHUNK = 1024
 def continuation(
     history: Tensor, slots: Tensor, lengths: Tensor, min_n: int, max_n: int, latest: bool, longest: int
 ) -> Tensor:
-    """Where the text after the longest match begins in history[slots[g]], or the length if nothing matches; int64 [G]."""
+    """Where the text after the longest match begins in each history, or its length if there is none; int64 [G]."""
     groups = len(slots)
     best = torch.zeros(groups, dtype=torch.int64, device=history.device)
     start = torch.empty_like(best)

@@ -124,7 +124,8 @@ def _first_child(at, parent, n, agrees, chance, NODES: tl.constexpr):
 def _by_chance(parent, n, ends, seed, rates, RATES: tl.constexpr, LEVELS: tl.constexpr, NODES: tl.constexpr):
     """Which nodes the `synthetic` rule takes once it gets there: verify/verdict.py's uniforms against the rates."""
     depth, _ = shape_of(parent, n, LEVELS, NODES)
-    return node_uniforms(n, depth, ends, seed).to(tl.float64) < tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
+    rate = tl.load(rates + depth - 1, mask=depth <= RATES, other=0.0)
+    return node_uniforms(n, depth, ends, seed).to(tl.float64) < rate
 
 
 @triton.jit
