@@ -149,8 +149,8 @@ def _attend(
                     BLOCK_SIZE,
                 )  # fmt: skip
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
-                    0, KEYS, WINDOW, SOFTCAP, EXACT, "never",
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
+                    first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "never",
                 )  # fmt: skip
             for start in range(first + plain, last, KEYS):
                 block = blocks(table, start, last, KEYS, BLOCK_SIZE)
@@ -159,8 +159,8 @@ def _attend(
                     BLOCK_SIZE,
                 )  # fmt: skip
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
-                    0, KEYS, WINDOW, SOFTCAP, EXACT, "always",
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
+                    first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "always",
                 )  # fmt: skip
         else:
             # Decoding waits for memory. Triton's pipeline, which would carry block numbers, keys and values through
@@ -173,8 +173,8 @@ def _attend(
                 )  # fmt: skip
                 block = blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key,
-                    shared, KEYS, WINDOW, SOFTCAP, EXACT, "late",
+                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
+                    first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late",
                 )  # fmt: skip
 
         done = splits == 1
