@@ -25,6 +25,7 @@ DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile:
 PROMPT_HEIGHT = 64
 PROMPT_ROWS = 64  # a slot with more rows than this in a pass is reading a prompt
 SCRATCH_BYTES = 256 << 20  # for the unfinished sums of tiles with more than one split
+AT_ONCE = 2048  # rows that one look takes in; many more take minutes to compile
 INTERPRETED_PROGRAMS = 4
 # An item in one cache line, so that a program knows its work after one look: first row, rows, slot, first key, end of
 # its keys, splits of the tile, the tile's first item, keys that every row sees.
@@ -54,7 +55,7 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
     _plan[(1,)](
         rows.slots, rows.context, rows.base, rows.ancestors, items, totals, count, capacity,
         WHOLE if prompts else SPLIT, PER_TILE=per_tile, PROMPT_ROWS=PROMPT_ROWS, CHUNKED=rows.chunked, PROMPTS=prompts,
-        BLOCK=few_sizes(count), num_warps=8,
+        BLOCK=min(few_sizes(count), AT_ONCE), ONE=count <= AT_ONCE, num_warps=8,
     )  # fmt: skip
     return Plan(items, totals, height, per_tile, capacity, prompts)
 
@@ -79,18 +80,60 @@ def programs(device: torch.device, per_processor: int) -> int:
 def _plan(
     slots, context, base, ancestors, items, totals, count, capacity, split,
     PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
+    BLOCK: tl.constexpr, ONE: tl.constexpr,
+):  # fmt: skip
+    if ONE:  # all rows at once
+        head, r, size, slot, reach, shared, _ = _tiles(
+            slots, context, base, ancestors, 0, count, 0, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS, BLOCK
+        )
+        splits = _splits(head, reach, split)
+        while tl.sum(splits, 0) > capacity:  # only where many long requests share their blocks
+            split = split * 2
+            splits = _splits(head, reach, split)
+        total = _put(items, 0, r, size, slot, reach, shared, splits, split)
+    else:
+        needed = capacity + 1
+        split = split // 2
+        while needed > capacity:
+            split, needed, slot_start = split * 2, 0, 0
+            for begin in range(0, count, BLOCK):
+                head, r, size, slot, reach, shared, slot_start = _tiles(
+                    slots, context, base, ancestors, begin, count, slot_start, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS,
+                    BLOCK,
+                )  # fmt: skip
+                needed += tl.sum(_splits(head, reach, split), 0)
+        total, slot_start = 0, 0
+        for begin in range(0, count, BLOCK):
+            head, r, size, slot, reach, shared, slot_start = _tiles(
+                slots, context, base, ancestors, begin, count, slot_start, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS,
+                BLOCK,
+            )  # fmt: skip
+            total = _put(items, total, r, size, slot, reach, shared, _splits(head, reach, split), split)
+    tl.store(totals, total)
+    tl.store(totals + 1, split)
+
+
+@triton.jit
+def _tiles(
+    slots, context, base, ancestors, begin, count, slot_start,
+    PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    r = tl.arange(0, BLOCK)
+    """The tiles that begin in some rows: which rows those are, their sizes and slots, how far any and all of them see.
+
+    `slot_start` is the first row of the slot that the rows before these ended in; gives the same for the next.
+    """
+    r = begin + tl.arange(0, BLOCK)
     real = r < count
     slot = tl.load(slots + r, mask=real, other=-1)
     before = tl.load(slots + r - 1, mask=real & (r > 0), other=-2)
-    start = tl.associative_scan(tl.where(slot != before, r, 0), 0, _larger)  # the first row of this row's slot
+    starts = tl.where(slot != before, r, tl.where(r == begin, slot_start, 0))
+    start = tl.associative_scan(starts, 0, _larger)  # the first row of this row's slot
     head = real & ((r - start) % PER_TILE == 0)
     if CHUNKED:
         ahead = tl.load(slots + start + PROMPT_ROWS, mask=real & (start + PROMPT_ROWS < count), other=-3)
         head = head & ((ahead == slot) == PROMPTS)
-    # A tile's keys reach as far as any of its rows sees; one that sees nothing has a split all the same: its zeros.
+    # A tile's keys reach as far as any of its rows sees.
     reach, shared = tl.zeros([BLOCK], tl.int64), tl.full([BLOCK], 1 << 30, tl.int64)
     size = tl.zeros([BLOCK], tl.int32)
     for i in range(PER_TILE):
@@ -102,12 +145,19 @@ def _plan(
         reach = tl.maximum(reach, tl.maximum(seen, tl.where(bits != 0, nodes, 0)))
         shared = tl.where(mine, tl.minimum(shared, seen), shared)
         size += mine.to(tl.int32)
-    reach = tl.where(head, reach, 0).to(tl.int32)
-    splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
-    while tl.sum(splits, 0) > capacity:  # only where many long requests share their blocks
-        split = split * 2
-        splits = tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
-    first = tl.cumsum(splits, 0) - splits
+    return head, r, size, slot, reach.to(tl.int32), shared, tl.max(starts, 0)
+
+
+@triton.jit
+def _splits(head, reach, split):
+    """Splits of each tile; one that sees nothing has one all the same, for its zeros."""
+    return tl.where(head, tl.maximum(tl.cdiv(reach, split), 1), 0)
+
+
+@triton.jit
+def _put(items, total, r, size, slot, reach, shared, splits, split):
+    """Write the items of some tiles after the first `total`; gives how many there are now."""
+    first = total + tl.cumsum(splits, 0) - splits
     for i in range(tl.max(splits, 0)):
         to, mine = items + 8 * (first + i), i < splits
         tl.store(to, r, mask=mine)
@@ -118,8 +168,7 @@ def _plan(
         tl.store(to + 5, splits, mask=mine)
         tl.store(to + 6, first, mask=mine)
         tl.store(to + 7, shared.to(tl.int32), mask=mine)
-    tl.store(totals, tl.sum(splits, 0))
-    tl.store(totals + 1, split)
+    return total + tl.sum(splits, 0)
 
 
 @triton.jit

@@ -7,6 +7,8 @@ through Triton's interpreter (TRITON_INTERPRET=1), which is how they are tested 
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -20,4 +22,12 @@ def face(device: torch.device) -> Face:
     asked = os.environ.get("AUGURY_KERNELS", "")
     if asked in ("torch", "triton"):
         return "torch" if asked == "torch" else "triton"
-    return "numba" if device.type == "cpu" else "triton" if device.type == "cuda" else "torch"
+    return "numba" if device.type == "cpu" else "triton" if device.type == "cuda" and _has_triton() else "torch"
+
+
+@cache
+def _has_triton() -> bool:
+    """torch's CUDA build for Linux brings it; the kernels call NVIDIA's mathematics, so AMD's GPUs run the reference."""
+    import torch
+
+    return find_spec("triton") is not None and torch.version.hip is None
