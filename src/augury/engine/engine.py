@@ -14,7 +14,7 @@ from augury.engine.capture import Captured
 from augury.engine.judge import Judge
 from augury.engine.masks import gather, prune
 from augury.engine.request import Request
-from augury.engine.rows import Segments, Shape, round_up
+from augury.engine.rows import Segments, Shape, round_up, row_sizes
 from augury.engine.scheduler import Scheduler, Share
 from augury.engine.scoring import record_logprobs
 from augury.engine.settle import Limits
@@ -103,6 +103,7 @@ class Engine:
                 shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
                 self._advance(Work(blank, shape, 1, 1))
 
+    @torch.inference_mode()
     def capture_graphs(self, most_groups: int, budget: int) -> None:
         """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
         if self.captured is None or not self.looks_up:
@@ -111,7 +112,7 @@ class Engine:
         for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True):
             blank = torch.zeros(8, groups, dtype=torch.int64)
             blank[0] = self.state.padding_slot
-            for rows in reversed(self._sizes(groups)):
+            for rows in row_sizes(groups, self._nodes):
                 shape = Shape(groups, rows, rows, 0, False, False, True, branching, True)
                 works.append(Work(blank, shape, rows, groups))
         self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), self.state.version, budget)
@@ -173,7 +174,8 @@ class Engine:
         branching = self.drafter is not None and self.drafter.branching
         steady = all(s.request.decoding for s in shares)
         if self.looks_up:
-            rows = self._bucket(groups, rows) if steady else rows
+            if steady:  # the smallest graph that has room
+                rows = next((size for size in row_sizes(groups, self._nodes) if size >= rows), rows)
             lines = rows if steady else round_up(max(1, lines))
             return Shape(groups, rows, lines, 0, False, False, True, branching, steady)
         drawing = [s.request.params for s in shares if s.active]
@@ -191,14 +193,10 @@ class Engine:
             steady=steady,
         )
 
-    def _bucket(self, groups: int, rows: int) -> int:
-        """Rows of the graph for so many."""
-        return next((size for size in self._sizes(groups) if size >= rows), rows)
-
-    def _sizes(self, groups: int) -> list[int]:
-        """Rows of the graphs for so many groups, fewest first: no drafts, half of everyone's, all of them."""
-        whole = groups * (1 + self.state.draft.tokens.shape[1]) if self.drafter is not None else groups
-        return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})
+    @property
+    def _nodes(self) -> int:
+        """The largest draft."""
+        return self.state.draft.tokens.shape[1] if self.drafter is not None else 0
 
     def run(self, work: Work) -> Passed:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""

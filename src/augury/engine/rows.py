@@ -164,3 +164,9 @@ def round_up(size: int) -> int:
         return -(-size // step) * step
     power = 1 << max(0, size - 1).bit_length()
     return power * 3 // 4 if power >= 4 and size <= power * 3 // 4 else power
+
+
+def row_sizes(groups: int, nodes: int) -> list[int]:
+    """Rows of the graphs for so many groups, fewest first: nobody's draft, half of everyone's, all of them."""
+    whole = groups * (1 + nodes)
+    return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})

@@ -124,6 +124,12 @@ def run_race(
     tl.store(search.bracket + line * 4 + 3, high, chunk == 0)
     if (low == high) & (not RACING):
         return
+    if distances(tl.load(peaks.top + place), top, temperature) > high:  # all of this chunk is cut
+        tl.store(search.below + place, tl.zeros((), tl.int64))
+        if RACING:
+            tl.store(race.score + place, NEVER)
+            tl.store(race.token + place, NO_TOKEN)
+        return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)

@@ -154,14 +154,23 @@ def narrow(
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if top == NEVER:
         return
-    tokens = chunk * CHUNK + tl.arange(0, CHUNK)
-    inside = tokens < vocab
-    x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     place = line * chunks + chunk
+    nearest = distances(tl.load(peaks.top + place), top, temperature)
     if AGAIN:
         low, high = after_first(search, k, p, allowed, temperature, line, chunks, FIRST, CHUNKS)
         tl.store(search.bracket + line * 4, low, chunk == 0)
         tl.store(search.bracket + line * 4 + 1, high, chunk == 0)
+        if nearest > high:  # all of this chunk lies past the bracket
+            tl.store(search.second + place * SECOND + tl.arange(0, SECOND), tl.zeros([SECOND], tl.float32))
+            return
+    elif (k == 0) & (nearest > tl.minimum(allowed, WEIGHTLESS)):  # none of it has any mass
+        tl.store(search.total + place, tl.zeros((), tl.int64))
+        tl.store(search.first + place * FIRST + tl.arange(0, FIRST), tl.zeros([FIRST], tl.float32))
+        return
+    tokens = chunk * CHUNK + tl.arange(0, CHUNK)
+    inside = tokens < vocab
+    x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
+    if AGAIN:
         if allowed < INFINITE:  # a token at min-p's floor must fall on the right side of it
             distance = distances(x, top, temperature)
         else:
