@@ -10,8 +10,15 @@ from rows import Segment, make_rows, scattered_tables
 from augury.engine import rows
 from augury.engine.state import SlotState
 from augury.kernels import (
-    activation_triton, attend_plan_triton, attend_triton, draft_rows_triton, layout_triton, norm_triton, rope_triton,
-    streams_triton, walk_triton,
+    activation_triton,
+    attend_plan_triton,
+    attend_triton,
+    draft_rows_triton,
+    layout_triton,
+    norm_triton,
+    rope_triton,
+    streams_triton,
+    walk_triton,
 )  # fmt: skip
 from augury.kernels.triton_ops import TritonOps
 from augury.verify.tree import Draft
