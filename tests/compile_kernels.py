@@ -1,6 +1,7 @@
-"""Compile the draw's Triton kernels for a GPU that is not there: `python compile_kernels.py 90` prints what they use.
+"""Compile Triton kernels for a GPU that is not there: `python compile_kernels.py 90 [few]` prints what they use.
 
-The entry points run as they do on a GPU, on tensors that no kernel touches; a launch compiles instead.
+The entry points run as they do on a GPU, on tensors that no kernel touches; a launch compiles instead. `few` leaves out
+the variants that take longest.
 """
 
 from __future__ import annotations
@@ -11,25 +12,22 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
 
+import compile_draw
+import compile_layers
 import torch
 import triton
-from draw_oracle import roots, sampling
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from augury.kernels import draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton
-from augury.verify.sampling import Masks
-from augury.verify.tree import Draft
-
-OPTIONS = ("num_warps", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
 TYPES = {
     torch.float64: "*fp64", torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32",
     torch.bool: "*i1",
@@ -49,7 +47,9 @@ def leaves(thing: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...],
 def type_of(thing: Any) -> Any:
     if isinstance(thing, tuple):
         return type(thing)(*map(type_of, thing))
-    return "constexpr" if thing is None else TYPES[thing.dtype] if isinstance(thing, Tensor) else "i32"
+    if isinstance(thing, Tensor):
+        return TYPES[thing.dtype]
+    return "constexpr" if thing is None else "fp32" if isinstance(thing, float) else "i32"
 
 
 class Compiled:
@@ -67,11 +67,11 @@ class Compiled:
         signature = {name: type_of(arg) for name, arg in zip(names, args, strict=False)}
         signature |= dict.fromkeys(named, "constexpr")
         constants = {(names.index(name),): value for name, value in named.items()}
-        divisible = {}
+        divisible, unknown = {}, self.kernel.do_not_specialize or []
         for path, leaf in leaves(args, ()):
             if leaf is None:
                 constants[path] = None
-            elif isinstance(leaf, Tensor) or leaf % 16 == 0:
+            elif isinstance(leaf, Tensor) or (names[path[0]] not in unknown and leaf % 16 == 0):
                 divisible[path] = [["tt.divisibility", 16]]
         source = ASTSource(self.kernel, signature, constants, divisible)
         made = triton.compile(source, target=GPUTarget("cuda", self.architecture, 32), options=options)
@@ -83,35 +83,24 @@ class Compiled:
         self.found.append({"kernel": self.kernel.__name__, **numbers})
 
 
-def main() -> None:
-    found: list[dict[str, Any]] = []
-    for module in (draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton):
+def watch(
+    modules: Iterable[ModuleType], kernels: set[str], architecture: int, found: list[dict[str, Any]]
+) -> None:
+    """Compile these kernels from now on where they would be launched; `found` takes what each of them uses."""
+    for module in modules:
         for name, thing in vars(module).copy().items():
-            if isinstance(thing, triton.JITFunction) and name in KERNELS:
-                setattr(module, name, Compiled(thing, int(sys.argv[1]), found))
-    lines, vocab = 32, 128_256
-    logits = torch.empty(lines, vocab, dtype=torch.bfloat16)
-    plain, params = roots(lines, plain=True), sampling()
-    edited = replace(plain, plain=False, masks=Masks(torch.zeros(4, vocab // 32, dtype=torch.int32), plain.slots))
-    full = sampling()
-    full.counts, full.bias = torch.zeros(1, vocab, dtype=torch.int32), torch.zeros(1, vocab)
-    full.in_prompt = torch.zeros(1, vocab, dtype=torch.bool)
-    draw_triton.draw(logits, plain, params)
-    draw_triton.draw(logits, edited, full)
-    peak_triton.argmax(logits, torch.zeros(vocab, dtype=torch.int64))
-    top_triton.top_children(logits, 4)
-    law_triton.probabilities(logits, plain, params)
-    draft = Draft.empty(8, 3)
-    draft.probs = torch.empty(8, 3, vocab)
-    ones = torch.zeros(8, dtype=torch.int64)
-    standard_triton.standard(logits, plain, params, ones, draft, torch.zeros(8, 3), ones, ones)
+            if isinstance(thing, triton.JITFunction) and name in kernels:
+                setattr(module, name, Compiled(thing, architecture, found))
+
+
+def main() -> None:
+    architecture, few = int(sys.argv[1]), "few" in sys.argv[2:]
+    found: list[dict[str, Any]] = []
+    for cases in (compile_draw, compile_layers):
+        watch(cases.MODULES, cases.KERNELS, architecture, found)
+        cases.launch(few)
     print(json.dumps(found))
 
-
-KERNELS = {
-    "find_peaks", "join_peaks", "narrow", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line",
-    "weigh", "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
-}  # fmt: skip
 
 if __name__ == "__main__":
     main()

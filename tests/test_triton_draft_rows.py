@@ -97,7 +97,7 @@ def sees_nothing(rows: Rows, padding: Tensor) -> None:
     assert (rows.slots[padding] == len(rows.block_tables) - 1).all()
 
 
-@quick(40)
+@quick(20)
 @given(cases(), st.integers(0, 1), st.integers(0, 3), st.booleans())
 def test_fresh_rows_are_the_references(case: Case, shift: int, masks: int, tight: bool) -> None:
     turn = case.turn
@@ -118,7 +118,7 @@ def test_fresh_rows_are_the_references(case: Case, shift: int, masks: int, tight
     sees_nothing(mine.rows, padding)
 
 
-@quick(40)
+@quick(20)
 @given(cases(), st.integers(0, NODES - 1), st.integers(0, 1))
 def test_the_next_tokens_of_chains_are_the_references(case: Case, ahead: int, shift: int) -> None:
     turn = case.turn
@@ -130,7 +130,7 @@ def test_the_next_tokens_of_chains_are_the_references(case: Case, ahead: int, sh
     sees_nothing(mine, turn.budget < ahead + 2)  # nobody reads the scores of a chain's last token
 
 
-@quick(40)
+@quick(20)
 @given(cases(), st.integers(1, 3), st.integers(1, 5), st.integers(0, 9), st.integers(0, 1), st.booleans())
 def test_levels_of_trees_are_the_references(
     case: Case, width: int, depth: int, number: int, shift: int, narrow: bool

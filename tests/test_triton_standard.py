@@ -30,7 +30,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@quick(8)
+@quick(5)
 @given(st.integers(0, 10**6), st.sampled_from([64, 256]))
 def test_laws_are_the_references(seed: int, chunk: int) -> None:
     logits, draws, params = scenario(seed)
@@ -67,7 +67,7 @@ def chains(seed: int, sampled: bool) -> tuple[Tensor, Draws, SlotSampling, Tenso
     return logits, draws, params, first, draft
 
 
-@quick(8)
+@quick(5)
 @given(st.integers(0, 10**6), st.booleans())
 def test_standard_decides_like_the_reference(seed: int, sampled: bool) -> None:
     logits, draws, params, first, draft = chains(seed, sampled)

@@ -29,7 +29,7 @@ def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_triton, "CHUNK", 8)
 
 
-@quick(60)
+@quick(30)
 @given(passes())
 def test_the_layout_is_the_references(case: Pass) -> None:
     expected = rows._with_torch(*case, 4)
@@ -55,7 +55,7 @@ def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> O
     return synthetic_walk(drawn, layout.first, layout.draft, tests, rates)
 
 
-@quick(100)
+@quick(60)
 @given(passes(), st.data())
 def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObject) -> None:
     state, table, shape = case

@@ -1,0 +1,39 @@
+"""Every variant of the draw's Triton kernels, for compile_kernels.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from draw_oracle import roots, sampling
+
+from augury.kernels import draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton
+from augury.verify.sampling import Masks
+from augury.verify.tree import Draft
+
+MODULES = (draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton)
+KERNELS = {
+    "find_peaks", "join_peaks", "narrow", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line",
+    "weigh", "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
+}  # fmt: skip
+
+
+def launch(few: bool) -> None:
+    """The draw of plain lines and, unless there are to be few, of edited ones; drafters' choices; laws and the rule."""
+    lines, vocab = 32, 128_256
+    logits = torch.empty(lines, vocab, dtype=torch.bfloat16)
+    plain, params = roots(lines, plain=True), sampling()
+    draw_triton.draw(logits, plain, params)
+    if not few:
+        edited = replace(plain, plain=False, masks=Masks(torch.zeros(4, vocab // 32, dtype=torch.int32), plain.slots))
+        full = sampling()
+        full.counts, full.bias = torch.zeros(1, vocab, dtype=torch.int32), torch.zeros(1, vocab)
+        full.in_prompt = torch.zeros(1, vocab, dtype=torch.bool)
+        draw_triton.draw(logits, edited, full)
+    peak_triton.argmax(logits, torch.zeros(vocab, dtype=torch.int64))
+    top_triton.top_children(logits, 4)
+    law_triton.probabilities(logits, plain, params)
+    draft = Draft.empty(8, 3)
+    draft.probs = torch.empty(8, 3, vocab)
+    ones = torch.zeros(8, dtype=torch.int64)
+    standard_triton.standard(logits, plain, params, ones, draft, torch.zeros(8, 3), ones, ones)

@@ -1,0 +1,93 @@
+"""Variants of the Triton kernels of layers and steps, for compile_kernels.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from rows import Segment, make_rows, scattered_tables
+
+from augury.engine import rows
+from augury.engine.state import SlotState
+from augury.kernels import (
+    activation_triton,
+    attend_plan_triton,
+    attend_triton,
+    draft_rows_triton,
+    layout_triton,
+    norm_triton,
+    rope_triton,
+    streams_triton,
+    walk_triton,
+)  # fmt: skip
+from augury.kernels.triton_ops import TritonOps
+from augury.verify.tree import Draft
+
+MODULES = (
+    activation_triton, attend_plan_triton, attend_triton, draft_rows_triton, layout_triton, norm_triton, rope_triton,
+    streams_triton, walk_triton,
+)  # fmt: skip
+KERNELS = {
+    "_attend", "_plan", "_rotate_and_store", "_rms_norm", "_add_rms_norm", "_silu_mul", "_lay_out", "_walk", "_depths",
+    "_fresh", "_level", "_gather",
+}  # fmt: skip
+BLOCK_SIZE, HIDDEN = 16, 4096
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=torch.bfloat16)
+
+
+def layers(dim: int, heads: int, kv_heads: int) -> None:
+    """A layer's operations with heads of that size, for decoding and for reading a prompt."""
+    ops, segments = TritonOps(), [Segment(slot, 20, [0] * 4, [-1, 0, 1, 1]) for slot in range(4)]
+    batch = replace(make_rows(segments, scattered_tables(4), BLOCK_SIZE), chunked=True)
+    cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim), ops.view(batch), len(batch.tokens)
+    qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
+    norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
+    ops.rotate_store_attend(qkv, view, rotary, cache, cache, dim**-0.5, 0, *norms, 1e-6)
+    x, weight = half(count, HIDDEN), half(HIDDEN)
+    ops.rms_norm(x, weight, 1e-6)
+    ops.add_rms_norm(x, x, weight, 1e-6)
+    ops.silu_mul(half(count, 2 * 14336))
+
+
+def steps(nodes: int, branching: bool) -> None:
+    """What a step does around the layers."""
+    state = SlotState.allocate(8, 2000, nodes, BLOCK_SIZE, 128_256, torch.device("cpu"))
+    table = torch.zeros(8, 8, dtype=torch.int64)
+    state.make_tables()
+    rows._with_triton(state, table, rows.Shape(8, 32, 32, 0, False, False, True, branching, True), BLOCK_SIZE)
+    draft, ones, sampling = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64), state.sampling
+    for rates in (None, torch.zeros(nodes, dtype=torch.float64)):
+        walk_triton.walk(
+            torch.zeros(32, dtype=torch.int64), ones, draft, table, state.history, state.limit, sampling.counts,
+            sampling.seed, rates, nodes, branching,
+        )  # fmt: skip
+    if branching:
+        walk_triton.depths(draft)
+
+
+def drafters() -> None:
+    """Rows of a head's own passes, and the features for them."""
+    state = SlotState.allocate(8, 2000, 3, BLOCK_SIZE, 128_256, torch.device("cpu"))
+    ones, history, tables = torch.zeros(8, dtype=torch.int64), state.history, state.block_tables
+    for masks in (0, 3):
+        fresh = draft_rows_triton.fresh_rows(ones, ones, ones, history, tables, 40, BLOCK_SIZE, 1, masks, 5)
+        streams_triton.gather_streams(
+            (half(40, HIDDEN),), fresh.places, ones, ones, ones, state.draft.tokens, ones, ones, ones, tables,
+            BLOCK_SIZE, half(100, HIDDEN), half(HIDDEN) if masks else None,
+        )  # fmt: skip
+    tokens = torch.zeros(8, 4, dtype=torch.int64)
+    draft_rows_triton.level_rows(ones, ones, ones, tokens, tokens, tables, BLOCK_SIZE, 1, 0, 1, 1)
+    draft_rows_triton.level_rows(ones, ones, ones, tokens[:, :1], None, tables, BLOCK_SIZE, 0, 1, 2, 1)
+
+
+def launch(few: bool) -> None:
+    """Layers with one size of heads or two, steps with chains and with trees, and drafters."""
+    layers(128, 32, 8)
+    if not few:
+        layers(64, 32, 8)
+    steps(3, branching=False)
+    steps(8 if few else 32, branching=True)
+    drafters()
