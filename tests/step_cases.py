@@ -54,7 +54,6 @@ def states(draw: st.DrawFn, branching: bool) -> SlotState:
     if branching:
         for i in range(nodes):
             state.draft.parents[:, i] = torch.randint(-1, i, (SLOTS + 1,)) if i else -1
-    state.limit[:SLOTS] = torch.randint(LONGEST // 2, LONGEST, (SLOTS,))
     state.sampling.seed[:SLOTS] = torch.randint(0, 2**40, (SLOTS,))
     if draw(st.booleans()):
         state.make_tables()
@@ -69,13 +68,14 @@ def passes(draw: st.DrawFn) -> Pass:
     nodes, columns = state.draft.tokens.shape[1], []
     groups = draw(st.sampled_from([1, 2, 4]))
     for slot in draw(st.permutations(range(SLOTS)))[: draw(st.integers(1, groups))]:
-        start, room, allowed = draw(st.integers(0, 20)), draw(st.integers(20, LONGEST)), draw(st.integers(0, nodes))
+        start, room, allowed = draw(st.integers(0, 20)), draw(st.integers(1, 40)), draw(st.integers(0, nodes))
         if draw(st.booleans()):
             columns.append((slot, start, 1, draw(st.integers(0, nodes)), 1, 1, room, allowed))
         else:
             known, active = draw(st.integers(1, 20)), draw(st.integers(0, 1))
             scored = known if draw(st.booleans()) else active  # all of them for prompt_logprobs
             columns.append((slot, start, known, 0, scored, active, room, allowed))
+        state.limit[slot] = start + columns[-1][2] + draw(st.integers(0, 9))  # requests near their ends
     table = torch.zeros(8, groups, dtype=torch.int64)
     table[0] = state.padding_slot
     table[:, : len(columns)] = torch.tensor(columns).T
