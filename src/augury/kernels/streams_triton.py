@@ -27,15 +27,15 @@ def gather_streams(
         _gather[(rows, triton.cdiv(hidden, BLOCK))](
             stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends,
             out if mask_hidden is None else mask_hidden, rows, hidden, stream.stride(0), width, i * hidden,
-            path.shape[1], block_tables.stride(0), BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
+            path.shape[1], block_tables.stride(0), block_tables.shape[1], BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
         )  # fmt: skip
     return out
 
 
-@triton.jit(do_not_specialize=["rows", "offset", "nodes", "table_stride"])
+@triton.jit(do_not_specialize=["rows", "offset", "nodes", "table_stride", "table_width"])
 def _gather(
     stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends, mask_hidden,
-    rows, hidden, stride, width, offset, nodes, table_stride,
+    rows, hidden, stride, width, offset, nodes, table_stride, table_width,
     BLOCK_SIZE: tl.constexpr, MASKED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     r, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -51,7 +51,8 @@ def _gather(
     value = tl.load(stream + row * stride + column, mask=inside, other=0.0)
     position = tl.load(start + g) + place
     slot = tl.load(slots + g)
-    block = tl.load(block_tables + slot * table_stride + tl.maximum(position, 0) // BLOCK_SIZE)
+    number_in_table = tl.minimum(tl.maximum(position, 0) // BLOCK_SIZE, table_width - 1)
+    block = tl.load(block_tables + slot * table_stride + number_in_table)
     kept = block_ends + block * width + offset + column
     if real & (place >= 0) & ((position + 1) % BLOCK_SIZE == 0):
         tl.store(kept, value, mask=inside)
