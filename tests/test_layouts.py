@@ -25,6 +25,7 @@ class Recorder:
     """A network that guesses nothing and remembers what it was given."""
 
     features = (0,)
+    targets = None
     feature_size = 1
     cache_dtype = torch.float32
     mask_token = MASK
