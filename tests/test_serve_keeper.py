@@ -6,6 +6,8 @@ import asyncio
 import errno
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -212,5 +214,10 @@ def test_a_keeper_that_ends_ends_the_server_with_a_code(
     monkeypatch.setattr(EngineClient, "_mourn", broken)
     monkeypatch.setattr("augury.serve.server.load_tokenizer", slowly)
     monkeypatch.setattr("augury.commands.serve.logging.basicConfig", lambda **_: None)
-    assert serve._run(Settings(str(toy_model), {"dies_after": 0.3}, ["toy"], port=0)) == 1
+    late = threading.Timer(30, os.kill, [os.getpid(), signal.SIGTERM])  # or a server that goes on would do so for good
+    late.start()
+    try:
+        assert serve._run(Settings(str(toy_model), {"dies_after": 0.3}, ["toy"], port=0)) == 1
+    finally:
+        late.cancel()
     assert "nobody thought of this" in capsys.readouterr().err
