@@ -103,9 +103,7 @@ def test_white_space_can_be_barred(server: Served, word: str) -> None:
     asked = {"prompt": "x", "max_tokens": 8, "temperature": 1.0, "ignore_eos": True, "return_token_ids": True}
     if len(ids) == 1:
         asked["logit_bias"] = {str(ids[0]): 100}
-    free, barred = (
-        server.http.post("/v1/completions", json={**asked, **more}) for more in ({}, {"bad_words": [word]})
-    )
+    free, barred = (server.http.post("/v1/completions", json={**asked, **more}) for more in ({}, {"bad_words": [word]}))
     assert free.status_code == 200 == barred.status_code, barred.text
     if len(ids) == 1:
         assert set(free.json()["choices"][0]["token_ids"]) == set(ids)
