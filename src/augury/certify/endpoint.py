@@ -117,11 +117,11 @@ class Endpoint:
     @contextmanager
     def _open(self, path: str, body: dict[str, Any] | None) -> Iterator[HTTPResponse]:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/plain"}
-        if self._key or self._login:
-            headers["Authorization"] = self._login or f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(self.base + path, data, headers)
+            if self._key or self._login:  # unredirected: another host that we are sent on to must not see it
+                request.add_unredirected_header("Authorization", self._login or f"Bearer {self._key}")
             with urllib.request.urlopen(request, timeout=self._timeout) as reply:
                 yield reply
         except urllib.error.HTTPError as error:

@@ -23,7 +23,9 @@ EXTRAS = {
     "matplotlib": "bench",
     "llama_cpp": "llamacpp",
     "fastapi": "serve",
+    "starlette": "serve",
     "uvicorn": "serve",
+    "h11": "serve",
 }  # everything else that may be missing is the engine's
 
 

@@ -140,6 +140,8 @@ def serve(
         "enable_chunked_prefill": enable_chunked_prefill, "load_format": load_format, "model_impl": model_impl,
         "kv_transfer_config": _object(kv_transfer_config, "--kv-transfer-config"),
     }  # fmt: skip
+    if not all(key.strip() for key in api_key or ()):
+        raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **engine)  # a typing error should not wait for torch
     from augury.serve.limits import Limits
     from augury.serve.service import Settings

@@ -11,6 +11,7 @@ from augury.config.errors import ConfigError, unknown_keyword
 from augury.config.structured import StructuredOutputsParams
 
 MAX_LOGPROBS = 20  # vLLM's default for `max_logprobs`
+MOST = 2**31 - 1  # tokens, and token ids: the device counts them in int32
 LARGEST = 1e38  # the device computes in float32
 GREEDY_BELOW = 1e-5  # temperatures under this are greedy, as in vLLM
 
@@ -24,8 +25,15 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_token(value: object) -> bool:
+    """Whether some vocabulary could have it; whether the model's has is asked later."""
+    return _is_int(value) and -MOST <= value <= MOST  # type: ignore[operator]
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if _is_int(value):
+        return -LARGEST <= value <= LARGEST  # type: ignore[operator]  # compared exactly: it may not fit a float
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -85,13 +93,13 @@ class SamplingParams:
     def _check_counts(self) -> None:
         _need(_is_int(self.n) and self.n >= 1, "n", self.n, "an integer of at least 1")
         if self.max_tokens is not None:
-            _need(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens,
-                  "an integer of at least 1 (or None for no limit)")  # fmt: skip
+            _need(_is_int(self.max_tokens) and 1 <= self.max_tokens <= MOST, "max_tokens", self.max_tokens,
+                  f"an integer from 1 to {MOST} (or None for no limit)")  # fmt: skip
             _need(_is_int(self.min_tokens) and self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens,
                   f"at most max_tokens={self.max_tokens}")  # fmt: skip
-        _need(_is_int(self.min_tokens) and 0 <= self.min_tokens < 2**31, "min_tokens", self.min_tokens,
+        _need(_is_int(self.min_tokens) and 0 <= self.min_tokens <= MOST, "min_tokens", self.min_tokens,
               "an integer >= 0")  # fmt: skip
-        _need(_is_int(self.top_k) and 0 <= self.top_k < 2**31, "top_k", self.top_k, "0 or -1 (off), or at least 1")
+        _need(_is_int(self.top_k) and 0 <= self.top_k <= MOST, "top_k", self.top_k, "0 or -1 (off), or at least 1")
         if self.seed is not None:
             _need(_is_int(self.seed) and -(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit integer or None")
         for name in ("logprobs", "prompt_logprobs"):
@@ -118,12 +126,12 @@ class SamplingParams:
         _need(all(isinstance(s, str) and s for s in self.stop or []), "stop", self.stop, "non-empty strings")
         if self.stop and not self.detokenize:
             raise ConfigError("stop needs text to look at: set detokenize=True, or use stop_token_ids.")
-        _need(all(_is_int(t) for t in self.stop_token_ids or []), "stop_token_ids", self.stop_token_ids, "integers")
+        _need(all(map(_is_token, self.stop_token_ids or [])), "stop_token_ids", self.stop_token_ids, "token ids")
         _need(all(isinstance(s, str) and s for s in self.bad_words or []), "bad_words", self.bad_words,
               "non-empty strings")  # fmt: skip
         if self.allowed_token_ids is not None:
             ids = self.allowed_token_ids
-            _need(isinstance(ids, Sequence) and len(ids) > 0 and all(_is_int(t) for t in ids),
+            _need(isinstance(ids, Sequence) and len(ids) > 0 and all(map(_is_token, ids)),
                   "allowed_token_ids", ids, "a non-empty list of token ids")  # fmt: skip
         if self.logit_bias is not None:
             bias = self.logit_bias
@@ -131,6 +139,7 @@ class SamplingParams:
                   "a map from token id to a number")  # fmt: skip
             # JSON has string keys; vLLM takes them too, and clamps the values.
             self.logit_bias = {int(k): min(100.0, max(-100.0, float(v))) for k, v in bias.items()}
+            _need(all(map(_is_token, self.logit_bias)), "logit_bias", bias, "a map from token id to a number")
 
     def check_vocabulary(self, size: int) -> None:
         """Refuse token ids the model does not have."""

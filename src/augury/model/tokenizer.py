@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 from augury.model.token_bytes import TokenBytes
 
@@ -55,15 +56,21 @@ class Tokenizer:
         return self.encode(text, special=False)
 
     def bad_word_ids(self, words: list[str]) -> list[list[int]]:
-        """Token sequences that spell each word, at the start of a text and after a space, as vLLM bars them."""
+        """Token sequences that spell each word, at the start of a text and after a space, as vLLM bars them.
+
+        White space alone is barred as it is: nothing would be left of it without what comes before a word.
+        """
         found = []
         for word in words:
-            alone = self.encode(word.lstrip(), special=False)
-            spaced = self.encode(" " + word.lstrip(), special=False)
+            bare = word.lstrip()
+            alone = self.encode(bare or word, special=False)
+            if not alone:
+                raise ConfigError(f"bad_words must be texts that the tokenizer has tokens for, got {word!r}.")
             found.append(alone)
+            spaced = self.encode(" " + bare, special=False) if bare else alone
             if spaced[0] != alone[0] and len(spaced) == len(alone):
                 found.append(spaced)
-        return [ids for ids in found if ids]
+        return found
 
 
 class NoTokenizer(Tokenizer):
@@ -98,7 +105,8 @@ def _load(directory: Path) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(directory)
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(directory)
+    # Left unsaid, transformers asks on the terminal whether the checkpoint's own code may run.
+    return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
 
 
 def _eos_ids(directory: Path, inner: Any) -> frozenset[int]:

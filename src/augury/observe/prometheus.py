@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from augury.observe.histogram import Histogram
 from augury.observe.prometheus_requests import ITERATION_TOKENS
 from augury.observe.spec_decoding import SpecDecodingStats
 from augury.observe.speedup import HOW, SpeedupEstimate
@@ -82,6 +83,10 @@ class EngineProm:
             "augury:step_seconds", "Time of one step: all of it, and the drafter's part where it can be told apart.",
             (*LABELS, "part"), buckets=STEP_SECONDS, registry=registry,
         )  # fmt: skip
+        self._faults = Counter(
+            "augury:server_faults", "Errors of the server's own that were caught, by what they befell.",
+            (*LABELS, "where"), registry=registry,
+        )  # fmt: skip
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
 
@@ -90,6 +95,10 @@ class EngineProm:
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, LABELS, registry=self._registry).labels(*self._labels)
+
+    def fault(self, where: str) -> None:
+        """The server has caught an error of its own."""
+        self._faults.labels(*self._labels, where).inc()
 
     def load(self, running: int, waiting: int, kv_cache_usage: float) -> None:
         """Say how full the engine is."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
+
+from augury.observe.histogram import Histogram
 
 LABELS = ("model_name", "engine")
 FIRST_TOKEN = (
@@ -80,8 +82,7 @@ class RequestProm:
         )  # fmt: skip
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] | list[int]) -> Histogram:
-        made = Histogram(f"vllm:{name}", text, LABELS, buckets=buckets, registry=self._registry)
-        return made.labels(*self._labels)
+        return Histogram(f"vllm:{name}", text, LABELS, buckets=buckets, registry=self._registry).labels(*self._labels)
 
     def refused(self, reason: str) -> None:
         """A request was turned away."""

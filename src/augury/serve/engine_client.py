@@ -7,18 +7,23 @@ import logging
 import socket
 import sys
 import time
+from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from augury.serve.errors import ApiError
+from augury.serve.figures import SafeEar
 from augury.serve.jobs import Batch, Ear, Job
 from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, read
 
 logger = logging.getLogger("augury")
 DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
-FIRST_WAIT = 0.25  # seconds before the first restart; it doubles with each death
+FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds before the first restart; they double with each failure, up to this
+STARTS = 8  # attempts in a row that may fail for other reasons than the engine's before the server ends
+FAREWELL = 10.0  # seconds that a process may take to end once it has closed its side
+ENGINE = ("-m", "augury.serve.engine_process")
 
 
 class EngineFailed(Exception):
@@ -32,13 +37,14 @@ class EngineClient:
         self.facts: dict[str, Any] = {}
         self.pid = 0
         self._start_message = {"type": "start", "model": model, "arguments": arguments}
-        self._ear = ear
+        self._ear = SafeEar(ear)
         self._give_up = give_up
         self._jobs: dict[int, Job] = {}
         self._numbers = 0
         self._heard = 0.0
         self._deaths: deque[float] = deque(maxlen=DEATHS)
-        self._process: asyncio.subprocess.Process | None = None
+        self._unstarted = 0  # attempts to start that failed, one after another
+        self._process: Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -59,6 +65,8 @@ class EngineClient:
         await self._spawn()
         watch = Watch(lambda: self.healthy, lambda: self.pid if self._ready else None, self._kill)
         self._keepers = [asyncio.create_task(self._keep()), asyncio.create_task(watch.run())]
+        for keeper in self._keepers:
+            keeper.add_done_callback(self._keeper_ended)
 
     async def stop(self) -> None:
         """End the engine process; one that still loads its model would not hear of it."""
@@ -82,13 +90,13 @@ class EngineClient:
             why = f"the engine has said nothing for {SILENCE:g} seconds or more; try again in a moment."
             raise ApiError(503, why, code="engine_unavailable")
         batch = Batch(n)
-        for tokens in prompts:
-            self._numbers += 1
-            job = batch.add(self._numbers, len(tokens), params.get("max_tokens"))
-            self._jobs[job.id] = job
-            message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
-            self._writer.write(pack(message))
         try:
+            for tokens in prompts:
+                self._numbers += 1
+                job = batch.add(self._numbers, len(tokens), params.get("max_tokens"))
+                self._jobs[job.id] = job
+                message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
+                self._writer.write(pack(message))
             await asyncio.gather(*(job.taken for job in batch.jobs))
         except BaseException:
             self.abort(batch)
@@ -106,10 +114,7 @@ class EngineClient:
 
     def cut_off(self) -> None:
         """End everything that runs, with an error: the server leaves."""
-        jobs, self._jobs = self._jobs, {}
-        for job in jobs.values():
-            job.fail(ApiError(503, "the server is shutting down.", code="shutting_down"))
-            self._ear.aborted(job, "abort")
+        self._fail_all(ApiError(503, "the server is shutting down.", code="shutting_down"), "abort")
 
     async def updates(self, batch: Batch) -> AsyncIterator[tuple[int, Message]]:
         """What comes for each answer of a batch, until all have ended; leaving early aborts them."""
@@ -127,38 +132,65 @@ class EngineClient:
     # --- the process ------------------------------------------------------------------------------------------------
 
     async def _spawn(self) -> None:
+        """Start a process and wait until it is ready; nothing of it is left where that fails."""
+        self._process, self._writer = None, None
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "augury.serve.engine_process", str(theirs.fileno()),
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        self.pid = self._process.pid
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._writer.write(pack(self._start_message))
         try:
-            answer = await read(self._reader)
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, *ENGINE, str(theirs.fileno()),
+                    pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+            self.pid = self._process.pid
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            self.facts = await self._greet(self._process, self._reader, self._writer)
+        except Exception:
+            (self._writer or ours).close()
+            self._kill()
+            raise
+        self._heard, self._ready, self._unstarted = time.monotonic(), True, 0
+
+    async def _greet(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message:
+        """Tell a new process what to load, and wait for what it has to say of it."""
+        writer.write(pack(self._start_message))
+        try:
+            answer = await read(reader)
         except Closed:
-            code = await self._process.wait()
+            code = await process.wait()
             raise EngineFailed(f"the engine process ended while it loaded the model ({_ending(code)}).") from None
         if answer["type"] == "failed":
-            await self._process.wait()
+            await process.wait()
             raise EngineFailed(answer["message"])
-        self.facts = answer["facts"]
-        self._heard, self._ready = time.monotonic(), True
+        facts: Message = answer["facts"]
+        return facts
 
     async def _keep(self) -> None:
         """Read what the engine says; when it dies, tell everyone and start another."""
         while True:
             await self._listen()
             self._ready = False
-            assert self._process is not None
-            self._mourn(_ending(await self._process.wait()))
+            self._mourn(await self._last_words())
             while not self._ready:
                 if not await self._revive():
                     return
 
+    def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
+        """Without its keepers the server would refuse everything for good: it ends, so that a supervisor notices."""
+        error = None if keeper.cancelled() else keeper.exception()
+        if error is None:  # the client was stopped, or has given up already
+            return
+        self._ready = False
+        self._fault("keeper", "the task that keeps the engine has ended", error)
+        self._kill()
+        self._fail_all(ApiError(503, "the engine died while it worked on this request.", code="engine_died"), "error")
+        self._give_up(f"nobody keeps the engine any more ({type(error).__name__}: {error}); the server ends.")
+
+    def _fault(self, where: str, what: str, error: BaseException) -> None:
+        logger.error("%s", what, exc_info=error)
+        self._ear.fault(where)
+
     async def _listen(self) -> None:
+        """Take messages until there are no more; a process that is not understood is ended like one that hangs."""
         assert self._reader is not None
         try:
             while True:
@@ -167,6 +199,19 @@ class EngineClient:
                 self._dispatch(message)
         except Closed:
             return
+        except Exception as error:
+            self._fault("engine", "a message of the engine cannot be handled; it is killed and started again", error)
+            self._kill()
+
+    async def _last_words(self) -> str:
+        """How the process ended; one that closed its side and goes on is killed."""
+        assert self._process is not None
+        try:
+            code = await asyncio.wait_for(self._process.wait(), FAREWELL)
+        except TimeoutError:
+            self._kill()
+            code = await self._process.wait()
+        return _ending(code)
 
     def _kill(self) -> None:
         """End a process that hangs; `_keep` sees it end and starts another."""
@@ -178,10 +223,13 @@ class EngineClient:
         if self._writer is not None:
             self._writer.close()
         logger.error("the engine process ended (%s); %d requests were running.", how, len(self._jobs))
+        self._fail_all(ApiError(503, "the engine died while it worked on this request.", code="engine_died"), "error")
+
+    def _fail_all(self, error: ApiError, reason: str) -> None:
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
-            job.fail(ApiError(503, "the engine died while it worked on this request.", code="engine_died"))
-            self._ear.aborted(job, "error")
+            job.fail(error)
+            self._ear.aborted(job, reason)
 
     async def _revive(self) -> bool:
         """One attempt at a restart; false when there is no point in more."""
@@ -189,13 +237,19 @@ class EngineClient:
         if len(recent) >= DEATHS:
             self._give_up(f"the engine died {DEATHS} times within {WITHIN:.0f} seconds; the server ends.")
             return False
-        await asyncio.sleep(FIRST_WAIT * 2 ** (len(recent) - 1))
+        await asyncio.sleep(min(LONGEST_WAIT, FIRST_WAIT * 2 ** (len(recent) - 1 + self._unstarted)))
         try:
             await self._spawn()
             logger.info("the engine is back.")
         except EngineFailed as error:
             self._deaths.append(time.monotonic())
             logger.error("the engine did not come back: %s", error)
+        except Exception as error:  # the system's, such as no descriptor being free: it may pass
+            self._unstarted += 1
+            self._fault("start", "the engine could not be started", error)
+            if self._unstarted >= STARTS:
+                self._give_up(f"the engine could not be started {STARTS} times in a row ({error}); the server ends.")
+                return False
         return True
 
     def _dispatch(self, message: Message) -> None:

@@ -84,3 +84,7 @@ class Ear(Protocol):
     def aborted(self, job: Job, reason: str) -> None:
         """A job has ended early: its client left ("abort"), or the engine died ("error")."""
         ...
+
+    def fault(self, where: str) -> None:
+        """The server has caught an error of its own: with figures, engine, start or keeper."""
+        ...

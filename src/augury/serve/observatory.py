@@ -102,6 +102,10 @@ class Observatory:
         if len(job.ended) < job.n:
             self.requests.n.observe(job.n)
 
+    def fault(self, where: str) -> None:
+        """The server has caught an error of its own."""
+        self.engine.fault(where)
+
     async def log_forever(self, seconds: float) -> None:
         """Write the engine's line, and speculation's behind it, every so many seconds."""
         while True:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from augury.config.sampling import SamplingParams
+from augury.config.sampling import MAX_LOGPROBS, MOST, SamplingParams
 from augury.serve.errors import ApiError, field_of
 from augury.serve.structure import Structured
 
@@ -48,7 +48,7 @@ class Generation(Structured):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=128)
-    max_tokens: int | None = Field(None, ge=0)
+    max_tokens: int | None = Field(None, ge=0, le=MOST)
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -120,7 +120,7 @@ class CompletionRequest(Generation):
 
     prompt: str | list[str] | list[int] | list[list[int]]
     echo: bool | None = False
-    logprobs: int | None = Field(None, ge=0)
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     best_of: int | None = None
     suffix: str | None = None
     add_special_tokens: bool | None = True
@@ -166,7 +166,7 @@ class ChatRequest(Generation):
     messages: list[ChatMessage] = Field(min_length=1)
     logprobs: bool | None = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MOST)
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     add_generation_prompt: bool | None = True

@@ -136,6 +136,8 @@ class Server:
             access_log=settings.access_log, log_config=None, log_level="info" if settings.access_log else "warning",
             timeout_graceful_shutdown=GRACE, server_header=False,
         )  # fmt: skip
+        if self.failure is not None:  # the engine was lost before anybody could listen
+            return
         self._listener = Listener(config)
         self._service = service
         lines = asyncio.create_task(self._log(service.observatory))
@@ -180,6 +182,6 @@ class Server:
         listener.should_exit = True
 
     def _give_up(self, why: str) -> None:
-        self.failure = why
+        self.failure = self.failure or why  # the first reason is the one to tell
         if self._listener is not None:
             self._listener.should_exit = True
