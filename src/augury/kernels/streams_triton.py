@@ -27,7 +27,8 @@ def gather_streams(
         _gather[(rows, triton.cdiv(hidden, BLOCK))](
             stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends,
             out if mask_hidden is None else mask_hidden, rows, hidden, stream.stride(0), width, i * hidden,
-            path.shape[1], block_tables.stride(0), block_tables.shape[1], BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
+            path.shape[1], block_tables.stride(0), block_tables.shape[1],
+            BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
         )  # fmt: skip
     return out
 
