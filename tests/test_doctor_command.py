@@ -189,14 +189,22 @@ def test_it_answers_in_a_second_and_loads_no_engine() -> None:
         f"import atexit, sys; atexit.register(lambda: print([m for m in {heavy} if m in sys.modules])); "
         "from augury.cli import main; main()"
     )
-    times = []
+    times, bare = [], []
     for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", code, "doctor", GONE], capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        bare.append(_seconds("import pydantic, rich.console, typer, yaml")[0])
+        spent, done = _seconds(code, "doctor", GONE)
         assert done.returncode == 1 and done.stdout.strip().endswith("[]"), done
-    assert min(times) < 1.0  # processor time: what the clock says when nobody else works on the machine
+        times.append(spent)
+    # A second where nobody else works; a slower or busier machine is known by what the libraries take there.
+    assert min(times) < max(1.0, 3 * min(bare))
+
+
+def _seconds(code: str, *arguments: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Processor time of a child, and the child."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
 
 
 # --- any input -----------------------------------------------------------------------------------------------------
