@@ -74,10 +74,12 @@ def cases(draw: st.DrawFn) -> Case:
     carried, fits = column.pop("carried"), column.pop("fits")
     passed = column["known"] + column["nodes"]
     rows = int(passed.sum()) + draw(st.integers(0, 2))
+    apart = draw(st.sampled_from([0, 1]))  # a verdict's paths do not lie side by side
     turn = Turn(
         **column, history=torch.randint(0, 50, (SLOTS + 1, 45)).to(DEVICE), sampling=SlotSampling.allocate(1),
         block_tables=scattered_tables(SLOTS + 1, BLOCKS).to(DEVICE), block_size=BLOCK_SIZE, most_rows=rows + size,
-        span=64, row_begin=passed.cumsum(0) - passed, path=torch.tensor([p for _, p in drawn], device=DEVICE),
+        span=64, row_begin=passed.cumsum(0) - passed,
+        path=torch.tensor([p + [0] * apart for _, p in drawn], device=DEVICE)[:, :NODES],
         chunked=draw(st.booleans()), features=tuple(torch.randn(rows, HIDDEN).to(DEVICE) for _ in range(2)),
     )  # fmt: skip
     tracks = track_lengths(turn)

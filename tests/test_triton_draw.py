@@ -126,7 +126,7 @@ def test_argmax(kind: torch.dtype) -> None:
 def test_the_bracket_of_a_real_vocabulary_fits_its_list(
     monkeypatch: pytest.MonkeyPatch, scale: float, columns: dict[str, Any]
 ) -> None:
-    for name in ("FIRST", "SECOND"):
+    for name in ("CANDIDATES", "READS"):
         monkeypatch.setattr(draw_triton, name, getattr(floor_triton, name))
     logits = (torch.randn(2, 128_256, generator=torch.Generator().manual_seed(5)) * scale).bfloat16().float().to(DEVICE)
     draws, params = moved(roots(2, plain=True)), moved(filtered(temperature=0.8, **columns))

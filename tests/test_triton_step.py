@@ -16,10 +16,10 @@ from step_cases import DEVICE, TOKENS, Pass, passes, quick, with_face
 
 from augury.engine import rows, settle
 from augury.engine.rows import Layout, Segments
-from augury.kernels import layout_triton, top, verify, walk_triton
+from augury.kernels import layout_triton, move_triton, top, verify, walk_triton
 from augury.verify.lossy import synthetic_walk
 from augury.verify.sampling import Outcome
-from augury.verify.tree import Draft, shape_of
+from augury.verify.tree import Draft, listed, shape_of
 from augury.verify.verdict import uniforms
 
 
@@ -92,6 +92,26 @@ def test_depths_are_the_references(nodes: int, seed: int) -> None:
     wide = torch.nn.functional.pad(parents, (0, 3)).to(DEVICE)[:, :nodes]  # lines may lie apart
     draft = Draft(torch.zeros_like(wide), wide, count.to(DEVICE))
     assert torch.equal(walk_triton.depths(draft), draft.depth())
+
+
+@quick(15)
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(0, 10**6))
+def test_the_rows_of_a_path_are_moved_in_every_layer(groups: int, nodes: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    path = listed(torch.rand(groups, nodes) < 0.5)
+    assert groups == 1 or not path.is_contiguous()
+    tables, ends, slots = torch.randperm(6 * 4).view(4, 6), torch.randint(0, 24 - nodes, (groups,)), torch.randperm(4)
+    pools = [torch.randn(3, 24 * 4, 5) for _ in range(2)]
+    expected = [pool.clone() for pool in pools]
+    for g in range(groups):
+        rows_of = [int(tables[slots[g], at // 4]) * 4 + at % 4 for at in range(24)]
+        end, taken = int(ends[g]), [node for node in path[g].tolist() if node >= 0]
+        for want, pool in zip(expected, pools, strict=True):
+            for i, node in enumerate(taken):
+                want[:, rows_of[end + i]] = pool[:, rows_of[end + node]]
+    moved = [pool.to(DEVICE) for pool in pools]
+    move_triton.move_path(*moved, *(t.to(DEVICE) for t in (path, ends, slots[:groups], tables)), 4)
+    assert all(torch.equal(mine.cpu(), want) for mine, want in zip(moved, expected, strict=True))
 
 
 @quick(10)

@@ -32,7 +32,7 @@ def same_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Off a GPU the reference takes exp and log from numpy, as the interpreter does; and the searches are short."""
     if ON_GPU:
         return
-    for name, value in {"FIRST": 2, "SECOND": 4, "SETTLE_BLOCK": 128}.items():
+    for name, value in {"CANDIDATES": 4, "READS": 2, "SETTLE_BLOCK": 128}.items():
         monkeypatch.setattr(draw_triton, name, value)
     monkeypatch.setattr(torch.Tensor, "exp", _through(np.exp))
     monkeypatch.setattr(torch.Tensor, "log", _through(np.log))

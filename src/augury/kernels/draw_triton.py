@@ -1,6 +1,6 @@
 """The target's token at every line in Triton: `draw` of kernels/verify.py, token for token.
 
-A greedy line is read once, a sampled one twice, and twice more where top-k or top-p narrows it. Everything about a line
+A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. Everything about a line
 is looked up on the device, so one captured graph serves every mix of requests.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
-from augury.kernels.floor_triton import FIRST, SECOND, Search, bracketed, distances, filters, masses, narrow, z_of
+from augury.kernels.floor_triton import CANDIDATES, READS, Search, distances, filters, masses, narrow, tighten, z_of
 from augury.kernels.peak_triton import NO_TOKEN, Peaks, blank_peaks, chunk_of, find_peaks, highest, warps_of
 from augury.kernels.philox_triton import noise_of_tokens, uniform, words_of_block
 from augury.kernels.settle_triton import TARGET, settle
@@ -73,9 +73,12 @@ def searched(
     find_peaks[grid](*head, plan.search.listed, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
     if not draws.greedy:
         rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
-        for again in (False, True):
-            narrow[grid](*head, plan.search, plan.chunks, AGAIN=again, FIRST=FIRST, SECOND=SECOND, CHUNKS=join, **rough)
-        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY,
+        sums: dict[str, Any] = {"COUNT": CANDIDATES, "CHUNKS": join}
+        for read in range(READS):
+            narrow[grid](*head, plan.search, plan.chunks, FIRST=read == 0, **sums, **rough)
+            tighten[(plan.lines,)](draws.slots, plan.vocab, table, plan.peaks, plan.search, plan.chunks,
+                                   FIRST=read == 0, LAST=read == READS - 1, num_warps=1, **sums)  # fmt: skip
+        run_race[grid](*head, plan.search, plan.race, plan.chunks, CHUNKS=join, CAPACITY=CAPACITY,
                        RACING=racing, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
     settle[(plan.lines,)](
         *head, plan.search, plan.race, out, plan.chunks, CHUNKS=join, BARS=bars, BLOCK=SETTLE_BLOCK, WAYS=WAYS,
@@ -98,7 +101,7 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
     peaks = blank_peaks(lines, chunks, device, resort)
     capacity = 0 if draws.greedy else CAPACITY
     search = Search(
-        room(f32, chunks, FIRST), room(f32, chunks, SECOND), room(i64, chunks), room(i64, chunks), room(i32, 4),
+        room(f32, chunks, CANDIDATES), room(i64, chunks), room(i64, chunks), room(i32, 2),
         room(i32), room(i32, capacity), room(i32, capacity), room(i32),
     )  # fmt: skip
     return Plan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
@@ -107,7 +110,7 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
 @triton.jit
 def run_race(
     rows, stride, vocab, table, edits, peaks, search, race, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, SECOND: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
+    BARS: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -118,10 +121,8 @@ def run_race(
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if top == NEVER:
         return
-    low, high = bracketed(search, line, slot, vocab, chunks, table, SECOND, CHUNKS)
+    low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
     place = line * chunks + chunk
-    tl.store(search.bracket + line * 4 + 2, low, chunk == 0)
-    tl.store(search.bracket + line * 4 + 3, high, chunk == 0)
     if (low == high) & (not RACING):
         return
     if distances(tl.load(peaks.top + place), top, temperature) > high:  # all of this chunk is cut

@@ -1,10 +1,11 @@
 """min-p, top-k and top-p in Triton without a sort: the floor under z = (score - highest) / temperature, exactly.
 
 A token's distance is the bits of -z, which have the order of -z. The floor is the smallest distance at which a running
-sum (of tokens for top-k, of integer masses for top-p) reaches what is needed. Two reads of the line narrow it down with
-sums up to many candidate distances at once; these sums are rough, with a margin for their roughness, so they decide
-where to look and never what is found. The few tokens left in the bracket are listed, and sums of integers over the list
-find the floor: no result depends on the order of anything.
+sum (of tokens for top-k, of integer masses for top-p) reaches what is needed. Three reads of the line narrow it down
+with sums up to eight candidate distances at once; these sums are rough, with a margin for their roughness, so they
+decide where to look and never what is found. The second and third read leave out every chunk that lies past the
+bracket: on peaked logits that is most of the line. The few tokens left in the bracket are listed, and sums of integers
+over the list find the floor: no result depends on the order of anything.
 """
 
 from __future__ import annotations
@@ -26,17 +27,16 @@ REACH = tl.constexpr(28.0)
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
 STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
-FIRST, SECOND = 16, 16  # candidates of the two reads; more take longer to sum, fewer leave longer lists
+READS, CANDIDATES = 3, 8  # three reads of 8 narrow a bracket further than two of 16, and sum less
 
 
 class Search(NamedTuple):
     """What the reads of a line tell each other."""
 
-    first: Any  # float32 [L, C, FIRST]: sums down to each candidate of the first read
-    second: Any  # float32 [L, C, SECOND]
+    sums: Any  # float32 [L, C, CANDIDATES]: of the last read, down to each candidate
     total: Any  # int64 [L, C]: mass above min-p's floor
     below: Any  # int64 [L, C]: sum of what is surely kept
-    bracket: Any  # int32 [L, 4]: the floor lies in (0, 1] after the first read, (2, 3] after the second
+    bracket: Any  # int32 [L, 2]: low and high; the floor lies in (low, high]
     listed: Any  # int32 [L]: how many tokens lie in the bracket
     distance: Any  # int32 [L, CAPACITY]: theirs
     token: Any  # int32 [L, CAPACITY]
@@ -92,7 +92,7 @@ def first_ramp(number, k, temperature, COUNT: tl.constexpr):
 
 
 @triton.jit
-def second_ramp(number, low, high, COUNT: tl.constexpr):
+def next_ramp(number, low, high, COUNT: tl.constexpr):
     """Candidates equally far apart in z within a bracket."""
     near = tl.maximum(low, 0).to(tl.float32, bitcast=True)
     far = tl.where(high < INFINITE, high.to(tl.float32, bitcast=True), tl.minimum(near * 256, 1e30))
@@ -111,41 +111,45 @@ def sum_of(values, line, chunks, CHUNKS: tl.constexpr):
 
 
 @triton.jit
-def tightened(sums, place, flat, k, need, low, high, line, chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr):
-    """The bracket (low, high] after a read: candidates that surely fall short, and that surely reach."""
-    chunk, number = tl.arange(0, CHUNKS)[:, None], tl.arange(0, COUNT)[None, :]
-    each = tl.load(sums + (line * chunks + chunk) * COUNT + number, chunk < chunks, 0.0)
-    total = tl.sum(each, axis=0)
-    wanted = tl.where(k > 0, k.to(tl.float32), (need.to(tl.float64) / UNIT).to(tl.float32))
-    reaches = total * (1 - MARGIN) >= wanted
-    short = total * (1 + MARGIN) < wanted
-    before = tl.where(place > flat, (place - flat).to(tl.int32, bitcast=True), -1)
-    after = (place + flat).to(tl.int32, bitcast=True)
-    low = tl.max(tl.where(short, tl.maximum(before, low), low))
-    return low, tl.min(tl.where(reaches, tl.minimum(after, high), high))
+def tighten(
+    slots, vocab, table, peaks, search, chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr, FIRST: tl.constexpr,
+    LAST: tl.constexpr,
+):  # fmt: skip
+    """One line's bracket after a read: past candidates that surely fall short, up to those that surely reach.
 
-
-@triton.jit
-def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CHUNKS: tl.constexpr):
-    """The bracket after both reads; without top-k and top-p it is empty, at min-p's floor."""
-    _temperature, k, p, allowed = filters(slot, vocab, table)
+    Without top-k and top-p it is empty, at min-p's floor. A kernel of its own, because every chunk of the line asks.
+    """
+    line = tl.program_id(0).to(tl.int64)
+    temperature, k, p, allowed = filters(tl.load(slots + line), vocab, table)
     low, high = allowed, allowed
-    if (k > 0) | (p < 1):
-        near, far = tl.load(search.bracket + line * 4), tl.load(search.bracket + line * 4 + 1)
+    if (temperature > 0) & ((k > 0) | (p < 1)):
+        number, chunk = tl.arange(0, COUNT), tl.arange(0, CHUNKS)
+        if FIRST:  # top-k's floor may be anywhere, top-p's only where there is mass
+            low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
+            place, _slope, _height, flat = first_ramp(number, k, temperature, COUNT)
+        else:
+            low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
+            place, _slope, _height, flat = next_ramp(number, low, high, COUNT)
+        sums = search.sums + (line * chunks + chunk[:, None]) * COUNT + number[None, :]
+        total = tl.sum(tl.load(sums, chunk[:, None] < chunks, 0.0), axis=0)
         need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-        place, _slope, _height, flat = second_ramp(tl.arange(0, SECOND), near, far, SECOND)
-        low, high = tightened(search.second, place, flat, k, need, near, far, line, chunks, SECOND, CHUNKS)
-        if (k > 0) & (p < 1):
-            low = low * 0 - 1  # top-p may cut anywhere above top-k's floor
-    return low, high
+        wanted = tl.where(k > 0, k.to(tl.float32), (need.to(tl.float64) / UNIT).to(tl.float32))
+        before = tl.where(place > flat, (place - flat).to(tl.int32, bitcast=True), -1)
+        after = (place + flat).to(tl.int32, bitcast=True)
+        low = tl.max(tl.where(total * (1 + MARGIN) < wanted, tl.maximum(before, low), low))
+        high = tl.min(tl.where(total * (1 - MARGIN) >= wanted, tl.minimum(after, high), high))
+        if LAST:
+            low = tl.where((k > 0) & (p < 1), -1, low)  # top-p may cut anywhere above top-k's floor
+    tl.store(search.bracket + line * 2, low)
+    tl.store(search.bracket + line * 2 + 1, high)
 
 
 @triton.jit
 def narrow(
     rows, stride, vocab, table, edits, peaks, search, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, AGAIN: tl.constexpr,
+    BARS: tl.constexpr, COUNT: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Sums of one chunk of one line down to each candidate distance; AGAIN is the second read."""
+    """Sums of one chunk of one line down to each candidate distance; the FIRST read also finds its whole mass."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
     temperature, k, p, allowed = filters(slot, vocab, table)
@@ -155,56 +159,46 @@ def narrow(
     if top == NEVER:
         return
     place = line * chunks + chunk
+    out = search.sums + place * COUNT
     nearest = distances(tl.load(peaks.top + place), top, temperature)
-    if AGAIN:
-        low, high = after_first(search, k, p, allowed, temperature, line, chunks, FIRST, CHUNKS)
-        tl.store(search.bracket + line * 4, low, chunk == 0)
-        tl.store(search.bracket + line * 4 + 1, high, chunk == 0)
-        if nearest > high:  # all of this chunk lies past the bracket
-            tl.store(search.second + place * SECOND + tl.arange(0, SECOND), tl.zeros([SECOND], tl.float32))
-            return
-    elif (k == 0) & (nearest > tl.minimum(allowed, WEIGHTLESS)):  # none of it has any mass
-        tl.store(search.total + place, tl.zeros((), tl.int64))
-        tl.store(search.first + place * FIRST + tl.arange(0, FIRST), tl.zeros([FIRST], tl.float32))
+    if FIRST:
+        low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
+    else:
+        low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
+    if nearest > high:  # all of this chunk lies past the bracket, or has no mass
+        tl.store(out + tl.arange(0, COUNT), tl.zeros([COUNT], tl.float32))
+        if FIRST:
+            tl.store(search.total + place, tl.zeros((), tl.int64))
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
-    if AGAIN:
-        if allowed < INFINITE:  # a token at min-p's floor must fall on the right side of it
-            distance = distances(x, top, temperature)
-        else:
-            distance = ((top - x) * tl.div_rn(1.0, temperature)).to(tl.int32, bitcast=True)
-        weight = weights(tl.exp(z_of(distance)), distance, inside, k, allowed)
-        for i in range(0, SECOND, 2):
-            _at, slope, height, _flat = second_ramp(i, low, high, SECOND)
-            _next, _same, higher, _wide = second_ramp(i + 1, low, high, SECOND)
-            ramped(distance, weight, slope, height, slope, higher, search.second + place * SECOND + i)
-    else:
+    if FIRST:
         distance = distances(x, top, temperature)
         share = libdevice.exp(z_of(distance))
         weighed = inside & (distance <= allowed)
         tl.store(search.total + place, tl.sum(tl.where(weighed, (share * UNIT).to(tl.int64), 0)))
         weight = weights(share, distance, inside, k, allowed)
-        for i in range(0, FIRST, 2):
-            _at, slope, height, _flat = first_ramp(i, k, temperature, FIRST)
-            _next, slope_too, higher, _wide = first_ramp(i + 1, k, temperature, FIRST)
-            ramped(distance, weight, slope, height, slope_too, higher, search.first + place * FIRST + i)
+        for i in range(0, COUNT, 2):
+            _at, slope, height, _flat = first_ramp(i, k, temperature, COUNT)
+            _next, slope_too, higher, _wide = first_ramp(i + 1, k, temperature, COUNT)
+            ramped(distance, weight, slope, height, slope_too, higher, out + i)
+    else:
+        if allowed < INFINITE:  # a token at min-p's floor must fall on the right side of it
+            distance = distances(x, top, temperature)
+        else:
+            distance = ((top - x) * tl.div_rn(1.0, temperature)).to(tl.int32, bitcast=True)
+        weight = weights(tl.exp(z_of(distance)), distance, inside, k, allowed)
+        for i in range(0, COUNT, 2):
+            _at, slope, height, _flat = next_ramp(i, low, high, COUNT)
+            _next, _same, higher, _wide = next_ramp(i + 1, low, high, COUNT)
+            ramped(distance, weight, slope, height, slope, higher, out + i)
 
 
 @triton.jit
 def weights(share, distance, inside, k, allowed):
     """What a token adds to a rough sum: 1 for top-k, else its share of the mass above min-p's floor."""
     return tl.where(inside, tl.where(k > 0, 1.0, tl.where(distance <= allowed, share, 0.0)), 0.0)
-
-
-@triton.jit
-def after_first(search, k, p, allowed, temperature, line, chunks, FIRST: tl.constexpr, CHUNKS: tl.constexpr):
-    """The bracket after the first read; before it, top-k's floor may be anywhere, top-p's only where there is mass."""
-    low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
-    need = needed(sum_of(search.total, line, chunks, CHUNKS), p)
-    place, _slope, _height, flat = first_ramp(tl.arange(0, FIRST), k, temperature, FIRST)
-    return tightened(search.first, place, flat, k, need, low, high, line, chunks, FIRST, CHUNKS)
 
 
 @triton.jit

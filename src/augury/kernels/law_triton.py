@@ -65,12 +65,16 @@ def weigh(
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if (temperature <= 0) | (top == NEVER):
         return
+    place, floor = line * chunks + chunk, tl.load(law.floor + line)
+    if distances(tl.load(peaks.top + place), top, temperature) > floor:  # nothing of it is kept
+        tl.store(law.mass + place, tl.zeros((), tl.int64))
+        return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
-    kept = inside & (distance <= tl.load(law.floor + line))
-    tl.store(law.mass + line * chunks + chunk, tl.sum(tl.where(kept, masses(distance), 0)))
+    kept = inside & (distance <= floor)
+    tl.store(law.mass + place, tl.sum(tl.where(kept, masses(distance), 0)))
 
 
 @triton.jit

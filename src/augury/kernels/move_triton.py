@@ -17,14 +17,14 @@ def move_path(
     for pool in (keys, values):
         layers, width = pool.shape[0], pool.shape[2]
         _move[(groups, layers, triton.cdiv(width, BLOCK))](
-            pool, path, ends, slots, block_tables, pool.stride(0), width, nodes, block_tables.stride(0),
+            pool, path, ends, slots, block_tables, pool.stride(0), width, nodes, path.stride(0), block_tables.stride(0),
             BLOCK_SIZE=block_size, BLOCK=BLOCK,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["nodes", "table_stride"])
+@triton.jit(do_not_specialize=["nodes", "path_stride", "table_stride"])
 def _move(
-    pool, path, ends, slots, block_tables, layer_stride, width, nodes, table_stride,
+    pool, path, ends, slots, block_tables, layer_stride, width, nodes, path_stride, table_stride,
     BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     g, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -32,7 +32,7 @@ def _move(
     end, table = tl.load(ends + g), block_tables + tl.load(slots + g) * table_stride
     lane = pool + layer * layer_stride + column
     # In order: a node's number is never below its place on the path, so no row is overwritten before it is read.
-    node = tl.load(path + g * nodes)
+    node = tl.load(path + g * path_stride)
     i = 0
     while (i < nodes) & (node >= 0):
         if node != i:
@@ -41,4 +41,4 @@ def _move(
             to = tl.load(table + goal // BLOCK_SIZE) * BLOCK_SIZE + goal % BLOCK_SIZE
             tl.store(lane + to * width, tl.load(lane + start * width, mask=column < width), mask=column < width)
         i += 1
-        node = tl.load(path + g * nodes + i, mask=i < nodes, other=-1)
+        node = tl.load(path + g * path_stride + i, mask=i < nodes, other=-1)

@@ -41,7 +41,7 @@ def settle_sampled(
     best, token = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     if RACING:
         best, token = highest(race.score, race.token, line, chunks, CHUNKS)
-    low, high = tl.load(search.bracket + line * 4 + 2), tl.load(search.bracket + line * 4 + 3)
+    low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
     floor = low
     if low < high:
         listed = tl.load(search.listed + line)

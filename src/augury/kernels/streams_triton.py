@@ -27,16 +27,16 @@ def gather_streams(
         _gather[(rows, triton.cdiv(hidden, BLOCK))](
             stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends,
             out if mask_hidden is None else mask_hidden, rows, hidden, stream.stride(0), width, i * hidden,
-            path.shape[1], block_tables.stride(0), block_tables.shape[1],
+            path.shape[1], path.stride(0), block_tables.stride(0), block_tables.shape[1],
             BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
         )  # fmt: skip
     return out
 
 
-@triton.jit(do_not_specialize=["rows", "offset", "nodes", "table_stride", "table_width"])
+@triton.jit(do_not_specialize=["rows", "offset", "nodes", "path_stride", "table_stride", "table_width"])
 def _gather(
     stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends, mask_hidden,
-    rows, hidden, stride, width, offset, nodes, table_stride, table_width,
+    rows, hidden, stride, width, offset, nodes, path_stride, table_stride, table_width,
     BLOCK_SIZE: tl.constexpr, MASKED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     r, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -46,7 +46,7 @@ def _gather(
     real = (live != 0) & (number < tl.load(count + g))
     mine = tl.load(known + g)
     behind = place - mine
-    node = tl.load(path + g * nodes + behind, mask=(behind >= 0) & (behind < nodes), other=-1)
+    node = tl.load(path + g * path_stride + behind, mask=(behind >= 0) & (behind < nodes), other=-1)
     row = tl.load(row_begin + g) + tl.where(place < mine, place, mine + node)
     row = tl.where((place >= 0) & ((place < mine) | (node >= 0)), row, 0)
     value = tl.load(stream + row * stride + column, mask=inside, other=0.0)
