@@ -1,7 +1,7 @@
 """The target's token at every line in Triton: `draw` of kernels/verify.py, token for token.
 
-A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. Everything about a line
-is looked up on the device, so one captured graph serves every mix of requests.
+A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. Everything
+about a line is looked up on the device, so one captured graph serves every mix of requests.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from augury.kernels.settle_triton import TARGET, settle
 from augury.verify.sampling import Draws, SlotSampling
 
 SLACK = tl.constexpr(1e-3)  # covers the rounding of bounds
+FEW = tl.constexpr(64)
 CAPACITY = 8192  # tokens of a bracket that are listed; with more, one program reads the line again and again
 SETTLE_BLOCK, WAYS = 2048, 4
 EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
@@ -112,7 +113,10 @@ def run_race(
     rows, stride, vocab, table, edits, peaks, search, race, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
     BARS: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
 ):  # fmt: skip
-    """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
+    """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open.
+
+    A few that are kept are listed as well: noise for them alone is less work than noise for the chunk.
+    """
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
     temperature, k, _p, allowed = filters(slot, vocab, table)
@@ -135,8 +139,13 @@ def run_race(
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
+    kept = inside & (distance <= tl.minimum(low, allowed))
+    few = tl.zeros((), tl.int32)  # 1: they are listed
     if low < high:
-        list_open(inside & (distance > low) & (distance <= high), distance, tokens, search, line, CAPACITY)
+        if RACING:
+            few = (tl.sum(kept.to(tl.int32)) <= FEW).to(tl.int32)
+        open_ = inside & (distance <= high) & ((distance > low) | (few > 0))
+        list_open(open_, distance, tokens, search, line, CAPACITY)
         under = inside & (distance <= low)
         if k > 0:
             tl.store(search.below + place, tl.sum(under.to(tl.int32)).to(tl.int64))
@@ -144,9 +153,8 @@ def run_race(
             tl.store(search.below + place, tl.sum(tl.where(under, masses(distance), 0)))
     if not RACING:
         return
-    kept = inside & (distance <= tl.minimum(low, allowed))
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
-    if tl.max(kept.to(tl.int32)) > 0:
+    if (tl.max(kept.to(tl.int32)) > 0) & (few == 0):
         position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
         best, winner = race_block(tokens, z_of(distance), kept, chunk * CHUNK, position, seed, CHUNK)
     tl.store(race.score + place, best)

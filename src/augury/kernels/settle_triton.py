@@ -104,6 +104,9 @@ def cut(
 ):  # fmt: skip
     """The smallest distance in (low, high] at which the sum reaches `need`, by sums of integers."""
     first, last = high, low
+    counted = low  # what a list holds up to here is in `below` already
+    if not LISTED:
+        counted = low * 0 - 1
     for start in range(0, count, BLOCK):  # few distinct values are soon told apart
         distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
         open_ = (distance > low) & (distance <= high)
@@ -117,9 +120,9 @@ def cut(
         reached = tl.zeros((WAYS,), tl.int64) + below
         for start in range(0, count, BLOCK):
             distance, _tokens = part(start, count, *source, BLOCK, BARS, CAPACITY, LISTED)
-            weight = (distance < NO_TOKEN).to(tl.int64)
+            weight = ((distance < NO_TOKEN) & (distance > counted)).to(tl.int64)
             if not COUNTING:
-                weight = tl.where(distance <= allowed, masses(distance), 0)
+                weight = tl.where((distance <= allowed) & (distance > counted), masses(distance), 0)
             reached += tl.sum(tl.where(distance[None, :] <= candidates[:, None], weight[None, :], 0), axis=1)
         short = reached < need
         low, high = tl.max(tl.where(short, candidates, low)), tl.min(tl.where(short, high, candidates))
