@@ -59,8 +59,8 @@ bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench
 
 bench-drafters: $(STAMP)  ## n-gram and suffix look-ups, against a rescan and, where installed, arctic-inference
-	$(BIN)/python bench/drafters.py
+	$(BIN)/python -m augury.tools.bench.lookup
 
 clean:  ## remove .venv and caches (the models stay: augury models remove)
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist bench/out
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

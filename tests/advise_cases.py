@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.operate.advise.candidates import Question
-from augury.operate.advise.gpus import find_gpu
-from augury.operate.advise.roofline import Roofline
-from augury.operate.advise.shape import shape_of
-from augury.operate.advise.target import find_target
-from augury.operate.advise.traffic import Traffic
-from augury.operate.profile import make_profile
+from augury.tools.advise.candidates import Question
+from augury.tools.advise.gpus import find_gpu
+from augury.tools.advise.roofline import Roofline
+from augury.tools.advise.shape import shape_of
+from augury.tools.advise.target import find_target
+from augury.tools.advise.traffic import Traffic
+from augury.tools.shared.profile import make_profile
 
 BATCHES = (1, 8, 32, 64, 128)
 # Measured on one H200 with vLLM 0.26: 8B in bf16, 128 prompt tokens, 512 new ones, tokens a second over all requests.

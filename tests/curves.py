@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.operate.advise.curve import FORMAT
+from augury.tools.advise.curve import FORMAT
 
 
 def curve_file(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vllm_text import Engine, Moment, text
 
-from augury.operate.live.fetch import Reply
-from augury.operate.live.reading import Reading, readings
-from augury.operate.live.scrape import Scrape, parse
-from augury.operate.live.window import Window, window
+from augury.tools.live.reading import Reading, readings
+from augury.tools.live.scrape import Scrape, parse
+from augury.tools.live.window import Window, window
+from augury.tools.shared.fetch import Reply
 
 
 def reading(engine: Engine, at: float) -> Reading:

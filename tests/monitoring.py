@@ -17,8 +17,8 @@ import pytest
 import yaml
 from served import free_port
 
-from augury.operate.monitor.kit import files, write
-from augury.operate.monitor.settings import Settings, settle
+from augury.tools.monitor.kit import files, write
+from augury.tools.monitor.settings import Settings, settle
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt install prometheus")
 needs_amtool = pytest.mark.skipif(shutil.which("amtool") is None, reason="apt install prometheus-alertmanager")

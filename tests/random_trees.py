@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from augury.propose.text import TextDrafter
+from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft
 
 

@@ -17,17 +17,17 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.resolve import resolve
 from augury.methods.registry import METHODS
-from augury.operate.advise.accept import Counts, Rated, Replayed, from_lengths, from_profile, rate_for
-from augury.operate.advise.candidates import family_methods
-from augury.operate.advise.drafters import Drafting, drafting_for
-from augury.operate.advise.gpus import find_gpu, gpus
-from augury.operate.advise.predict import Predictor
-from augury.operate.advise.published import find_published, published
-from augury.operate.advise.roofline import Roofline
-from augury.operate.advise.shape import Shape, shape_of
-from augury.operate.advise.target import find_target, known_targets
-from augury.operate.advise.traffic import Traffic
-from augury.operate.profile import make_profile
+from augury.tools.advise.accept import Counts, Rated, Replayed, from_lengths, from_profile, rate_for
+from augury.tools.advise.candidates import family_methods
+from augury.tools.advise.drafters import Drafting, drafting_for
+from augury.tools.advise.gpus import find_gpu, gpus
+from augury.tools.advise.predict import Predictor
+from augury.tools.advise.published import find_published, published
+from augury.tools.advise.roofline import Roofline
+from augury.tools.advise.shape import Shape, shape_of
+from augury.tools.advise.target import find_target, known_targets
+from augury.tools.advise.traffic import Traffic
+from augury.tools.shared.profile import make_profile
 
 H200 = find_gpu("H200")
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.resolve import resolve
-from augury.operate.advise.served import ENOUGH, profile_of, traffic_of
-from augury.operate.advise.traffic import Traffic
-from augury.operate.live.fetch import Reply
-from augury.operate.live.reading import Reading, readings
-from augury.operate.live.scrape import Scrape, parse
-from augury.operate.profile import check_profile, make_profile
+from augury.tools.advise.served import ENOUGH, profile_of, traffic_of
+from augury.tools.advise.traffic import Traffic
+from augury.tools.live.reading import Reading, readings
+from augury.tools.live.scrape import Scrape, parse
+from augury.tools.shared.fetch import Reply
+from augury.tools.shared.profile import check_profile, make_profile
 
 CODE = """def add(a, b):
     total = a + b

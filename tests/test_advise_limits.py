@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.operate.advise.accept import SAMPLES, Acceptance, Counts, Rated, Replayed, from_lengths, from_profile
-from augury.operate.advise.advice import advise
-from augury.operate.advise.candidates import Question
-from augury.operate.advise.curve import check_curve
-from augury.operate.advise.drafters import drafting_for
-from augury.operate.advise.existing import drafter_exists, existing
-from augury.operate.advise.gpus import find_gpu
-from augury.operate.advise.lines import NOT, TRY, UNKNOWN, Line
-from augury.operate.advise.predict import Predictor, batch_sizes
-from augury.operate.advise.roofline import Roofline
-from augury.operate.advise.shape import shape_of
-from augury.operate.advise.target import check_parallel, find_target
-from augury.operate.advise.traffic import Traffic
-from augury.operate.profile import make_profile
+from augury.tools.advise.accept import SAMPLES, Acceptance, Counts, Rated, Replayed, from_lengths, from_profile
+from augury.tools.advise.advice import advise
+from augury.tools.advise.candidates import Question
+from augury.tools.advise.curve import check_curve
+from augury.tools.advise.drafters import drafting_for
+from augury.tools.advise.existing import drafter_exists, existing
+from augury.tools.advise.gpus import find_gpu
+from augury.tools.advise.lines import NOT, TRY, UNKNOWN, Line
+from augury.tools.advise.predict import Predictor, batch_sizes
+from augury.tools.advise.roofline import Roofline
+from augury.tools.advise.shape import shape_of
+from augury.tools.advise.target import check_parallel, find_target
+from augury.tools.advise.traffic import Traffic
+from augury.tools.shared.profile import make_profile
 
 H200 = find_gpu("H200")
 LLAMA = shape_of(find_target("llama-3.1-8b"))

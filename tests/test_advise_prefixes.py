@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.methods.registry import LOOK_UPS
-from augury.operate.advise.accept import from_lengths
-from augury.operate.advise.drafters import Drafting
-from augury.operate.advise.predict import Predictor
-from augury.operate.advise.traffic import Recorded, Traffic
-from augury.operate.replay.prefix import BLOCK, decoded_once, prefix_share
-from augury.operate.replay.tokens import Script, encoder
-from augury.operate.replay.traces import TraceReader
+from augury.tools.advise.accept import from_lengths
+from augury.tools.advise.drafters import Drafting
+from augury.tools.advise.predict import Predictor
+from augury.tools.advise.traffic import Recorded, Traffic
+from augury.tools.replay.prefix import BLOCK, decoded_once, prefix_share
+from augury.tools.replay.tokens import Script, encoder
+from augury.tools.replay.traces import TraceReader
 
 
 def script(*turns: tuple[int, int], text: list[int] | None = None) -> Script:

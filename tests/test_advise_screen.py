@@ -11,10 +11,10 @@ from curves import curve_file
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.operate.advise.served import served
-from augury.operate.advise.traffic import Traffic
-from augury.operate.live.reading import DRAFTING, Reading
-from augury.operate.profile import make_profile
+from augury.tools.advise.served import served
+from augury.tools.advise.traffic import Traffic
+from augury.tools.live.reading import DRAFTING, Reading
+from augury.tools.shared.profile import make_profile
 
 PROFILE = make_profile("eagle3", 3, [800, 600, 400], 1000, [200, 200, 200, 400], 2.8, {})
 
@@ -94,8 +94,8 @@ def test_a_server_that_has_hardly_drafted_is_no_evidence(monkeypatch: pytest.Mon
     counters = {"finished": 40.0, "generation_tokens": 4000.0, "prompt_tokens": 4000.0, "drafts": 8.0}
     counters |= dict.fromkeys(DRAFTING, 8.0)
     reading = Reading("m", 0.0, counters, accepted_at=(8.0, 8.0), method="ngram")
-    monkeypatch.setattr("augury.operate.advise.served.scrape", lambda server: None)
-    monkeypatch.setattr("augury.operate.advise.served.readings", lambda scraped: {"m": reading})
+    monkeypatch.setattr("augury.tools.advise.served.scrape", lambda server: None)
+    monkeypatch.setattr("augury.tools.advise.served.readings", lambda scraped: {"m": reading})
     traffic, profile = served("http://here", Traffic())
     assert profile is None and "drafted 8 times" in traffic.notes[0]
     reading.counters["drafts"] = 800.0

@@ -11,15 +11,15 @@ from curves import curve_file
 from augury.config.facts import ModelFacts
 from augury.config.resolve import resolve
 from augury.methods.registry import METHODS
-from augury.operate.advise.advice import NOT, TRY, UNKNOWN, USE, advise
-from augury.operate.advise.candidates import Question
-from augury.operate.advise.curve import check_curve
-from augury.operate.advise.gpus import find_gpu
-from augury.operate.advise.roofline import Roofline
-from augury.operate.advise.shape import shape_of
-from augury.operate.advise.target import find_target, known_targets, why_not_decoding
-from augury.operate.advise.traffic import Traffic
-from augury.operate.profile import make_profile
+from augury.tools.advise.advice import NOT, TRY, UNKNOWN, USE, advise
+from augury.tools.advise.candidates import Question
+from augury.tools.advise.curve import check_curve
+from augury.tools.advise.gpus import find_gpu
+from augury.tools.advise.roofline import Roofline
+from augury.tools.advise.shape import shape_of
+from augury.tools.advise.target import find_target, known_targets, why_not_decoding
+from augury.tools.advise.traffic import Traffic
+from augury.tools.shared.profile import make_profile
 
 H200 = find_gpu("H200")
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from augury.bench import command
-from augury.bench.clock import CORE, PARTS, Clock, Steps, watched
-from augury.bench.contenders import all_contenders, choose
-from augury.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
-from augury.bench.peers import Ran
-from augury.bench.profile import profile_of
-from augury.bench.prompts import SETS, load_prompts
-from augury.bench.report import agreement_lines, as_report, conditions_line, table_of
-from augury.bench.rounds import Key, Record, Total, groups_of, jobs_of
 from augury.config.errors import ConfigError
+from augury.tools.bench import command
+from augury.tools.bench.clock import CORE, PARTS, Clock, Steps, watched
+from augury.tools.bench.contenders import all_contenders, choose
+from augury.tools.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
+from augury.tools.bench.peers import Ran
+from augury.tools.bench.profile import profile_of
+from augury.tools.bench.report import agreement_lines, as_report, conditions_line, table_of
+from augury.tools.bench.rounds import Key, Record, Total, groups_of, jobs_of
+from augury.tools.shared.prompts import SETS, load_prompts
 
 CONTENDERS = list(all_contenders("ngram").values())
 
@@ -243,7 +243,7 @@ def test_bench_of_the_embedded_model(default_model: Path, capsys: pytest.Capture
 
 
 def test_profile_of_a_toy(toy_model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from augury.bench.profile import run_profile
+    from augury.tools.bench.profile import run_profile
 
     monkeypatch.setattr(os, "environ", dict(os.environ))
     profiles = run_profile(plan(toy_model, questions, rounds=1), as_json=True)

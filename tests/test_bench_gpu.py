@@ -9,17 +9,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from augury.bench.gpu import run as running
-from augury.bench.gpu.anchors import FIGURES, peer_of
-from augury.bench.gpu.counting import Operations
-from augury.bench.gpu.micro import measure_micro
-from augury.bench.gpu.micro_cases import BLOCK, chain_rows
-from augury.bench.gpu.report import line_of
-from augury.bench.gpu.roofline import copy_speed, drafter_elements, layer_elements, step_bytes
-from augury.bench.gpu.run import measure
-from augury.bench.gpu.shapes import SHAPES, drafter_of
 from augury.cli import app
 from augury.config.errors import ConfigError
+from augury.tools.bench.gpu import run as running
+from augury.tools.bench.gpu.anchors import FIGURES, peer_of
+from augury.tools.bench.gpu.counting import Operations
+from augury.tools.bench.gpu.micro import measure_micro
+from augury.tools.bench.gpu.micro_cases import BLOCK, chain_rows
+from augury.tools.bench.gpu.report import line_of
+from augury.tools.bench.gpu.roofline import copy_speed, drafter_elements, layer_elements, step_bytes
+from augury.tools.bench.gpu.run import measure
+from augury.tools.bench.gpu.shapes import SHAPES, drafter_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL: dict[str, Any] = {"shape": "toy", "batches": [1, 2], "prompt": 16, "new": 13, "device": "cpu"}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from augury.bench import command
-from augury.bench.methods import find_gates, run_methods, saving
-from augury.bench.methods_lines import REASONS, MethodLine, all_lines, choose_lines
-from augury.bench.methods_report import accepted_cells, cost_cells, figures, gate_note, tables_of
-from augury.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord, clocked
-from augury.bench.rounds import Key
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.methods.registry import METHODS
+from augury.tools.bench import command
+from augury.tools.bench.methods import find_gates, run_methods, saving
+from augury.tools.bench.methods_lines import REASONS, MethodLine, all_lines, choose_lines
+from augury.tools.bench.methods_report import accepted_cells, cost_cells, figures, gate_note, tables_of
+from augury.tools.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord, clocked
+from augury.tools.bench.rounds import Key
 from augury.train.gates import Gates
 
 
@@ -135,7 +135,7 @@ def test_methods_of_a_toy(
 
 
 def test_a_line_that_cannot_run_is_named(toy_model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from augury.bench import methods_lines
+    from augury.tools.bench import methods_lines
 
     bad = MethodLine("eagle", "eagle", {"method": "eagle", "model": "/no/such/head", "num_speculative_tokens": 2})
     monkeypatch.setattr(methods_lines, "all_lines", lambda: [MethodLine("plain", None), bad])

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from served import Served, free_port, served
 from typer.testing import CliRunner
 
-from augury.bench.serving import stream
-from augury.bench.serving.compare import read_results
-from augury.bench.serving.load import Stopped, Traffic, run_round
-from augury.bench.serving.report import HONEST
-from augury.bench.serving.request import Client, Outcome
 from augury.cli import app
+from augury.tools.load import stream
+from augury.tools.load.compare import read_results
+from augury.tools.load.load import Stopped, Traffic, run_round
+from augury.tools.load.request import Client, Outcome
+from augury.tools.load.screen import HONEST
 
 RUN = "from augury.cli import main; main()"
 # The keys of `vllm bench serve`, as its source has them.

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from benching import STEADY, bench, fake, script_file
 
-from augury.bench.serving.compare import compare, verdict
-from augury.bench.serving.dataset import fitted, load
 from augury.config.errors import ConfigError
+from augury.tools.load.compare import compare, verdict
+from augury.tools.load.dataset import fitted, load
 
 
 @pytest.fixture(scope="module")

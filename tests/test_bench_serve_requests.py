@@ -14,8 +14,8 @@ from benching import bench, fake, script_file
 from hypothesis import given
 from hypothesis import strategies as st
 
-from augury.bench.serving.dataset import marked
-from augury.bench.serving.report import HONEST
+from augury.tools.load.dataset import marked
+from augury.tools.load.screen import HONEST
 
 QUICK = {"chunks": 2}
 CHAT = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "h"}]

@@ -12,8 +12,8 @@ import pytest
 from certifying import augury, check_page
 from hypothesis import settings
 
-from augury.certify.report import Report
 from augury.engine.judge import Judge
+from augury.tools.certify.report import Report
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -44,7 +44,7 @@ def plain(toy_model: Path) -> Any:
 
 
 def compare(plain: Any, fast: Any, **amounts: Any) -> Report:
-    from augury.certify.model import Plan, certify_model
+    from augury.tools.certify.model import Plan, certify_model
 
     return certify_model(plain, fast, Plan(["abcabcabc", "hello hello", "z"], **{"max_tokens": 12, **amounts}))
 
@@ -107,7 +107,7 @@ def test_a_near_tie_is_reported_as_one(toy_model: Path, shallow: Path) -> None:
         assert None is not found.plain_id != found.drafted_id and "float32 steps" in found.bound_is
         assert found.plain_run and found.drafted_run
         assert found.plain_run.plain > found.plain_run.drafted and found.drafted_run.plain < found.drafted_run.drafted
-    from augury.certify.tables import difference_line
+    from augury.tools.certify.screen import difference_line
 
     assert "a near-tie, within rounding" in difference_line(greedy.differences[0])
 
@@ -176,8 +176,8 @@ def test_embedded_model(rule: str, prompts: int, embedded: Any, default_model: P
     from shallow import shallow_copy
 
     from augury import LLM
-    from augury.certify.model import SETTINGS, Plan, certify_model
-    from augury.certify.prompts import PROMPTS
+    from augury.tools.certify.model import SETTINGS, Plan, certify_model
+    from augury.tools.certify.prompts import PROMPTS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
     fast = LLM(str(default_model), **EMBEDDED, speculative_config=speculation(weak, rule, tokens=3))

@@ -70,7 +70,7 @@ def test_exact_certificate_fails_with_a_wrong_rule(short_proof: Any, monkeypatch
 
 
 def test_a_biased_line_fails() -> None:
-    from augury.certify.proof import Certificate
+    from augury.tools.certify.proof import Certificate
     from augury.verify import exact
 
     line = exact.certify(exact.settings()[0])

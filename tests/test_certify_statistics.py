@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from augury.certify import statistics as stats
-from augury.certify.law import plain_law
-from augury.certify.places import beginnings, judge
-from augury.certify.report import Difference, Equality, Report, first_difference
-from augury.certify.statistics import Cell
 from augury.config.sampling import SamplingParams
+from augury.tools.certify import statistics as stats
+from augury.tools.certify.law import plain_law
+from augury.tools.certify.places import beginnings, judge
+from augury.tools.certify.report import Difference, Equality, Report, first_difference
+from augury.tools.certify.statistics import Cell
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 

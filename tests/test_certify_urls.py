@@ -19,9 +19,9 @@ import pytest
 from certifying import augury, check_page
 from hypothesis import settings
 
-from augury.certify.endpoint import Endpoint, EndpointError
-from augury.certify.report import Report
-from augury.certify.urls import UrlPlan, certify_urls
+from augury.tools.certify.report import Report
+from augury.tools.certify.urls import UrlPlan, certify_urls
+from augury.tools.shared.endpoint import Endpoint, EndpointError
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 

@@ -20,8 +20,8 @@ import pytest
 from cycling import QUESTION, cycling_model
 from served import NGRAM, RUN, Served, served
 
-from augury.commands.chat_talk import Tally, origin
-from augury.commands.terminal import UNSAFE
+from augury.tools.run.chat_talk import Tally, origin
+from augury.tools.shared.terminal import UNSAFE
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 

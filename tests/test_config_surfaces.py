@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from config_cases import NGRAM
 
-from augury.commands.config_keys import page
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.profiles import PROFILES
@@ -19,6 +18,7 @@ from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import swap
 from augury.config.surfaces import fold_dotted, from_json, gather, read_yaml, unfold_yaml
+from augury.tools.config.keys import page
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.errors import ConfigError
-from augury.operate.advise.accept import Replayed
-from augury.operate.advise.curve import CostCurve, along, check_curve, ironed, read_curve
-from augury.operate.advise.drafters import drafting_for
-from augury.operate.advise.predict import Predictor
-from augury.operate.advise.traffic import Traffic, walked
-from augury.operate.replay.tokens import Script
+from augury.tools.advise.accept import Replayed
+from augury.tools.advise.curve import CostCurve, along, check_curve, ironed, read_curve
+from augury.tools.advise.drafters import drafting_for
+from augury.tools.advise.predict import Predictor
+from augury.tools.advise.traffic import Traffic, walked
+from augury.tools.replay.tokens import Script
 
 BUCKETS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
 
@@ -242,7 +242,7 @@ def test_answers_that_end_by_themselves_replay_exactly_too(toy_model: Path, engi
 def test_the_curve_is_measured_on_the_engine_itself(
     toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
-    from augury.bench import cost_curve
+    from augury.tools.bench import cost_curve
 
     monkeypatch.setattr(cost_curve, "ROWS", (1, 2, 4))
     monkeypatch.setattr(cost_curve, "CONTEXTS", (16, 64))
@@ -268,7 +268,7 @@ def test_the_curve_is_measured_on_the_engine_itself(
 
 def test_a_machine_that_slows_down_does_not_bend_the_curve() -> None:
     """Cycles that took two and five times as long throughout, and one stall, leave the times as they are."""
-    from augury.bench.cost_curve import steadied
+    from augury.tools.bench.cost_curve import steadied
 
     true = {1: 10.0, 2: 12.0, 4: 20.0, 8: 31.0}
     cycles = [{rows: ms * mood for rows, ms in true.items()} for mood in (1.0, 2.0, 1.0, 5.0, 1.0)]

@@ -15,13 +15,13 @@ from gate import export
 from rows import scattered_tables
 from torch import Tensor, nn
 
+from augury.drafters.base import Turn
+from augury.drafters.block import block_rows
 from augury.model.errors import ModelError
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.dflash_config import default_layer_ids
 from augury.model.load import load_target
 from augury.model.target import KVCache, Target
-from augury.propose.base import Turn
-from augury.propose.block import block_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 
@@ -99,7 +99,7 @@ VARIANTS: dict[str, tuple[Shape, dict[str, Any]]] = {
 @torch.no_grad()
 def filled(head: DFlash, turn: Turn, streams: list[Tensor], masks: Tensor) -> Tensor:
     """Logits of every mask, after reading each group's streams in two parts."""
-    from augury.propose.rows import fresh_rows
+    from augury.drafters.rows import fresh_rows
 
     head.cache = KVCache.allocate(head.layer_shapes, 17 * BLOCK * len(streams), head.cache_dtype, torch.device("cpu"))
     for begin, end in ((0, 3), (3, 99)):

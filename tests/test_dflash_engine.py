@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams
+from augury.drafters.block import check_depth
+from augury.drafters.dflash import DFlashDrafter
 from augury.model.load import load_target
 from augury.model.target import Target
-from augury.propose.block import check_depth
-from augury.propose.dflash import DFlashDrafter
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 

@@ -12,9 +12,9 @@ from doctor_cases import BRIEF, MODELS, REAL, Case
 from doctor_pairs import PAIRS
 
 from augury.config.facts import ModelFacts, read_facts
-from augury.operate.doctor.examine import Asked, Examination, examine
-from augury.operate.doctor.fix import mended, unified
-from augury.operate.knowledge.base import knowledge
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.fix import mended, unified
+from augury.tools.knowledge.base import knowledge
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +151,8 @@ def test_mending_a_file_keeps_every_other_byte() -> None:
 
 
 def test_words_are_split_as_a_shell_splits_them() -> None:
-    from augury.operate.found.mapped import Mapped
-    from augury.operate.found.shell_words import Reader
+    from augury.tools.doctor.found.mapped import Mapped
+    from augury.tools.doctor.found.shell_words import Reader
 
     for line in ('a \'b c\' "d\\"e" f\\ g', "x=1 'it'\\''s' \"a'b\"", '--flag="{\\"a\\": 1}" z', "a # b"):
         [simple] = Reader(Mapped.whole("run " + line)).commands()

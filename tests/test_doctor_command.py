@@ -20,14 +20,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.commands.doctor_text import show
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.methods.registry import ALIASES, METHODS
-from augury.operate.doctor.examine import Asked, examine
-from augury.operate.doctor.fix import mended
-from augury.operate.doctor.report import sarif
-from augury.operate.found.find import find_commands
+from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.fix import mended
+from augury.tools.doctor.found.find import find_commands
+from augury.tools.doctor.report import sarif
+from augury.tools.doctor.screen import show
 
 GONE = """vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1, "disable_by_batch_size": 8}'"""
 WARNED = """vllm serve m -sc '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'"""

@@ -10,9 +10,9 @@ from doctor_field import FIELD
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.operate.doctor.examine import Asked, examine
-from augury.operate.doctor.fix import mended
-from augury.operate.found.release import release_of
+from augury.tools.doctor.examine import Asked, examine
+from augury.tools.doctor.fix import mended
+from augury.tools.doctor.found.release import release_of
 
 HEAD = '{"method":"deepseek_mtp","num_speculative_tokens":1}'
 

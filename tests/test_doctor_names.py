@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from augury.config.versions import version
-from augury.operate.doctor.examine import Asked, Examination, examine
-from augury.operate.doctor.fix import mended
-from augury.operate.doctor.target_names import name_facts, told_by
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.fix import mended
+from augury.tools.doctor.target_names import name_facts, told_by
 
 SPECULATES = 'speculative_config={"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3}'
 HEAD = """{"method": "eagle3", "model": "a/eagle3", "num_speculative_tokens": 3}"""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from augury.operate.doctor.examine import Asked, Examination, examine
-from augury.operate.doctor.fix import mended
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.fix import mended
 
 HEAD = "from vllm import LLM, EngineArgs\n"
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augury import LLM, SamplingParams
+from augury.drafters.pick import Picked
 from augury.engine.request import Request
-from augury.propose.pick import Picked
 from augury.train.gates import Gates
 
 pytestmark = pytest.mark.skipif(os.environ.get("AUGURY_TEST_DEVICE", "cpu") != "cpu", reason="reads caches on the CPU")

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from augury import LLM, SamplingParams
-from augury.propose import hidden_files
-from augury.propose.extract_hidden_states import HiddenStatesDrafter
-from augury.propose.hidden_files import cleanup_hidden_states, load_hidden_states
+from augury.drafters import hidden_files
+from augury.drafters.extract_hidden_states import HiddenStatesDrafter
+from augury.drafters.hidden_files import cleanup_hidden_states, load_hidden_states
 
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat", "12121", "qqqq", "x y x y", "end"]
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")

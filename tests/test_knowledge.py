@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.commands.knowledge import page, words
 from augury.config.errors import ConfigError
 from augury.config.versions import version
-from augury.operate.knowledge.base import KINDS, Entry, knowledge, look_up, read_file
-from augury.operate.knowledge.conditions import World, check_condition, holds
-from augury.operate.knowledge.fact_names import FACTS, PROBLEMS
+from augury.tools.knowledge.base import KINDS, Entry, knowledge, look_up, read_file
+from augury.tools.knowledge.conditions import World, check_condition, holds
+from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
+from augury.tools.knowledge.screen import page, words
 
 # Facts that make an entry hold, and facts next to them that do not, for what no command line shows.
 MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.methods.registry import METHODS
-from augury.operate.knowledge.base import knowledge
+from augury.tools.knowledge.base import knowledge
 
 
 def shown(*words: str) -> str:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from augury.config.resolve import resolve
+from augury.drafters.base import Setting, Turn
+from augury.drafters.draft_model import ModelDrafter
+from augury.drafters.recurrent import RecurrentDrafter
 from augury.model.load import load_target
 from augury.model.target import KVCache, LayerShape, Rows, Scores
-from augury.propose.base import Setting, Turn
-from augury.propose.draft_model import ModelDrafter
-from augury.propose.recurrent import RecurrentDrafter
 from augury.verify.sampling import SlotSampling
 
 BLOCK, MASK = 4, 259

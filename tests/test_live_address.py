@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from vllm_text import made, recorded
 
 from augury.cli import app
-from augury.operate.live.fetch import Server, Unreadable, address_of
-from augury.operate.live.scrape import scrape
+from augury.tools.live.scrape import scrape
+from augury.tools.shared.fetch import Server, Unreadable, address_of
 
 HEALTHY = made("healthy-eagle3")[0]
 SECRET = "s%40cr%2Fet%20x"

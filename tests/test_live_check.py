@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from vllm_text import EAGLE3, Engine, Moment, later, made, recorded, started, text
 
 from augury.cli import app
-from augury.operate.knowledge.base import knowledge
-from augury.operate.live import checks
+from augury.tools.knowledge.base import knowledge
+from augury.tools.live import checks
 
 VERSION = {"version": body('{"version": "0.29.0"}', "application/json")}
 

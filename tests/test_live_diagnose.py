@@ -15,10 +15,10 @@ from vllm_text import EAGLE3, Engine, Moment, later, plain, recorded, started, t
 
 from augury.cli import app
 from augury.config.errors import ConfigError
-from augury.operate.knowledge.base import knowledge
-from augury.operate.live.baseline import Speeds, compared, of_file
-from augury.operate.live.diagnosis import TOLD_BY, diagnose
-from augury.operate.live.release import release_in
+from augury.tools.knowledge.base import knowledge
+from augury.tools.live.baseline import Speeds, compared, of_file
+from augury.tools.live.diagnosis import TOLD_BY, diagnose
+from augury.tools.live.release import release_in
 
 REFUSED = "the configuration was refused, or dropped without a word (0.9.1 to 0.15)"
 EAGLE_CONFIG = '{"method": "eagle3", "model": "x/eagle3-head", "num_speculative_tokens": 3}'

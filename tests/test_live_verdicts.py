@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from vllm_text import EAGLE3, Engine, Moment, later, recorded, started, text
 
 from augury.cli import app
-from augury.commands.check_text import show
-from augury.operate.live.buckets import Buckets
-from augury.operate.live.drafting import Drafting
-from augury.operate.live.fetch import Server
-from augury.operate.live.session import Asked, Session
-from augury.operate.live.window import window
+from augury.tools.live.buckets import Buckets
+from augury.tools.live.check_screen import show
+from augury.tools.live.drafting import Drafting
+from augury.tools.live.session import Asked, Session
+from augury.tools.live.window import window
+from augury.tools.shared.fetch import Server
 
 GOOD = started((0.92, 0.85, 0.77), drafts=100_000)
 

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from vllm_text import EAGLE3, Moment, later, recorded, started, text
 
 from augury.cli import app
-from augury.commands.live_marks import fitted, spark
-from augury.commands.watch_frame import frame, line
-from augury.operate.live.fetch import Server
-from augury.operate.live.session import Session
-from augury.operate.live.track import Track
+from augury.tools.live.marks import fitted, spark
+from augury.tools.live.session import Session
+from augury.tools.live.track import Track
+from augury.tools.live.watch_screen import frame, line
+from augury.tools.shared.fetch import Server
 
 RUN = "from augury.cli import main; main()"
 HEALTHY = recorded("healthy-eagle3")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from live_windows import between, reading
 from vllm_text import Engine, later, started
 
-from augury.operate.live.buckets import Buckets
-from augury.operate.live.drafting import Drafting, wilson
-from augury.operate.live.expectation import band, expect, known_method
-from augury.operate.live.facts import live_facts, rise, sentence, trend_facts
-from augury.operate.live.window import window
+from augury.tools.live.buckets import Buckets
+from augury.tools.live.drafting import Drafting, wilson
+from augury.tools.live.expectation import band, expect, known_method
+from augury.tools.live.facts import live_facts, rise, sentence, trend_facts
+from augury.tools.live.window import window
 
 
 def test_an_interval_is_counted_by_itself() -> None:

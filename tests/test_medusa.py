@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from augury.config.resolve import resolve
+from augury.drafters.medusa import LiteralTree, MarginalTree, contenders
+from augury.drafters.stateless import written_paths
 from augury.model.errors import ModelError
 from augury.model.heads.medusa import MedusaHeads
 from augury.model.load import load_target
-from augury.propose.medusa import LiteralTree, MarginalTree, contenders
-from augury.propose.stateless import written_paths
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 CPU = torch.device("cpu")

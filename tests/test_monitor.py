@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.methods.registry import METHODS
-from augury.operate.knowledge.base import look_up
-from augury.operate.knowledge.conditions import World as Known
-from augury.operate.knowledge.conditions import holds
-from augury.operate.monitor.alert import Alert
-from augury.operate.monitor.alerts import alerts, left_out
-from augury.operate.monitor.settings import bound
-from augury.operate.monitor.worlds import World
+from augury.tools.knowledge.base import look_up
+from augury.tools.knowledge.conditions import World as Known
+from augury.tools.knowledge.conditions import holds
+from augury.tools.monitor.alert import Alert
+from augury.tools.monitor.alerts import alerts, left_out
+from augury.tools.monitor.settings import bound
+from augury.tools.monitor.worlds import World
 
 EVERY_ALERT = {
     "AuguryAcceptanceLow", "AuguryNoDrafts", "AuguryDraftsNeverAccepted", "AuguryPositionWasteful", "AuguryOneApart",
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_one_line(words: list[str], told: str, tmp_path: Path) 
 
 def test_needs_no_engine() -> None:
     code = (
-        "import sys; import augury.commands.monitor, augury.operate.monitor.kit\n"
+        "import sys; import augury.tools.monitor.command, augury.tools.monitor.kit\n"
         "sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from monitoring import check, kit, made, needs_promtool, promtool, some_tests
 
 from augury.config.errors import ConfigError
-from augury.operate.monitor.alerts import alerts
-from augury.operate.monitor.matchers import Matcher, model_matcher, quoted, read_selector
-from augury.operate.monitor.regex_samples import sample
+from augury.tools.monitor.alerts import alerts
+from augury.tools.monitor.matchers import Matcher, model_matcher, quoted, read_selector
+from augury.tools.monitor.regex_samples import sample
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.resolve import resolve
+from augury.drafters.base import Setting
+from augury.drafters.ngram import NgramDrafter
+from augury.drafters.ngram_gpu import NgramGpuDrafter, continuation
 from augury.index.ngram import NgramIndex
-from augury.propose.base import Setting
-from augury.propose.ngram import NgramDrafter
-from augury.propose.ngram_gpu import NgramGpuDrafter, continuation
 
 REPEATABLE = settings(deadline=None, derandomize=True)  # the first call compiles
 VECTORS = [  # context, min, max, k, draft

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.index.suffix import SuffixCache
-from augury.operate.profile import check_profile, read_profile, write_profile
-from augury.operate.replay.figures import best_of, summarise
-from augury.operate.replay.patterns import frequent_runs
-from augury.operate.replay.replay import Contender, Replay, expand, read_configs, read_grid
-from augury.operate.replay.tokens import Script
+from augury.tools.replay.figures import best_of, summarise
+from augury.tools.replay.patterns import frequent_runs
+from augury.tools.replay.replay import Contender, Replay, expand, read_configs, read_grid
+from augury.tools.replay.tokens import Script
+from augury.tools.shared.profile import check_profile, read_profile, write_profile
 
 Draft = tuple[list[int], list[int]]  # tokens, parents
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.commands import replay as command
 from augury.config.errors import ConfigError
-from augury.operate.profile import check_profile, read_profile
+from augury.tools.replay import command
+from augury.tools.shared.profile import check_profile, read_profile
 
 Draft = tuple[list[int], list[int]]  # tokens, parents
 

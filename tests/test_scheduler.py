@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from augury.cache.blocks import BlockPool
-from augury.cache.prefix import extend_keys
 from augury.config.sampling import SamplingParams
+from augury.engine.blocks import BlockPool
+from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
 from augury.engine.scheduler import Scheduler
 from augury.observe.stats import EngineStats

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from served import RUN, Served
 
-from augury.certify.endpoint import Endpoint
 from augury.model.errors import ModelError
 from augury.model.tokenizer import Tokenizer
+from augury.tools.shared.endpoint import Endpoint
 
 # --- a checkpoint's own code -----------------------------------------------------------------------------------------
 

@@ -17,12 +17,12 @@ import pytest
 from served import Served, served
 
 from augury import LLM, SamplingParams
-from augury.commands.serve import serve
-from augury.commands.serve_words import from_vllm
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 from augury.serve.defaults import Defaults
 from augury.serve.openai import ChatRequest, CompletionRequest
+from augury.tools.run.serve_command import serve
+from augury.tools.run.serve_words import from_vllm
 
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1, "do_sample": True, "eos_token_id": 1}
 

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from augury.commands import serve
 from augury.model.tokenizer import Tokenizer
 from augury.observe.histogram import Histogram
 from augury.observe.prometheus_requests import Finished, RequestProm
@@ -29,6 +28,7 @@ from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.observatory import Observatory
 from augury.serve.service import Settings
+from augury.tools.run import serve_command as serve
 
 NINES = int("9" * 309)
 
@@ -213,7 +213,7 @@ def test_a_keeper_that_ends_ends_the_server_with_a_code(
     monkeypatch.setattr(engine_client, "ENGINE", (fake_engine.__file__,))
     monkeypatch.setattr(EngineClient, "_mourn", broken)
     monkeypatch.setattr("augury.serve.server.load_tokenizer", slowly)
-    monkeypatch.setattr("augury.commands.serve.logging.basicConfig", lambda **_: None)
+    monkeypatch.setattr("augury.tools.run.serve_command.logging.basicConfig", lambda **_: None)
     late = threading.Timer(30, os.kill, [os.getpid(), signal.SIGTERM])  # or a server that goes on would do so for good
     late.start()
     try:

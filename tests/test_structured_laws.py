@@ -14,7 +14,7 @@ from structured import FORMS, PERSON, PROMPTS, answers, is_person, make, next_lo
 from torch import Tensor
 
 from augury import LLM, SamplingParams
-from augury.propose.text import TextDrafter
+from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
 

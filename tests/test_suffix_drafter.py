@@ -15,11 +15,11 @@ from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Setting
+from augury.drafters.suffix import SuffixDrafter
 from augury.index.store import save
 from augury.index.suffix import SuffixCache
 from augury.index.suffix_rule import Rule
-from augury.propose.base import Setting
-from augury.propose.suffix import SuffixDrafter
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=150)
 

@@ -15,10 +15,10 @@ from served import served
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
+from augury.drafters.base import Setting
+from augury.drafters.suffix import SuffixDrafter
 from augury.index.store import load, save
 from augury.index.suffix import SuffixCache
-from augury.propose.base import Setting
-from augury.propose.suffix import SuffixDrafter
 
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 

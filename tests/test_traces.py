@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from augury.operate.replay import traces
-from augury.operate.replay.records import Conversation
-from augury.operate.replay.tokens import Bytes, Words, encoder, scripts
-from augury.operate.replay.traces import TraceError, TraceReader
+from augury.tools.replay import traces
+from augury.tools.replay.records import Conversation
+from augury.tools.replay.tokens import Bytes, Words, encoder, scripts
+from augury.tools.replay.traces import TraceError, TraceReader
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at":"this"}'}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
-from augury.propose.grow import grow_best, grow_fixed, root_level
+from augury.drafters.grow import grow_best, grow_fixed, root_level
 
 VOCAB = 6
 

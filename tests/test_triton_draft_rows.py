@@ -17,12 +17,12 @@ import interpreter  # noqa: F401
 from rows import scattered_tables
 from step_cases import BLOCK_SIZE, DEVICE, SLOTS, quick, with_face
 
+from augury.drafters.base import Turn
+from augury.drafters.features import track_lengths
+from augury.drafters.recurrent import RecurrentDrafter
+from augury.drafters.rows import Fresh, fresh_rows, level_rows, step_rows
 from augury.kernels import draft_rows_triton
 from augury.model.target import Rows
-from augury.propose.base import Turn
-from augury.propose.features import track_lengths
-from augury.propose.recurrent import RecurrentDrafter
-from augury.propose.rows import Fresh, fresh_rows, level_rows, step_rows
 from augury.verify.sampling import SlotSampling
 
 NODES, BLOCKS, HIDDEN = 4, 16, 6

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from served import NGRAM, Served, served
 from typer.testing import CliRunner
 
-from augury.bench.tuning.page import tuning_page
-from augury.bench.tuning.prompts import conversations, token_ids
-from augury.bench.tuning.report import report_of, show
-from augury.bench.tuning.run import Plan, groups_of, race_all, split
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.sampling import SamplingParams
 from augury.config.schedule import Schedule
-from augury.operate.tune.choose import DO_NOT, UNSURE, USE, choose, ranges, written
-from augury.operate.tune.families import PLAIN_ARM, Arm, Family, families_of
-from augury.operate.tune.intervals import ratio, student
-from augury.operate.tune.race import LEAST_GROUPS, Race, Ran, Turn, size
+from augury.tools.tune.choose import DO_NOT, UNSURE, USE, choose, ranges, written
+from augury.tools.tune.families import PLAIN_ARM, Arm, Family, families_of
+from augury.tools.tune.intervals import ratio, student
+from augury.tools.tune.page import tuning_page
+from augury.tools.tune.prompts import conversations, token_ids
+from augury.tools.tune.race import LEAST_GROUPS, Race, Ran, Turn, size
+from augury.tools.tune.report import report_of, show
+from augury.tools.tune.run import Plan, groups_of, race_all, split
 
 # --- intervals -----------------------------------------------------------------------------------------------------
 
