@@ -201,7 +201,7 @@ def test_entries_are_looked_up_with_a_hint() -> None:
 
 
 def test_the_page_is_current() -> None:
-    written = (Path(__file__).parents[1] / "docs" / "knowledge.md").read_text()
+    written = (Path(__file__).parents[3] / "docs" / "knowledge.md").read_text()
     assert written == page(list(knowledge().values())) + "\n", (
         "run `augury knowledge list --markdown > docs/knowledge.md`"
     )

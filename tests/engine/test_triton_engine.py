@@ -13,7 +13,7 @@ import torch
 from engine_tokens import LAWS, say
 
 pytest.importorskip("triton")
-SCRIPT = Path(__file__).with_name("engine_tokens.py")
+SCRIPT = Path(__file__).parents[1] / "helpers" / "engine_tokens.py"
 
 
 @pytest.mark.slow

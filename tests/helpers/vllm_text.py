@@ -1,6 +1,6 @@
 """Metrics text in vLLM's shape, made from figures: what a server in each regime would export, at two moments.
 
-`python tests/vllm_text.py` writes tests/recorded/*.txt; a test holds the files to what is written here.
+`python tests/helpers/vllm_text.py` writes tests/recorded/*.txt; a test holds the files to what is written here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 TTFT = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 1.0, 2.5)
 TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 WHOLE = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0)

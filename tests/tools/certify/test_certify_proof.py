@@ -23,7 +23,7 @@ def lossy() -> Any:
 
 @pytest.fixture
 def short_proof(monkeypatch: pytest.MonkeyPatch, lossy: Any) -> Any:
-    """Every fourteenth line: the whole of it is what tests/test_exact.py runs."""
+    """Every fourteenth line: the whole of it is what tests/verify/test_exact.py runs."""
     from augury.verify import exact
 
     some = exact.settings()[::14]

@@ -223,7 +223,7 @@ def test_older_names_are_understood() -> None:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_the_recorded_texts_are_what_their_figures_make(name: str) -> None:
-    assert tuple(raw.decode() for raw in recorded(name)) == made(name), "run `python tests/vllm_text.py`"
+    assert tuple(raw.decode() for raw in recorded(name)) == made(name), "run `python tests/helpers/vllm_text.py`"
 
 
 def test_tls_errors_of_certificates_are_named() -> None:

@@ -20,7 +20,7 @@ from augury.config.speculators import swap
 from augury.config.surfaces import fold_dotted, from_json, gather, read_yaml, unfold_yaml
 from augury.tools.config.keys import page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def folded(*words: str) -> Any:

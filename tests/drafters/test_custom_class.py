@@ -12,7 +12,7 @@ import pytest
 
 from augury import LLM, SamplingParams
 
-PAGE = Path(__file__).parents[1] / "docs" / "write-a-drafter.md"
+PAGE = Path(__file__).parents[2] / "docs" / "write-a-drafter.md"
 PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat sat"]
 
 
