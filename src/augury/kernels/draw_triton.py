@@ -75,12 +75,35 @@ def searched(
         rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
         for again in (False, True):
             narrow[grid](*head, plan.search, plan.chunks, AGAIN=again, FIRST=FIRST, SECOND=SECOND, CHUNKS=join, **rough)
-        run_race[grid](*head, plan.search, plan.race, plan.chunks, SECOND=SECOND, CHUNKS=join, CAPACITY=CAPACITY,
-                       RACING=racing, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
+        run_race[grid](
+            *head,
+            plan.search,
+            plan.race,
+            plan.chunks,
+            SECOND=SECOND,
+            CHUNKS=join,
+            CAPACITY=CAPACITY,
+            RACING=racing,
+            **wide,
+            num_warps=warps_of(plan.chunk, 16),
+            maxnreg=128,
+        )
     settle[(plan.lines,)](
-        *head, plan.search, plan.race, out, plan.chunks, CHUNKS=join, BARS=bars, BLOCK=SETTLE_BLOCK, WAYS=WAYS,
-        CAPACITY=CAPACITY, GREEDY=draws.greedy, RACING=racing, num_warps=8, **EXACT,
-    )  # fmt: skip
+        *head,
+        plan.search,
+        plan.race,
+        out,
+        plan.chunks,
+        CHUNKS=join,
+        BARS=bars,
+        BLOCK=SETTLE_BLOCK,
+        WAYS=WAYS,
+        CAPACITY=CAPACITY,
+        GREEDY=draws.greedy,
+        RACING=racing,
+        num_warps=8,
+        **EXACT,
+    )
     return Searched(plan, head, bars, out)
 
 
@@ -98,17 +121,37 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
     peaks = blank_peaks(lines, chunks, device, resort)
     capacity = 0 if draws.greedy else CAPACITY
     search = Search(
-        room(f32, chunks, FIRST), room(f32, chunks, SECOND), room(i64, chunks), room(i64, chunks), room(i32, 4),
-        room(i32), room(i32, capacity), room(i32, capacity), room(i32),
-    )  # fmt: skip
+        room(f32, chunks, FIRST),
+        room(f32, chunks, SECOND),
+        room(i64, chunks),
+        room(i64, chunks),
+        room(i32, 4),
+        room(i32),
+        room(i32, capacity),
+        room(i32, capacity),
+        room(i32),
+    )
     return Plan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
 
 
 @triton.jit
 def run_race(
-    rows, stride, vocab, table, edits, peaks, search, race, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, SECOND: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    search,
+    race,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    SECOND: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    RACING: tl.constexpr,
+):
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)

@@ -142,9 +142,21 @@ def bracketed(search, line, slot, vocab, chunks, table, SECOND: tl.constexpr, CH
 
 @triton.jit
 def narrow(
-    rows, stride, vocab, table, edits, peaks, search, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, AGAIN: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    search,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    AGAIN: tl.constexpr,
+):
     """Sums of one chunk of one line down to each candidate distance; AGAIN is the second read."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
@@ -218,9 +230,23 @@ def ramped(distance, weight, slope, height, slope_too, height_too, out):
 
 @triton.jit
 def part(
-    start, end, rows, line, slot, stride, vocab, top, temperature, table, edits, search,
-    BLOCK: tl.constexpr, BARS: tl.constexpr, CAPACITY: tl.constexpr, LISTED: tl.constexpr,
-):  # fmt: skip
+    start,
+    end,
+    rows,
+    line,
+    slot,
+    stride,
+    vocab,
+    top,
+    temperature,
+    table,
+    edits,
+    search,
+    BLOCK: tl.constexpr,
+    BARS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    LISTED: tl.constexpr,
+):
     """Distances and tokens of a block of the list, or of the whole line where the list was too short."""
     at = start + tl.arange(0, BLOCK)
     inside = at < end
