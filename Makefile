@@ -35,6 +35,7 @@ demo: setup  ## three prompts answered, plain against n-gram
 
 lint: $(STAMP)  ## ruff and mypy alone
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 # Debian's packages that some tests drive for real, each with its command and those tests.

@@ -57,10 +57,18 @@ def save_toy(directory: Path, layers: int = 2) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=260, hidden_size=64, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.3,
-        eos_token_id=256, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=260,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+        eos_token_id=256,
+        bos_token_id=None,
+    )
     torch.manual_seed(7)
     LlamaForCausalLM(config).save_pretrained(directory)
     byte_tokenizer().save_pretrained(directory)  # type: ignore[attr-defined]

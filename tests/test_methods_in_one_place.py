@@ -36,10 +36,11 @@ def literal_names(text: str) -> Iterator[tuple[int, object]]:
     tree = ast.parse(text)
     configured = {
         id(value)
-        for node in ast.walk(tree) if isinstance(node, ast.Dict)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "method"
-    }  # fmt: skip
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in configured and node.value in NAMES:
             yield node.lineno, node.value

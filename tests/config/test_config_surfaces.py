@@ -105,13 +105,29 @@ def test_yaml(tmp_path: Path) -> None:
     )
     words = unfold_yaml(["generate", "hello", "--config", str(file), "--max-tokens", "9"])
     assert words == [
-        "generate", "--model", "default", "--json", "--speculative-config", json.dumps(NGRAM), "--stop", "a", "--stop",
-        "b", "hello", "--max-tokens", "9",
-    ]  # fmt: skip
+        "generate",
+        "--model",
+        "default",
+        "--json",
+        "--speculative-config",
+        json.dumps(NGRAM),
+        "--stop",
+        "a",
+        "--stop",
+        "b",
+        "hello",
+        "--max-tokens",
+        "9",
+    ]
     file.write_text("chat: false\nspeculative-config: {method: 2020-01-01}")
     assert unfold_yaml(["generate", "--config", str(file), "--", "--config"]) == [
-        "generate", "--raw", "--speculative-config", '{"method": "2020-01-01"}', "--", "--config",
-    ]  # fmt: skip
+        "generate",
+        "--raw",
+        "--speculative-config",
+        '{"method": "2020-01-01"}',
+        "--",
+        "--config",
+    ]
     file.write_text("a: &x {b: *x}")
     with pytest.raises(ConfigError, match="refer to itself"):
         unfold_yaml(["generate", "--config", str(file)])

@@ -21,14 +21,28 @@ from augury.config.synthetic import rates_for_length
 from augury.methods.registry import ALIASES, METHODS
 
 LLAMA = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
-    "num_hidden_layers": 4, "num_attention_heads": 8, "max_position_embeddings": 2048,
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 2048,
+}
 OMNI_DRAFT = {
-    "architectures": ["Qwen3OmniDSparkModel"], "block_size": 6, "hidden_size": 64, "num_attention_heads": 8,
-    "head_dim": 8, "target_layer_ids": [1, 2], "use_aux_hidden_state": True, "markov_rank": 4,
-    "markov_head_type": "vanilla", "sample_from_anchor": True, "vocab_size": 100, "mask_token_id": 99,
-}  # fmt: skip
+    "architectures": ["Qwen3OmniDSparkModel"],
+    "block_size": 6,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "head_dim": 8,
+    "target_layer_ids": [1, 2],
+    "use_aux_hidden_state": True,
+    "markov_rank": 4,
+    "markov_head_type": "vanilla",
+    "sample_from_anchor": True,
+    "vocab_size": 100,
+    "mask_token_id": 99,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": LLAMA,
     "wide": {**LLAMA, "hidden_size": 128},
@@ -53,17 +67,18 @@ MODELS: dict[str, dict[str, Any]] = {
     "inkling": {**LLAMA, "model_type": "inkling_model"},
     "dots": {**LLAMA, "model_type": "dots3_note", "mtp_layer_types": ["full", "full"]},
     "odd": {"architectures": 5, "model_type": 3, "dflash_config": [1], "n_predict": True, "text_config": "x"},
-    "p-eagle": {
-        "speculators_model_type": "peagle", "transformer_layer_config": LLAMA, "speculators_config": {},
-    },
+    "p-eagle": {"speculators_model_type": "peagle", "transformer_layer_config": LLAMA, "speculators_config": {}},
     "speculators": {
-        "speculators_model_type": "eagle3", "transformer_layer_config": LLAMA, "draft_vocab_size": 50,
+        "speculators_model_type": "eagle3",
+        "transformer_layer_config": LLAMA,
+        "draft_vocab_size": 50,
         "speculators_config": {
-            "algorithm": "eagle3", "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 5}],
+            "algorithm": "eagle3",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 5}],
             "verifier": {"name_or_path": "meta/llama", "architectures": ["LlamaForCausalLM"]},
         },
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +154,18 @@ def test_every_key_a_card_names_exists() -> None:
 @pytest.mark.parametrize(
     ("method", "parallel", "slots", "ahead"),
     [
-        ("eagle3", False, 0, 8), ("eagle3", True, 7, 8), ("dflash", False, 8, 9), ("dspark", False, 7, 8),
-        ("mtp", False, 0, 8), ("ngram", False, 0, 0), ("draft_model", False, 1, 8), ("draft_model", True, 8, 8),
-        ("suffix", False, 0, 0), ("medusa", False, 0, 0),
+        ("eagle3", False, 0, 8),
+        ("eagle3", True, 7, 8),
+        ("dflash", False, 8, 9),
+        ("dspark", False, 7, 8),
+        ("mtp", False, 0, 8),
+        ("ngram", False, 0, 0),
+        ("draft_model", False, 1, 8),
+        ("draft_model", True, 8, 8),
+        ("suffix", False, 0, 0),
+        ("medusa", False, 0, 0),
     ],
-)  # fmt: skip
+)
 def test_slots_and_lookahead(method: str, parallel: bool, slots: int, ahead: int) -> None:
     given = {"method": method, "num_speculative_tokens": 8, "parallel_drafting": parallel}
     config = resolve(given | ({"model": "a/b"} if METHODS[method].weights == "draft" else {}))
@@ -178,9 +200,7 @@ def test_an_instance_is_checked_like_a_dictionary() -> None:
 
 
 def test_schedule_table() -> None:
-    config = resolve(
-        {**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 16, 9], [32, 128, 2], [256, 2048, 0]]}
-    )
+    config = resolve({**NGRAM, "num_speculative_tokens_per_batch_size": [[1, 16, 9], [32, 128, 2], [256, 2048, 0]]})
     assert config is not None and config.schedule is not None
     table = config.schedule.table(300)
     assert len(table) == 301
@@ -211,21 +231,26 @@ json_values = st.recursive(
     max_leaves=6,
 )
 likely_values = st.one_of(
-    st.integers(-2, 70), st.floats(-1, 30), st.sampled_from([*METHODS, *ALIASES, "greedy", "block", "a.B"]),
+    st.integers(-2, 70),
+    st.floats(-1, 30),
+    st.sampled_from([*METHODS, *ALIASES, "greedy", "block", "a.B"]),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 5)).map(list), max_size=3),
-    st.lists(st.floats(0, 1), max_size=4), st.sampled_from(["[(0,), (0, 0)]", "fp8", "ngram", "/nowhere"]),
+    st.lists(st.floats(0, 1), max_size=4),
+    st.sampled_from(["[(0,), (0, 0)]", "fp8", "ngram", "/nowhere"]),
     st.fixed_dictionaries({}, optional={"max_nodes": st.integers(0, 70), "enable_entropy_verify": st.booleans()}),
     json_values,
-)  # fmt: skip
+)
 known_keys = st.dictionaries(st.sampled_from([*KEYS, "tensor_parallel_size"]), likely_values, max_size=5)
 sensible = st.fixed_dictionaries(
     {"method": st.sampled_from([*METHODS, *ALIASES]), "num_speculative_tokens": st.integers(1, 80)}
 )
 anything = st.one_of(
-    json_values, st.dictionaries(st.text(max_size=12), json_values, max_size=4), known_keys,
+    json_values,
+    st.dictionaries(st.text(max_size=12), json_values, max_size=4),
+    known_keys,
     st.tuples(sensible, known_keys).map(lambda pair: {**pair[0], **pair[1]}),
     st.tuples(known_keys, sensible).map(lambda pair: {**pair[0], **pair[1]}),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=1500, deadline=None)

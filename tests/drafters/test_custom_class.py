@@ -24,13 +24,17 @@ def printed() -> Any:
         exec(compile(code, str(PAGE), "exec"), module.__dict__)
     module.Mute = type("Mute", (), {"__init__": lambda self, config: None})
     module.Broken = type("Broken", (), {"__init__": lambda self, config: 1 / 0, "propose": None})
-    module.Odd = type("Odd", (), {
-        "__init__": lambda self, config: None,
-        "propose": lambda self, fresh, lengths, rows, slot_mappings=None: [[1, -1, 5] if f else [] for f in fresh],
-    })  # fmt: skip
-    module.Short = type("Short", (), {
-        "__init__": lambda self, config: None, "propose": lambda self, *a, **k: [[1]] * 99,
-    })  # fmt: skip
+    module.Odd = type(
+        "Odd",
+        (),
+        {
+            "__init__": lambda self, config: None,
+            "propose": lambda self, fresh, lengths, rows, slot_mappings=None: [[1, -1, 5] if f else [] for f in fresh],
+        },
+    )
+    module.Short = type(
+        "Short", (), {"__init__": lambda self, config: None, "propose": lambda self, *a, **k: [[1]] * 99}
+    )
     sys.modules["printed_drafters"] = module
     yield
     del sys.modules["printed_drafters"]

@@ -43,12 +43,22 @@ def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> Tu
     count = torch.tensor(lengths)
     zero = torch.zeros_like(count)
     given: dict[str, Any] = {
-        "slots": torch.arange(len(lengths)), "lengths": count, "budget": zero, "sampling": None,
+        "slots": torch.arange(len(lengths)),
+        "lengths": count,
+        "budget": zero,
+        "sampling": None,
         "history": torch.zeros(len(lengths), 64, dtype=torch.int64) if history is None else history,
-        "block_tables": scattered_tables(len(lengths)), "block_size": BLOCK, "most_rows": 64, "span": 64,
-        "row_begin": zero, "start": zero, "known": zero, "nodes": zero, "path": torch.full((len(lengths), 1), -1),
+        "block_tables": scattered_tables(len(lengths)),
+        "block_size": BLOCK,
+        "most_rows": 64,
+        "span": 64,
+        "row_begin": zero,
+        "start": zero,
+        "known": zero,
+        "nodes": zero,
+        "path": torch.full((len(lengths), 1), -1),
         **more,
-    }  # fmt: skip
+    }
     return Turn(**given)
 
 
@@ -71,6 +81,7 @@ def test_a_shorter_block_and_an_idle_group_leave_padding() -> None:
     assert rows.positions.tolist() == [4, 5] + [0] * 7
     assert rows.context.tolist() == [4, 4] + [0] * 7 and rows.ancestors.tolist() == [3, 3] + [0] * 7
     assert rows.write[2:].tolist() == [0] * 7 and masked.tolist() == [False, True] + [False] * 7
+
 
 VARIANTS: dict[str, tuple[Shape, dict[str, Any]]] = {
     "as published": (Shape(), {}),
@@ -171,21 +182,29 @@ def speculators(
         "lm_head.weight": torch.randn(draft_vocab, shape.hidden),
         "d2t": chosen - torch.arange(draft_vocab),
         "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, chosen, True),
-    }  # fmt: skip
+    }
     directory.mkdir(parents=True, exist_ok=True)
     save_file({**formula.state_dict(), **own}, directory / "model.safetensors")
     layer = published_config(shape, MASK, IDS)
     for name in ("dflash_config", "block_size", "auto_map", "architectures", "num_target_layers"):
         del layer[name]
     config = {
-        "speculators_model_type": "dflash", "speculators_version": "0.3", "architectures": ["DFlashDraftModel"],
-        "transformer_layer_config": layer, "block_size": 8, "mask_token_id": MASK, "draft_vocab_size": draft_vocab,
-        "aux_hidden_state_layer_ids": [i + 1 for i in IDS], "sliding_window_non_causal": False,
+        "speculators_model_type": "dflash",
+        "speculators_version": "0.3",
+        "architectures": ["DFlashDraftModel"],
+        "transformer_layer_config": layer,
+        "block_size": 8,
+        "mask_token_id": MASK,
+        "draft_vocab_size": draft_vocab,
+        "aux_hidden_state_layer_ids": [i + 1 for i in IDS],
+        "sliding_window_non_causal": False,
         "speculators_config": {
-            "algorithm": "dflash", "default_proposal_method": "greedy", "verifier": {"name_or_path": "toy"},
+            "algorithm": "dflash",
+            "default_proposal_method": "greedy",
+            "verifier": {"name_or_path": "toy"},
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 7}],
         },
-    }  # fmt: skip
+    }
     (directory / "config.json").write_text(json.dumps(config))
     return formula, {**own, "targets": chosen}
 
@@ -263,12 +282,18 @@ def spoil(directory: Path, how: str) -> None:
         ("other layers", r"wrong shape: fc.weight is \[64, 128\], not \[64, 192\]"),
         ("beyond the target", "belongs to another target"),
         ("vocabulary", "trained on 300 tokens, the target has 260"),
-        ("no mask", "names no mask token"), ("mask beyond", "mask token 260 is not among"),
-        ("no window", "says how far"), ("DFlash2", "is a DFlash2 drafter"), ("anchor", "sample_from_anchor"),
-        ("no head", "missing: d2t, lm_head.weight"), ("truncated", "cut short"), ("not json", "cannot be read"),
-        ("pickle", "could run code"), ("mask of another width", "one vector of 64 numbers"),
+        ("no mask", "names no mask token"),
+        ("mask beyond", "mask token 260 is not among"),
+        ("no window", "says how far"),
+        ("DFlash2", "is a DFlash2 drafter"),
+        ("anchor", "sample_from_anchor"),
+        ("no head", "missing: d2t, lm_head.weight"),
+        ("truncated", "cut short"),
+        ("not json", "cannot be read"),
+        ("pickle", "could run code"),
+        ("mask of another width", "one vector of 64 numbers"),
     ],
-)  # fmt: skip
+)
 def test_bad_checkpoints_are_refused(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, says: str
 ) -> None:

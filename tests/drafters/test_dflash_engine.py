@@ -91,12 +91,20 @@ CHUNKS, CROWDED = {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override
 @pytest.mark.parametrize(
     ("engine", "spec"),
     [
-        ({}, {}), ({"max_num_seqs": 1}, {}), ({**CHUNKS, "max_num_seqs": 4}, {}), (CROWDED, {}),
-        ({"block_size": 4}, {}), ({}, SAMPLED), (CROWDED, SAMPLED), ({}, TREE), ({**CHUNKS, "block_size": 4}, TREE),
-        (CROWDED, TREE), ({"max_num_seqs": 4}, LITERAL),
+        ({}, {}),
+        ({"max_num_seqs": 1}, {}),
+        ({**CHUNKS, "max_num_seqs": 4}, {}),
+        (CROWDED, {}),
+        ({"block_size": 4}, {}),
+        ({}, SAMPLED),
+        (CROWDED, SAMPLED),
+        ({}, TREE),
+        ({**CHUNKS, "block_size": 4}, TREE),
+        (CROWDED, TREE),
+        ({"max_num_seqs": 4}, LITERAL),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_text_is_that_of_plain_decoding(toy_model: Path, trained: Path, plain: LLM, engine: dict, spec: dict) -> None:
     llm = drafted(toy_model, trained, engine, **spec)
     for temperature in (0.0, 0.7):

@@ -36,10 +36,16 @@ def drafted(toy_model: Path, drafter: Path, settings: dict[str, Any] | None = No
 @pytest.mark.parametrize("sampled", ["greedy", "probabilistic"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"max_num_seqs": 2}, {"long_prefill_token_threshold": 5}, {"num_gpu_blocks_override": 24, "max_num_seqs": 8},
-     {"enable_prefix_caching": False}, {"block_size": 4}],
+    [
+        {},
+        {"max_num_seqs": 2},
+        {"long_prefill_token_threshold": 5},
+        {"num_gpu_blocks_override": 24, "max_num_seqs": 8},
+        {"enable_prefix_caching": False},
+        {"block_size": 4},
+    ],
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
-)  # fmt: skip
+)
 def test_text_is_that_of_plain_decoding(toy_model: Path, weak: Path, plain: LLM, settings: dict, sampled: str) -> None:
     llm = drafted(toy_model, weak, settings, draft_sample_method=sampled)
     for temperature in (0.0, 0.7):

@@ -192,9 +192,13 @@ def test_the_gate_and_the_text(toy_model: Path, trained: Path, spec: dict[str, A
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [({"markov_head_type": "odd"}, "markov_head_type='odd'"), ({"markov_rank": 7}, "markov_w1"),
-     ({"markov_rank": -1}, "markov_rank=-1"), ({"architectures": ["DFlash2DraftModel"]}, "DFlash2")],
-)  # fmt: skip
+    [
+        ({"markov_head_type": "odd"}, "markov_head_type='odd'"),
+        ({"markov_rank": 7}, "markov_w1"),
+        ({"markov_rank": -1}, "markov_rank=-1"),
+        ({"architectures": ["DFlash2DraftModel"]}, "DFlash2"),
+    ],
+)
 def test_bad_checkpoints_are_refused(toy_model: Path, tmp_path: Path, more: dict[str, Any], words: str) -> None:
     drafter = written(tmp_path, shaken(Formula("vanilla", True)))
     config = json.loads((drafter / "config.json").read_text())

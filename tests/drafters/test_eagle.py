@@ -35,9 +35,11 @@ from augury.model.load import load_target
 from augury.model.target import NORMED
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "official": {}, "normed residual": {"norm_before_residual": True}, "norm before fc": {"norm_before_fc": True},
+    "official": {},
+    "normed residual": {"norm_before_residual": True},
+    "norm before fc": {"norm_before_fc": True},
     "3.1": {"fc_norm": True, "norm_output": True},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +188,15 @@ def drafted(toy_model: Path, method: str, head: Path, settings: dict[str, Any] |
 @pytest.mark.parametrize("method", ["eagle", "eagle3"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"max_num_seqs": 1}, {"max_num_seqs": 4, "long_prefill_token_threshold": 5}, {"block_size": 4},
-     {"num_gpu_blocks_override": 18, "max_num_seqs": 8}],
+    [
+        {},
+        {"max_num_seqs": 1},
+        {"max_num_seqs": 4, "long_prefill_token_threshold": 5},
+        {"block_size": 4},
+        {"num_gpu_blocks_override": 18, "max_num_seqs": 8},
+    ],
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
-)  # fmt: skip
+)
 def test_text_is_that_of_plain_decoding(toy_model: Path, heads: dict, plain: LLM, method: str, settings: dict) -> None:
     prompts = PROMPTS[: 3 if settings.get("max_num_seqs") == 1 else 8]
     for sampled in ("greedy", "probabilistic"):

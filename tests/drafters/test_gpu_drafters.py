@@ -21,13 +21,18 @@ TREE = {"tree": {"max_nodes": 12, "top_k": 3}}
 GIVEN = {"speculative_token_tree": "[(0,), (1,), (0, 0), (0, 1)]"}
 SAMPLED = {"draft_sample_method": "probabilistic"}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "eagle3 chain": ("eagle3", {}), "eagle3 tree": ("eagle3", TREE), "eagle3 given tree": ("eagle3", GIVEN),
-    "eagle3 sampled": ("eagle3", SAMPLED), "eagle3 block": ("eagle3", {**SAMPLED, "rejection_sample_method": "block"}),
-    "p-eagle": ("p-eagle", {"parallel_drafting": True}), "eagle chain": ("eagle", {}),
-    "draft model": ("draft_model", {}), "draft model tree": ("draft_model", TREE),
+    "eagle3 chain": ("eagle3", {}),
+    "eagle3 tree": ("eagle3", TREE),
+    "eagle3 given tree": ("eagle3", GIVEN),
+    "eagle3 sampled": ("eagle3", SAMPLED),
+    "eagle3 block": ("eagle3", {**SAMPLED, "rejection_sample_method": "block"}),
+    "p-eagle": ("p-eagle", {"parallel_drafting": True}),
+    "eagle chain": ("eagle", {}),
+    "draft model": ("draft_model", {}),
+    "draft model tree": ("draft_model", TREE),
     "draft model standard": ("draft_model", {**SAMPLED, "rejection_sample_method": "standard"}),
     "ngram_gpu": ("ngram_gpu", {"prompt_lookup_max": 3, "prompt_lookup_min": 1}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

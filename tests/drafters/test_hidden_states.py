@@ -83,9 +83,16 @@ def test_the_guides_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=260, hidden_size=32, intermediate_size=32, num_hidden_layers=36, num_attention_heads=2,
-        max_position_embeddings=128, tie_word_embeddings=True, eos_token_id=256, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=260,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=36,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        eos_token_id=256,
+        bos_token_id=None,
+    )
     LlamaForCausalLM(config).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)  # type: ignore[attr-defined]
     exec(compile(EXAMPLE, "example", "exec"), {"MODEL": str(tmp_path)})
@@ -100,16 +107,19 @@ def studied(toy_model: Path) -> Studied:
 
 def extracting(toy_model: Path, folder: Path, layers: list[int] | None = None, extra: Any = None, **engine: Any) -> LLM:
     return LLM(
-        str(toy_model), device=DEVICE,
+        str(toy_model),
+        device=DEVICE,
         **{"max_model_len": 256, **engine},
         speculative_config={
-            "method": "extract_hidden_states", "num_speculative_tokens": 1,
+            "method": "extract_hidden_states",
+            "num_speculative_tokens": 1,
             "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers or [0, 1, 2]}},
         },
         kv_transfer_config={
-            **CONNECTOR, "kv_connector_extra_config": {"shared_storage_path": str(folder), **(extra or {})},
+            **CONNECTOR,
+            "kv_connector_extra_config": {"shared_storage_path": str(folder), **(extra or {})},
         },
-    )  # fmt: skip
+    )
 
 
 def asking(**wishes: Any) -> dict[str, Any]:
@@ -131,10 +141,15 @@ def check_output(studied: Studied, output: Any, tokens: list[int], layers: tuple
 @pytest.mark.parametrize("whole", [False, True], ids=["prompt", "with output"])
 @pytest.mark.parametrize(
     "engine",
-    [{}, {"max_num_seqs": 2}, {"long_prefill_token_threshold": 5, "block_size": 4}, {"enable_prefix_caching": False},
-     {"num_gpu_blocks_override": 19, "max_num_seqs": 8}],
+    [
+        {},
+        {"max_num_seqs": 2},
+        {"long_prefill_token_threshold": 5, "block_size": 4},
+        {"enable_prefix_caching": False},
+        {"num_gpu_blocks_override": 19, "max_num_seqs": 8},
+    ],
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
-)  # fmt: skip
+)
 def test_states_are_those_of_one_fresh_pass(
     toy_model: Path, studied: Studied, tmp_path: Path, engine: dict, whole: bool
 ) -> None:
@@ -328,9 +343,10 @@ def test_the_same_name_twice_keeps_the_later(toy_model: Path, tmp_path: Path) ->
 )
 def test_bad_transfers_are_refused(toy_model: Path, transfer: Any, says: str) -> None:
     spec = {
-        "method": "extract_hidden_states", "num_speculative_tokens": 1,
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
         "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}},
-    }  # fmt: skip
+    }
     with pytest.raises(ValueError, match=says):
         LLM(str(toy_model), device=DEVICE, max_model_len=64, speculative_config=spec, kv_transfer_config=transfer)
 
@@ -359,10 +375,16 @@ def test_bad_wishes_are_refused(toy_model: Path, tmp_path: Path, wishes: Any, sa
 def test_the_default_folder_is_the_systems(toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     llm = LLM(
-        str(toy_model), device=DEVICE, max_model_len=64, kv_transfer_config=CONNECTOR,
-        speculative_config={"method": "extract_hidden_states", "num_speculative_tokens": 1,
-                            "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}}},
-    )  # fmt: skip
+        str(toy_model),
+        device=DEVICE,
+        max_model_len=64,
+        kv_transfer_config=CONNECTOR,
+        speculative_config={
+            "method": "extract_hidden_states",
+            "num_speculative_tokens": 1,
+            "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}},
+        },
+    )
     assert isinstance(llm.engine.drafter, HiddenStatesDrafter)
     output = llm.generate(["hi"], SamplingParams(max_tokens=1), use_tqdm=False)[0]
     assert Path(output.kv_transfer_params["hidden_states_path"]).parent == tmp_path

@@ -54,13 +54,22 @@ def a_turn(texts: list[list[int]], start: list[int], ran: list[int], nodes: list
         history[g, : len(text)] = torch.tensor(text)
     rows = sum(ran) + sum(nodes)
     return Turn(
-        slots=torch.arange(groups), lengths=torch.tensor([len(text) for text in texts]),
-        budget=torch.full((groups,), 3), history=history, sampling=SlotSampling.allocate(groups),
-        block_tables=torch.arange(1, 1 + groups * 8).view(groups, 8), block_size=BLOCK, most_rows=rows + 2 * groups,
-        span=32, row_begin=torch.tensor([sum(ran[:g]) + sum(nodes[:g]) for g in range(groups)]),
-        start=torch.tensor(start), known=torch.tensor(ran), nodes=torch.tensor(nodes),
-        path=torch.tensor(path), features=(torch.arange(rows, dtype=torch.float32)[:, None],),
-    )  # fmt: skip
+        slots=torch.arange(groups),
+        lengths=torch.tensor([len(text) for text in texts]),
+        budget=torch.full((groups,), 3),
+        history=history,
+        sampling=SlotSampling.allocate(groups),
+        block_tables=torch.arange(1, 1 + groups * 8).view(groups, 8),
+        block_size=BLOCK,
+        most_rows=rows + 2 * groups,
+        span=32,
+        row_begin=torch.tensor([sum(ran[:g]) + sum(nodes[:g]) for g in range(groups)]),
+        start=torch.tensor(start),
+        known=torch.tensor(ran),
+        nodes=torch.tensor(nodes),
+        path=torch.tensor(path),
+        features=(torch.arange(rows, dtype=torch.float32)[:, None],),
+    )
 
 
 def recurrent(toy_model: Path, **spec: Any) -> tuple[RecurrentDrafter, Recorder]:

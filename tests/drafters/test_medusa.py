@@ -167,9 +167,13 @@ def test_bad_heads_are_refused(tmp_path: Path, target: Any) -> None:
         (broken("no map", mapped, small), "token_map is missing"),
         (broken("long map", mapped, small, token_map=torch.arange(99)), "has 99 entries, its config says 100"),
         (broken("far map", mapped, small, token_map=torch.arange(100) + 161), "outside the target's vocabulary of 260"),
-        (broken("said bias", without(mapped, *[n for n in mapped if "bias" in n]), native | {"medusa_fc_bias": True}),
-         "missing: blocks.0.layers.0.bias"),
-    ]  # fmt: skip
+        (
+            broken(
+                "said bias", without(mapped, *[n for n in mapped if "bias" in n]), native | {"medusa_fc_bias": True}
+            ),
+            "missing: blocks.0.layers.0.bias",
+        ),
+    ]
     cut = broken("cut", good) / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:1000])
     torn = write(tmp_path / "torn", good, CONFIG, "medusa_lm_head.pt") / "medusa_lm_head.pt"
@@ -194,9 +198,12 @@ def test_the_public_path_says_what_is_wrong(toy_model: Path, tmp_path: Path) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    depth=st.integers(1, 5), top_k=st.integers(1, 6), nodes=st.integers(1, 40), seed=st.integers(0, 999),
+    depth=st.integers(1, 5),
+    top_k=st.integers(1, 6),
+    nodes=st.integers(1, 40),
+    seed=st.integers(0, 999),
     sharpness=st.sampled_from([0.0, 0.1, 1.0, 5.0]),
-)  # fmt: skip
+)
 def test_marginal_trees_are_best_first(depth: int, top_k: int, nodes: int, seed: int, sharpness: float) -> None:
     """The sort over contenders finds what best-first search finds one by one, ties and all."""
     generator = torch.Generator().manual_seed(seed)

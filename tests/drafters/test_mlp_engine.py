@@ -79,10 +79,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("kind", "shape"), [("mlp", "chain"), ("lstm", "written tree"), ("tied", "best-first tree")])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"max_num_seqs": 1}, {"max_num_seqs": 4, "long_prefill_token_threshold": 5}, {"block_size": 4},
-     {"num_gpu_blocks_override": 20, "max_num_seqs": 8}],
+    [
+        {},
+        {"max_num_seqs": 1},
+        {"max_num_seqs": 4, "long_prefill_token_threshold": 5},
+        {"block_size": 4},
+        {"num_gpu_blocks_override": 20, "max_num_seqs": 8},
+    ],
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "as it comes",
-)  # fmt: skip
+)
 def test_text_is_that_of_plain_decoding(
     toy_model: Path, trained: dict, studied: Studied, plain: LLM, options: dict, kind: str, shape: str
 ) -> None:

@@ -26,13 +26,23 @@ from augury.model.load import load_target
 from augury.model.target import NORMED
 
 SIZES: dict[str, Any] = {
-    "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "max_position_embeddings": 512, "eos_token_id": 256, "bos_token_id": None,
-}  # fmt: skip
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "eos_token_id": 256,
+    "bos_token_id": None,
+}
 EXPERTS: dict[str, Any] = {
-    "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 2,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_group": 2,
     "topk_group": 1,
-}  # fmt: skip
+}
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
 
 
@@ -138,8 +148,12 @@ def with_foreign_layer(config: Any, directory: Path) -> tuple[Any, dict[str, Ten
     for name, tensor in whole.named_parameters():
         nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.15)
     whole.save_pretrained(directory)
-    parts = {"enorm": torch.rand(64) + 0.5, "hnorm": torch.rand(64) + 0.5, "shared_head.norm": torch.rand(64) + 0.5,
-             "eh_proj": torch.randn(64, 128) * 0.1}  # fmt: skip
+    parts = {
+        "enorm": torch.rand(64) + 0.5,
+        "hnorm": torch.rand(64) + 0.5,
+        "shared_head.norm": torch.rand(64) + 0.5,
+        "eh_proj": torch.randn(64, 128) * 0.1,
+    }
     file = directory / "model.safetensors"
     save_file(load_file(file) | {f"model.layers.2.{k}.weight": v for k, v in parts.items()}, file, {"format": "pt"})
     stated = json.loads((directory / "config.json").read_text())

@@ -143,11 +143,16 @@ def served(toy_model: Path, **settings: object) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"suffix_decoding_max_cached_bytes": 1}, {"suffix_decoding_max_cached_bytes": 5000},
-     {"suffix_decoding_max_cached_requests": 0}, {"num_speculative_tokens": 1, "suffix_decoding_max_tree_depth": 1},
-     {"tree": {"max_nodes": 16, "top_k": 3}}],
+    [
+        {},
+        {"suffix_decoding_max_cached_bytes": 1},
+        {"suffix_decoding_max_cached_bytes": 5000},
+        {"suffix_decoding_max_cached_requests": 0},
+        {"num_speculative_tokens": 1, "suffix_decoding_max_tree_depth": 1},
+        {"tree": {"max_nodes": 16, "top_k": 3}},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_text_is_that_of_plain_decoding(toy_model: Path, options: dict[str, object]) -> None:
     spec = {"method": "suffix", **options}
     crowded = {"num_gpu_blocks_override": 18, "max_num_seqs": 4, "max_num_batched_tokens": 16}

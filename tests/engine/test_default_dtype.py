@@ -19,10 +19,12 @@ SPECS = {
     "draft_model": {"method": "draft_model", "num_speculative_tokens": 3},
     "draft_model tree": {"method": "draft_model", "num_speculative_tokens": 3, "tree": {"max_nodes": 8, "top_k": 2}},
     "draft_model block": {
-        "method": "draft_model", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic",
+        "method": "draft_model",
+        "num_speculative_tokens": 3,
+        "draft_sample_method": "probabilistic",
         "rejection_sample_method": "block",
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture

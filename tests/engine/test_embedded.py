@@ -21,14 +21,27 @@ SAMPLED_TOKENS = NEW_TOKENS if FULL else 48  # three blocks of the cache, found 
 GENERATED = 2  # prompts that transformers' generate answers; those which every variant below runs
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 QUESTIONS = [
-    "Why is the sky blue?", "Write a haiku about rivers.", "List five uses of a paper clip.", "What is 12 times 11?",
-    "Explain recursion to a child.", "Name the planets in order.", "Translate 'good morning' to French.",
-    "Give me a recipe for pancakes.", "What causes tides?", "Summarise the plot of Hamlet in two sentences.",
-    "Write a limerick about a cat.", "How do vaccines work?", "Suggest three names for a bakery.",
-    "What is the capital of Peru?", "Describe a sunset without naming colours.", "How do I boil an egg?",
-    "Write a Python function that reverses a list.", "What is a prime number?", "Tell me a joke about computers.",
+    "Why is the sky blue?",
+    "Write a haiku about rivers.",
+    "List five uses of a paper clip.",
+    "What is 12 times 11?",
+    "Explain recursion to a child.",
+    "Name the planets in order.",
+    "Translate 'good morning' to French.",
+    "Give me a recipe for pancakes.",
+    "What causes tides?",
+    "Summarise the plot of Hamlet in two sentences.",
+    "Write a limerick about a cat.",
+    "How do vaccines work?",
+    "Suggest three names for a bakery.",
+    "What is the capital of Peru?",
+    "Describe a sunset without naming colours.",
+    "How do I boil an egg?",
+    "Write a Python function that reverses a list.",
+    "What is a prime number?",
+    "Tell me a joke about computers.",
     "Who was Ada Lovelace?",
-]  # fmt: skip
+]
 COPYING = [
     "Repeat this line five times: the quick brown fox jumps over the lazy dog.",
     'Write this JSON again with "age" changed to 31: {"name": "Ada", "age": 30, "city": "London", "job": "engineer"}',
@@ -85,9 +98,13 @@ def generate(model: Any, rows: list[list[int]]) -> list[list[int]]:
     padded = torch.tensor([[0] * (width - len(r)) + r for r in rows], device=DEVICE)
     mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows], device=DEVICE)
     out = model.generate(
-        padded, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
+        padded,
+        attention_mask=mask,
+        do_sample=False,
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=NEW_TOKENS,
         pad_token_id=0,
-    )  # fmt: skip
+    )
     return out[:, width:].tolist()
 
 
@@ -130,9 +147,12 @@ SERVED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_tokens_are_transformers_own_and_speculation_changes_none(
-    name: str, default_model: Path, prompts: list[dict], transformers_tokens: list[list[int]],
+    name: str,
+    default_model: Path,
+    prompts: list[dict],
+    transformers_tokens: list[list[int]],
     sampled_tokens: list[list[int]],
-) -> None:  # fmt: skip
+) -> None:
     settings, count = SERVED[name]
     llm = load(default_model, **settings)
     chosen = range(len(prompts))[-(len(prompts) if FULL else count) :]

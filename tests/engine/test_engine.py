@@ -109,13 +109,19 @@ def test_drafting_pauses_while_many_run(toy_model: Path, plain: LLM) -> None:
 
 
 CASES = {
-    "top_k": {"top_k": 5}, "top_p": {"top_p": 0.6}, "min_p": {"min_p": 0.1},
-    "all": {"top_k": 20, "top_p": 0.9, "min_p": 0.01}, "repetition": {"repetition_penalty": 1.7},
-    "presence": {"presence_penalty": 1.5}, "frequency": {"frequency_penalty": 0.9},
-    "bias": {"logit_bias": {97: 4.0, 98: -100.0}}, "allowed": {"allowed_token_ids": [97, 98, 99, 100, 256]},
+    "top_k": {"top_k": 5},
+    "top_p": {"top_p": 0.6},
+    "min_p": {"min_p": 0.1},
+    "all": {"top_k": 20, "top_p": 0.9, "min_p": 0.01},
+    "repetition": {"repetition_penalty": 1.7},
+    "presence": {"presence_penalty": 1.5},
+    "frequency": {"frequency_penalty": 0.9},
+    "bias": {"logit_bias": {97: 4.0, 98: -100.0}},
+    "allowed": {"allowed_token_ids": [97, 98, 99, 100, 256]},
     "min_tokens": {"min_tokens": 12, "stop_token_ids": list(range(60, 130)), "ignore_eos": False},
-    "bad_words": {"bad_words": list("abcdefghijklmnop")}, "stop": {"stop": ["a", "}"], "ignore_eos": False},
-}  # fmt: skip
+    "bad_words": {"bad_words": list("abcdefghijklmnop")},
+    "stop": {"stop": ["a", "}"], "ignore_eos": False},
+}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -125,10 +131,14 @@ def test_every_parameter_works_at_every_drafted_position(
 ) -> None:
     options = {"ignore_eos": True, "max_tokens": 40, "temperature": temperature, **CASES[case]}
     params = [SamplingParams(seed=i, **options) for i in range(len(PROMPTS))]
-    want = [(o.outputs[0].text, o.outputs[0].token_ids, o.outputs[0].stop_reason)
-            for o in plain.generate(PROMPTS, params, use_tqdm=False)]  # fmt: skip
-    got = [(o.outputs[0].text, o.outputs[0].token_ids, o.outputs[0].stop_reason)
-           for o in ngram.generate(PROMPTS, params, use_tqdm=False)]  # fmt: skip
+    want = [
+        (o.outputs[0].text, o.outputs[0].token_ids, o.outputs[0].stop_reason)
+        for o in plain.generate(PROMPTS, params, use_tqdm=False)
+    ]
+    got = [
+        (o.outputs[0].text, o.outputs[0].token_ids, o.outputs[0].stop_reason)
+        for o in ngram.generate(PROMPTS, params, use_tqdm=False)
+    ]
     assert got == want
     unmodified = SamplingParams(temperature=temperature, seed=0, max_tokens=40, ignore_eos=True)
     if case not in ("stop", "min_tokens") and not (temperature == 0 and case in ("top_k", "top_p", "min_p", "all")):
@@ -136,8 +146,15 @@ def test_every_parameter_works_at_every_drafted_position(
 
 
 def test_barred_tokens_and_words_never_appear(ngram: LLM) -> None:
-    params = SamplingParams(temperature=1.0, seed=3, max_tokens=60, bad_words=["ab"], ignore_eos=True,
-                            allowed_token_ids=[97, 98, 99], logit_bias={99: -100})  # fmt: skip
+    params = SamplingParams(
+        temperature=1.0,
+        seed=3,
+        max_tokens=60,
+        bad_words=["ab"],
+        ignore_eos=True,
+        allowed_token_ids=[97, 98, 99],
+        logit_bias={99: -100},
+    )
     alphabet = ngram.tokenizer.encode("ab")
     params.allowed_token_ids = [*alphabet, *ngram.tokenizer.encode("c")]
     params.logit_bias = {params.allowed_token_ids[2]: -100}

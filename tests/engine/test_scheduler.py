@@ -17,9 +17,17 @@ BLOCK = 4
 
 def make_request(arrival: int, prompt: list[int], answer: int = 8) -> Request:
     return Request(
-        id=str(arrival), arrival=arrival, prompt_len=len(prompt), tokens=list(prompt), params=SamplingParams(),
-        seed=0, stop_ids=frozenset(), bad_words=[], max_len=len(prompt) + answer, text=None,
-    )  # fmt: skip
+        id=str(arrival),
+        arrival=arrival,
+        prompt_len=len(prompt),
+        tokens=list(prompt),
+        params=SamplingParams(),
+        seed=0,
+        stop_ids=frozenset(),
+        bad_words=[],
+        max_len=len(prompt) + answer,
+        text=None,
+    )
 
 
 def make_scheduler(blocks: int = 33, slots: int = 8, budget: int = 16, chunk: int = 0) -> Scheduler:

@@ -222,11 +222,19 @@ def test_text_does_not_depend_on_how_it_was_served(toy_model: Path, plain: LLM, 
     "extra",
     [
         {"repetition_penalty": 1.4, "frequency_penalty": 0.5, "presence_penalty": -0.5},
-        {"top_k": 2}, {"top_p": 0.3}, {"min_p": 0.4}, {"bad_words": ["b", "cd"]}, {"logit_bias": {64: 8.0, 65: -9.0}},
-        {"min_tokens": 12}, {"logprobs": 2, "prompt_logprobs": 1}, {"ignore_eos": True}, {"n": 3}, {"stop": ["bc"]},
+        {"top_k": 2},
+        {"top_p": 0.3},
+        {"min_p": 0.4},
+        {"bad_words": ["b", "cd"]},
+        {"logit_bias": {64: 8.0, 65: -9.0}},
+        {"min_tokens": 12},
+        {"logprobs": 2, "prompt_logprobs": 1},
+        {"ignore_eos": True},
+        {"n": 3},
+        {"stop": ["bc"]},
     ],
     ids=lambda e: ",".join(e),
-)  # fmt: skip
+)
 def test_it_composes_with_every_parameter(plain: LLM, ngram: LLM, tree: LLM, extra: dict) -> None:
     form = {"regex": "[abcd]{0,30}"}
     params = SamplingParams(**{"temperature": 0.9, "seed": 5, "max_tokens": 40, "structured_outputs": form, **extra})

@@ -60,9 +60,7 @@ class Dice(TextDrafter):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["standard", "block"])
-def test_the_law_of_the_answer_through_a_sampling_drafter(
-    toy_model: Path, weak: Path, plain: LLM, rule: str
-) -> None:
+def test_the_law_of_the_answer_through_a_sampling_drafter(toy_model: Path, weak: Path, plain: LLM, rule: str) -> None:
     """1,500 answers against the target's law under the grammar: that most drafts are taken away must not show."""
     oracle: Callable[[list[int]], Tensor] = next_logits(toy_model)
     trials, prompt, encode = 1500, "the cat", plain.tokenizer.encode

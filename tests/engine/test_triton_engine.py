@@ -21,9 +21,12 @@ SCRIPT = Path(__file__).parents[1] / "helpers" / "engine_tokens.py"
 def test_the_engine_says_the_same_on_triton_kernels(toy_model: Path, k: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ran = subprocess.run(
-        [sys.executable, SCRIPT, str(toy_model), device, str(k)], env=os.environ | {"AUGURY_KERNELS": "triton"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, SCRIPT, str(toy_model), device, str(k)],
+        env=os.environ | {"AUGURY_KERNELS": "triton"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     expected = say(str(toy_model), "cpu", k)
     assert json.loads(ran.stdout) == expected

@@ -13,9 +13,23 @@ from augury.verify.tree import Draft
 
 MODULES = (draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton)
 KERNELS = {
-    "find_peaks", "join_peaks", "narrow", "tighten", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line",
-    "weigh", "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
-}  # fmt: skip
+    "find_peaks",
+    "join_peaks",
+    "narrow",
+    "tighten",
+    "run_race",
+    "settle",
+    "list_edits",
+    "top_of_chunk",
+    "top_of_line",
+    "weigh",
+    "write_law",
+    "find_chances",
+    "follow",
+    "sum_left",
+    "race_left",
+    "finish",
+}
 
 
 def launch(few: bool) -> None:

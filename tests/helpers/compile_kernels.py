@@ -29,9 +29,13 @@ from triton.compiler import ASTSource
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
 TYPES = {
-    torch.float64: "*fp64", torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32",
+    torch.float64: "*fp64",
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
     torch.bool: "*i1",
-}  # fmt: skip
+}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -83,9 +87,7 @@ class Compiled:
         self.found.append({"kernel": self.kernel.__name__, **numbers})
 
 
-def watch(
-    modules: Iterable[ModuleType], kernels: set[str], architecture: int, found: list[dict[str, Any]]
-) -> None:
+def watch(modules: Iterable[ModuleType], kernels: set[str], architecture: int, found: list[dict[str, Any]]) -> None:
     """Compile these kernels from now on where they would be launched; `found` takes what each of them uses."""
     for module in modules:
         for name, thing in vars(module).copy().items():

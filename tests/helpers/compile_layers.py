@@ -19,18 +19,35 @@ from augury.kernels import (
     rope_triton,
     streams_triton,
     walk_triton,
-)  # fmt: skip
+)
 from augury.kernels.triton_ops import TritonOps
 from augury.verify.tree import Draft
 
 MODULES = (
-    activation_triton, attend_plan_triton, attend_triton, draft_rows_triton, layout_triton, norm_triton, rope_triton,
-    streams_triton, walk_triton,
-)  # fmt: skip
+    activation_triton,
+    attend_plan_triton,
+    attend_triton,
+    draft_rows_triton,
+    layout_triton,
+    norm_triton,
+    rope_triton,
+    streams_triton,
+    walk_triton,
+)
 KERNELS = {
-    "_attend", "_plan", "_rotate_and_store", "_rms_norm", "_add_rms_norm", "_silu_mul", "_lay_out", "_walk", "_depths",
-    "_fresh", "_level", "_gather",
-}  # fmt: skip
+    "_attend",
+    "_plan",
+    "_rotate_and_store",
+    "_rms_norm",
+    "_add_rms_norm",
+    "_silu_mul",
+    "_lay_out",
+    "_walk",
+    "_depths",
+    "_fresh",
+    "_level",
+    "_gather",
+}
 BLOCK_SIZE, HIDDEN = 16, 4096
 
 
@@ -61,9 +78,18 @@ def steps(nodes: int, branching: bool) -> None:
     draft, ones, sampling = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64), state.sampling
     for rates in (None, torch.zeros(nodes, dtype=torch.float64)):
         walk_triton.walk(
-            torch.zeros(32, dtype=torch.int64), ones, draft, table, state.history, state.limit, sampling.counts,
-            sampling.seed, rates, nodes, branching,
-        )  # fmt: skip
+            torch.zeros(32, dtype=torch.int64),
+            ones,
+            draft,
+            table,
+            state.history,
+            state.limit,
+            sampling.counts,
+            sampling.seed,
+            rates,
+            nodes,
+            branching,
+        )
     if branching:
         walk_triton.depths(draft)
 
@@ -75,9 +101,20 @@ def drafters() -> None:
     for masks in (0, 3):
         fresh = draft_rows_triton.fresh_rows(ones, ones, ones, history, tables, 40, BLOCK_SIZE, 1, masks, 5)
         streams_triton.gather_streams(
-            (half(40, HIDDEN),), fresh.places, ones, ones, ones, state.draft.tokens, ones, ones, ones, tables,
-            BLOCK_SIZE, half(100, HIDDEN), half(HIDDEN) if masks else None,
-        )  # fmt: skip
+            (half(40, HIDDEN),),
+            fresh.places,
+            ones,
+            ones,
+            ones,
+            state.draft.tokens,
+            ones,
+            ones,
+            ones,
+            tables,
+            BLOCK_SIZE,
+            half(100, HIDDEN),
+            half(HIDDEN) if masks else None,
+        )
     tokens = torch.zeros(8, 4, dtype=torch.int64)
     draft_rows_triton.level_rows(ones, ones, ones, tokens, tokens, tables, BLOCK_SIZE, 1, 0, 1, 1)
     draft_rows_triton.level_rows(ones, ones, ones, tokens[:, :1], None, tables, BLOCK_SIZE, 0, 1, 2, 1)

@@ -90,7 +90,7 @@ INFERENCE = [
             "inkling", "glm5_next",
         )
     ),
-]  # fmt: skip
+]
 
 TOKENS = [
     Case({"method": "ngram"}, "num_speculative_tokens was not provided"),
@@ -131,7 +131,7 @@ TOKENS = [
     Case(ngram(num_speculative_tokens=3.0), {"num_speculative_tokens": 3}),
     Case({"method": "ngram", "num-speculative-tokens": 3}, {"num_speculative_tokens": 3}),
     Case({"method": "ngram", "num-speculative-tokens": 3, "num_speculative_tokens": 3}, "given twice"),
-]  # fmt: skip
+]
 
 VALIDATION = [
     Case(NGRAM, {"prompt_lookup_min": 5, "prompt_lookup_max": 5}),
@@ -233,7 +233,7 @@ VALIDATION = [
     Case([1], "must be a dictionary"),
     Case({"method": 3, "num_speculative_tokens": 3}, "method=3"),
     Case({"method": "eagle", "model": "", "num_speculative_tokens": 3}, "model=''"),
-]  # fmt: skip
+]
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
 SCHEDULES = [
@@ -249,7 +249,7 @@ SCHEDULES = [
     Case(ngram(**{SCHEDULE: [[16, 1, 1]]}), "write [1, 16, 1]"),
     Case(ngram(**{SCHEDULE: "all"}), "a list of [first, last, K]"),
     Case({**SUFFIX, SCHEDULE: [[1, 4, 8], [5, 9, 0]]}, {"method": "suffix"}, (("vllm", "cannot combine it with suffix"),)),
-]  # fmt: skip
+]
 
 HISTORY = [
     Case(ngram(disable_by_batch_size=16), {SCHEDULE: [(1, 16, 3), (17, 17, 0)]}, (("translated", "dropped by vLLM"),)),
@@ -311,7 +311,7 @@ HISTORY = [
     Case(NGRAM, "not a vLLM release", as_of="latest"),
     Case(ngram(rejection_sample_method="block"), {"rejection_sample_method": "block"}, as_of="v0.32.0rc1"),
     Case({**SUFFIX, "rejection_sample_method": "block"}, {"method": "suffix"}, (("vllm", "silently treats 'block'"),)),
-]  # fmt: skip
+]
 
 # Every configuration of the founding documents.
 DOCUMENTS = [
@@ -337,6 +337,6 @@ DOCUMENTS = [
     Case({"method": "suffix", "num_speculative_tokens": 32}, {"num_speculative_tokens": 32}),
     Case({"method": "ngram_gpu", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 5}, {"prompt_lookup_min": 2}),
     Case({"method": "draft_model", "model": "<tiny-model>", "num_speculative_tokens": 4, "parallel_drafting": True}, {"parallel_drafting": True}),
-]  # fmt: skip
+]
 
 ALL = {"method": INFERENCE, "tokens": TOKENS, "rules": VALIDATION, "schedule": SCHEDULES, "history": HISTORY, "documents": DOCUMENTS}

@@ -22,8 +22,12 @@ def curve_file(
     timed = {"ms": 0.5, "low": 0.4, "high": 0.6, "count": 9}
     drafting = [{"method": m, "tokens": 4, "requests": 1, **timed} for m in ("ngram", "suffix", "eagle3", "dflash")]
     whole = {
-        "format": FORMAT, "model": {"name": "toy"}, "conditions": {}, "buckets": [],
-        "steps": [point(c, r, n) for c in contexts for r in requests for n in rows], "reading": timed,
+        "format": FORMAT,
+        "model": {"name": "toy"},
+        "conditions": {},
+        "buckets": [],
+        "steps": [point(c, r, n) for c in contexts for r in requests for n in rows],
+        "reading": timed,
         "drafting": drafting,
-    }  # fmt: skip
+    }
     return {**whole, **extra}

@@ -23,10 +23,17 @@ def cycling_model(directory: Path) -> Path:
 
     tokenizer = byte_tokenizer()
     config = LlamaConfig(
-        vocab_size=260, hidden_size=272, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=False, eos_token_id=256,
+        vocab_size=260,
+        hidden_size=272,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        eos_token_id=256,
         bos_token_id=None,
-    )  # fmt: skip
+    )
     torch.manual_seed(7)
     model = LlamaForCausalLM(config)
     ids: list[int] = tokenizer.encode(LINE)  # type: ignore[attr-defined]

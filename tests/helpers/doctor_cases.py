@@ -44,7 +44,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "dspark": {"config": {**BIG, "architectures": ["Qwen3DSparkModel"], "block_size": 8}},
     "medusa": {"config": {"model_type": "medusa", "hidden_size": 4096, "num_heads": 4, "vocab_size": 128256}},
     "odd-heads": {"config": {**SMALL, "num_attention_heads": 9}},
-}  # fmt: skip
+}
 
 
 class Case(NamedTuple):
@@ -180,7 +180,7 @@ vllm serve '<target>' \\
         ({"method": "suffix", "num_speculative_tokens": 15}, ("suffix-needs-arctic", *OLD), "0.12"),
         ({"method": "eagle3", "model": "path/to/draft/model", "num_speculative_tokens": 3}, OLD, "0.20"),
     )),
-]  # fmt: skip
+]
 
 # As people write them, in every place and every era.
 REAL = [
@@ -306,4 +306,4 @@ REAL = [
     Case("vllm serve m --speculative-config '{\"method\": \"synthetic\"}'", ("method-unknown",)),
     Case("vllm serve m -sc '{\"method\": \"mtp\", \"num_speculative_tokens\": 3, \"rejection_sample_method\": \"synthetic\", "
          "\"synthetic_acceptance_rate\": 0.7}'", ("key-gone", "synthetic-in-production")),
-]  # fmt: skip
+]

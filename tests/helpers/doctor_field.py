@@ -291,4 +291,4 @@ run: |
 ''', ("key-ignored",), None, 'sky.yaml'),
     # bench throughput
     Case('vllm bench throughput --model meta-llama/Llama-3.1-8B-Instruct --dataset-name sonnet --speculative-config \'{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}\'', (), '0.20'),
-]  # fmt: skip
+]

@@ -27,7 +27,7 @@ llm.generate("Hello", SamplingParams(temperature=0.7, {parameters}))
 
 
 ERAS = {"0.13": ("async-not-default", *OLD), "0.15": ("zero-bubble", *OLD), "0.16": ("zero-bubble", *OLD),
-        "0.17": ("zero-bubble", *OLD), "0.20": OLD, "0.21": OLD, "0.32": ()}  # fmt: skip
+        "0.17": ("zero-bubble", *OLD), "0.20": OLD, "0.21": OLD, "0.32": ()}
 JSON_ASKED = "structured_outputs=StructuredOutputsParams(json=schema)"
 
 NAMES = [
@@ -74,4 +74,4 @@ NAMES = [
          bad(HEAD, "decode-context-parallel", flags=("--decode-context-parallel-size 2",)),
          good(spec("mtp", 1), flags=("--decode-context-parallel-size 2",))),
     Pair("log-stats-off", bad(HEAD, "log-stats-off", flags=("--disable-log-stats",)), good(HEAD)),
-]  # fmt: skip
+]

@@ -21,7 +21,7 @@ from doctor_cases import (
     good,
     serve,
     spec,
-)  # fmt: skip
+)
 from doctor_names import NAMES
 
 VLLM, V3 = f"vllm serve {LLAMA}", f"vllm serve {DEEPSEEK}"
@@ -78,7 +78,7 @@ WRITING = [
     Pair("json-in-yaml", Case(f"model: m\nspeculative-config: '{json.dumps(MTP)}'\n", ("json-in-yaml",)),
          Case("model: m\nspeculative-config:\n  method: mtp\n  num_speculative_tokens: 1\n")),
     Pair("release-unknown", bad(MTP, "release-unknown", version="0.40"), good(MTP, version="0.32.1")),
-]  # fmt: skip
+]
 
 CONFIGURATION = [
     Pair("key-unknown", bad({**MTP, "num_spec_token": 3}, "key-unknown"), good(MTP)),
@@ -168,7 +168,7 @@ CONFIGURATION = [
     Pair("suffix-needs-arctic", bad(SUFFIX, *SUFFIX_NOTES),
          Case("pip install arctic-inference==0.1.1\n" + serve(SUFFIX), ("async-off", "old-runner"))),
     Pair("ngram-filler-counted", bad(NGRAM, *NGRAM_NOTES), good(NGRAM, "async-off", *OLD, version="0.20")),
-]  # fmt: skip
+]
 
 TRAFFIC = [
     Pair("high-batch-no-schedule", bad(HEAD, "high-batch-no-schedule", flags=("--max-num-seqs 256",)),
@@ -214,7 +214,7 @@ TRAFFIC = [
               flags=("""--additional-config '{"rejection_sampler_config": {"enable_block_verify": true}}'""",))),
     Pair("capture-sizes", bad(HEAD, "capture-sizes", flags=("--cudagraph-capture-sizes 1 2 4 8",)),
          good(HEAD, flags=("--cudagraph-capture-sizes 4 8 16 32",))),
-]  # fmt: skip
+]
 
 GATES = [
     Pair("key-gone", bad({**HEAD, "disable_by_batch_size": 16}, "key-gone"),
@@ -278,7 +278,7 @@ GATES = [
          good({**HEAD, "draft_sample_method": "probabilistic"})),
     Pair("invalid-token-crash", bad(HEAD, *OLD, version="0.23"), good(HEAD, version="0.24")),
     Pair("first-engine-switch", bad(HEAD, "first-engine-switch", before="VLLM_USE_V1=0"), good(HEAD, before="VLLM_USE_V1=1")),
-]  # fmt: skip
+]
 
 PEAGLE = {**HEAD, "parallel_drafting": True}
 COMPOSABILITY = [
@@ -333,6 +333,6 @@ COMPOSABILITY = [
          good({**HEAD, "disable_eagle_block_drop": True}, flags=("--enable-prefix-caching",))),
     Pair("disaggregated-both-sides", bad(HEAD, "disaggregated-both-sides", flags=("--kv-transfer-config '{}'",)),
          good(HEAD, version="0.27", flags=("--kv-transfer-config '{}'",))),
-]  # fmt: skip
+]
 
 PAIRS = [*NAMES, *WRITING, *CONFIGURATION, *TRAFFIC, *GATES, *COMPOSABILITY]

@@ -149,12 +149,21 @@ def scenario(seed: int) -> tuple[Tensor, Draws, SlotSampling]:
     bias = torch.from_numpy(random.normal(size=(slots, vocab))).float()
     bias[torch.from_numpy(random.random((slots, vocab)) < 0.3)] = NEVER
     params = sampling(
-        slots, temperature=pick([0, 0.3, 1, 2]), top_k=pick([0, 1, 3, 40, 70, 1000]).long(),
-        top_p=pick([1, 0.2, 0.9, 0.999]), min_p=pick([0, 0.05, 0.5, 1]), repetition=pick([0.7, 1, 1.3]),
-        presence=pick([-1, 0, 1.5]), frequency=pick([-0.5, 0, 0.7]), penalized=pick([0, 1]).bool(),
-        seed=torch.from_numpy(random.integers(-9, 9, slots)), min_length=torch.from_numpy(random.integers(0, 9, slots)),
-        biased=pick([0, 1]).bool(), stops=some(slots, 2) - 1, bad_words=words,
-    )  # fmt: skip
+        slots,
+        temperature=pick([0, 0.3, 1, 2]),
+        top_k=pick([0, 1, 3, 40, 70, 1000]).long(),
+        top_p=pick([1, 0.2, 0.9, 0.999]),
+        min_p=pick([0, 0.05, 0.5, 1]),
+        repetition=pick([0.7, 1, 1.3]),
+        presence=pick([-1, 0, 1.5]),
+        frequency=pick([-0.5, 0, 0.7]),
+        penalized=pick([0, 1]).bool(),
+        seed=torch.from_numpy(random.integers(-9, 9, slots)),
+        min_length=torch.from_numpy(random.integers(0, 9, slots)),
+        biased=pick([0, 1]).bool(),
+        stops=some(slots, 2) - 1,
+        bad_words=words,
+    )
     if random.random() < 0.7:
         params.counts, params.in_prompt = some(slots, vocab).int(), some(slots, vocab) == 0
     if random.random() < 0.7:

@@ -17,9 +17,16 @@ from typing import Any
 HEADER = struct.Struct("!I")
 SENSELESS, GARBAGE, DEATH = 13, 14, 15
 FACTS = {
-    "max_model_len": 64, "vocab_size": 100, "device": "cpu", "num_spec_tokens": None, "method": None, "rule": None,
-    "lossy": False, "speculative_config": None, "cache": {"block_size": 16},
-}  # fmt: skip
+    "max_model_len": 64,
+    "vocab_size": 100,
+    "device": "cpu",
+    "num_spec_tokens": None,
+    "method": None,
+    "rule": None,
+    "lossy": False,
+    "speculative_config": None,
+    "cache": {"block_size": 16},
+}
 END = {"reason": "length", "cached": 0, "preemptions": 0, "queued": 0.0, "prefill": 0.0, "decode": 0.0}
 
 

@@ -85,8 +85,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, context: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
         s = self.shape
         q = rotate(self.q_norm(self.q_proj(x).view(len(x), s.heads, s.dim)), positions, s.theta, s.interleaved)
-        pairs = zip(self.keys_and_values(context, torch.arange(len(context))), self.keys_and_values(x, positions),
-                    strict=True)  # fmt: skip
+        pairs = zip(
+            self.keys_and_values(context, torch.arange(len(context))), self.keys_and_values(x, positions), strict=True
+        )
         k, v = (torch.cat(pair).repeat_interleave(s.heads // s.kv_heads, 1) for pair in pairs)
         scores = torch.einsum("qhd,khd->hqk", q, k) / s.dim**0.5
         scores = scores.masked_fill(~seen, float("-inf"))
@@ -165,10 +166,22 @@ def published_config(shape: Shape, mask: int, ids: list[int], vocab: int = 260, 
     """config.json as z-lab writes it; `ids` name layers whose output is read."""
     inner: dict[str, object] = {"mask_token_id": mask, "target_layer_ids": ids, **more.pop("dflash_config", {})}  # type: ignore[dict-item]
     return {
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3",
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
         "auto_map": {"AutoModel": "dflash.DFlashDraftModel"},
-        "hidden_size": shape.hidden, "intermediate_size": shape.inner, "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads, "head_dim": shape.dim, "num_hidden_layers": shape.layers,
-        "rms_norm_eps": shape.eps, "rope_theta": shape.theta, "vocab_size": vocab, "max_position_embeddings": 512,
-        "attention_bias": shape.bias, "block_size": 8, "num_target_layers": 2, "dflash_config": inner, **more,
-    }  # fmt: skip
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.inner,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.dim,
+        "num_hidden_layers": shape.layers,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.theta,
+        "vocab_size": vocab,
+        "max_position_embeddings": 512,
+        "attention_bias": shape.bias,
+        "block_size": 8,
+        "num_target_layers": 2,
+        "dflash_config": inner,
+        **more,
+    }

@@ -114,9 +114,18 @@ class Eagle3(nn.Module):
     """EAGLE-3 and 3.1; `midlayer` is the first layer."""
 
     def __init__(
-        self, config: Any, streams: int, draft_vocab: int, target_vocab: int, *, norm_before_residual: bool = False,
-        norm_before_fc: bool = False, fc_norm: bool = False, norm_output: bool = False, mask_hidden: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        config: Any,
+        streams: int,
+        draft_vocab: int,
+        target_vocab: int,
+        *,
+        norm_before_residual: bool = False,
+        norm_before_fc: bool = False,
+        fc_norm: bool = False,
+        norm_output: bool = False,
+        mask_hidden: bool = False,
+    ) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.before, self.normed_output = norm_before_residual, norm_output

@@ -32,20 +32,37 @@ def mlp(tied: bool = False, scaled: bool = False, inner: int = INNER, n: int = S
 def config(tied: bool = False, scaled: bool = False, inner: int = INNER, **more: Any) -> dict[str, Any]:
     """As IBM writes it."""
     return {
-        "model_type": "mlp_speculator", "architectures": ["MLPSpeculatorPreTrainedModel"], "emb_dim": SIZE,
-        "inner_dim": inner, "n_predict": STEPS, "vocab_size": VOCABULARY, "tie_weights": tied, "scale_input": scaled,
-        "top_k_tokens_per_head": [4, 3, 2], "n_candidates": 5, **more,
-    }  # fmt: skip
+        "model_type": "mlp_speculator",
+        "architectures": ["MLPSpeculatorPreTrainedModel"],
+        "emb_dim": SIZE,
+        "inner_dim": inner,
+        "n_predict": STEPS,
+        "vocab_size": VOCABULARY,
+        "tie_weights": tied,
+        "scale_input": scaled,
+        "top_k_tokens_per_head": [4, 3, 2],
+        "n_candidates": 5,
+        **more,
+    }
 
 
 def arctic(kind: str = "sum_lstm", **more: Any) -> dict[str, Any]:
     """As Arctic writes it: widths are texts."""
     return {
-        "model_type": "mlp_speculator", "architectures": ["ArcticLSTMSpeculatorPreTrainedModel"], "method": kind,
-        "input_hidden_dim": SIZE, "inner_dim": str(INNER), "emb_dim": str(INNER), "proj_dim": str(INNER),
-        "n_predict": STEPS, "vocab_size": VOCABULARY, "tie_weights": True, "scale_input": True, "tie_lstm_embs": True,
+        "model_type": "mlp_speculator",
+        "architectures": ["ArcticLSTMSpeculatorPreTrainedModel"],
+        "method": kind,
+        "input_hidden_dim": SIZE,
+        "inner_dim": str(INNER),
+        "emb_dim": str(INNER),
+        "proj_dim": str(INNER),
+        "n_predict": STEPS,
+        "vocab_size": VOCABULARY,
+        "tie_weights": True,
+        "scale_input": True,
+        "tie_lstm_embs": True,
         **more,
-    }  # fmt: skip
+    }
 
 
 def drafted(toy_model: Path, head: Path, options: dict[str, Any] | None = None, **spec: Any) -> LLM:

@@ -26,9 +26,16 @@ needs_amtool = pytest.mark.skipif(shutil.which("amtool") is None, reason="apt in
 
 def made(**options: Any) -> Settings:
     defaults: dict[str, Any] = {
-        "method": "eagle3", "k": 3, "selector": 'job="vllm"', "model_name": None, "datasource": None, "kind": "vllm",
-        "min_acceptance": None, "min_position": None, "baseline_tok_s": None,
-    }  # fmt: skip
+        "method": "eagle3",
+        "k": 3,
+        "selector": 'job="vllm"',
+        "model_name": None,
+        "datasource": None,
+        "kind": "vllm",
+        "min_acceptance": None,
+        "min_position": None,
+        "baseline_tok_s": None,
+    }
     return settle(**(defaults | options))
 
 
@@ -138,12 +145,18 @@ class StandIn:
         name = self.model.replace("\\", "\\\\").replace('"', '\\"')
         labels = f'engine="0",model_name="{name}"'
         counters: dict[str, float] = {
-            "generation_tokens": drafts * (1 + sum(rates)), "prompt_tokens": drafts * 10,
-            "prefix_cache_queries": drafts * 10, "prefix_cache_hits": drafts * 6, "num_preemptions": seconds // 2,
-        }  # fmt: skip
+            "generation_tokens": drafts * (1 + sum(rates)),
+            "prompt_tokens": drafts * 10,
+            "prefix_cache_queries": drafts * 10,
+            "prefix_cache_hits": drafts * 6,
+            "num_preemptions": seconds // 2,
+        }
         if self.rates is not None:
-            counters |= {"spec_decode_num_drafts": drafts, "spec_decode_num_draft_tokens": drafts * len(rates),
-                         "spec_decode_num_accepted_tokens": drafts * sum(rates)}  # fmt: skip
+            counters |= {
+                "spec_decode_num_drafts": drafts,
+                "spec_decode_num_draft_tokens": drafts * len(rates),
+                "spec_decode_num_accepted_tokens": drafts * sum(rates),
+            }
         lines = []
         for metric, count in counters.items():
             lines += [f"# HELP vllm:{metric}_total ...", f"# TYPE vllm:{metric}_total counter"]

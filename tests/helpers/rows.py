@@ -45,9 +45,18 @@ def make_rows(segments: list[Segment], tables: torch.Tensor, block_size: int = B
     tokens, positions, slots, context, base, ancestors, write = torch.tensor(table, dtype=torch.int64).T.contiguous()
     reach = max((s.start + len(s.tokens) for s in segments), default=1)
     return Rows(
-        tokens, positions, slots, context, base, ancestors, write, torch.arange(live), tables, block_size,
+        tokens,
+        positions,
+        slots,
+        context,
+        base,
+        ancestors,
+        write,
+        torch.arange(live),
+        tables,
+        block_size,
         span=max(8, -(-reach // 8) * 8),
-    )  # fmt: skip
+    )
 
 
 def to(rows: Rows, device: torch.device) -> Rows:

@@ -20,9 +20,17 @@ import httpx
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
 RUN = "from augury.cli import main; main()"
 STRICT = (  # two names, and limits low enough to be met
-    "--served-model-name", "toy", "--served-model-name", "org/toy", "--max-concurrent-requests", "12",
-    "--max-request-bytes", "200000", "--read-timeout", "1.5",
-)  # fmt: skip
+    "--served-model-name",
+    "toy",
+    "--served-model-name",
+    "org/toy",
+    "--max-concurrent-requests",
+    "12",
+    "--max-request-bytes",
+    "200000",
+    "--read-timeout",
+    "1.5",
+)
 
 
 def free_port() -> int:

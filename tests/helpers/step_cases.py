@@ -30,9 +30,11 @@ class Pass(NamedTuple):
 def quick(examples: int) -> settings:
     """So many examples under the interpreter, more on a GPU; shrinking would take minutes."""
     return settings(
-        max_examples=150 if DEVICE.type == "cuda" else examples, deadline=None, derandomize=True,
+        max_examples=150 if DEVICE.type == "cuda" else examples,
+        deadline=None,
+        derandomize=True,
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
 
 
 def with_face(face: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -19,21 +19,24 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3,
 TREE = {"num_speculative_tokens": 4, "tree": {"max_nodes": 12, "top_k": 3}}
 EOS = 256
 PERSON = {
-    "type": "object", "required": ["name", "age", "tags"], "additionalProperties": False,
+    "type": "object",
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
     "properties": {
-        "name": {"type": "string", "maxLength": 6}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
         "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 4},
     },
-}  # fmt: skip
+}
 FORMS: dict[str, dict[str, Any]] = {
     "json": {"json": PERSON, "disable_any_whitespace": True},
     "json text": {"json": json.dumps(PERSON), "whitespace_pattern": " ?"},
     "regex": {"regex": r"(ab|cd){2,12}[0-9]+e"},
-    "choice": {"choice": ["ab", "abc", "abcabcabcabc", "né\n\"☃\\"]},
+    "choice": {"choice": ["ab", "abc", "abcabcabcabc", 'né\n"☃\\']},
     "grammar": {"grammar": 'start: "(" start ")" | "x" start | "1212" start | "y"'},
     "gbnf": {"grammar": 'root ::= "abc" root | "12" root | [x-z]'},
     "json_object": {"json_object": True},
-}  # fmt: skip
+}
 
 
 def in_form(name: str, text: str) -> bool:
@@ -52,10 +55,14 @@ def in_form(name: str, text: str) -> bool:
 def is_person(value: Any) -> bool:
     """PERSON, checked by hand."""
     return (
-        set(value) == {"name", "age", "tags"} and isinstance(value["name"], str) and len(value["name"]) <= 6
-        and type(value["age"]) is int and 0 <= value["age"] <= 120
-        and len(value["tags"]) <= 4 and set(value["tags"]) <= {"red", "green", "blue"}
-    )  # fmt: skip
+        set(value) == {"name", "age", "tags"}
+        and isinstance(value["name"], str)
+        and len(value["name"]) <= 6
+        and type(value["age"]) is int
+        and 0 <= value["age"] <= 120
+        and len(value["tags"]) <= 4
+        and set(value["tags"]) <= {"red", "green", "blue"}
+    )
 
 
 def make(model: Path, spec: dict[str, Any] | None = None, **options: Any) -> LLM:

@@ -22,10 +22,12 @@ DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 def quick(examples: int) -> settings:
     """So many examples under the interpreter, more on a GPU."""
     return settings(
-        max_examples=150 if ON_GPU else examples, deadline=None, derandomize=True,
+        max_examples=150 if ON_GPU else examples,
+        deadline=None,
+        derandomize=True,
         phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes under the interpreter
         suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    )
 
 
 def same_functions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,11 +68,18 @@ def text(moment: Moment) -> str:
         created = [("_created", labels(one), 1.7e9) for one in moment.engines] if moment.created else []
         metric(name, "counter", [*rows, *created])
 
-    for name, value in (("num_requests_running", "running"), ("num_requests_waiting", "waiting"),
-                        ("kv_cache_usage_perc", "kv")):  # fmt: skip
+    for name, value in (
+        ("num_requests_running", "running"),
+        ("num_requests_waiting", "waiting"),
+        ("kv_cache_usage_perc", "kv"),
+    ):
         metric(name, "gauge", [("", labels(one), float(getattr(one, value))) for one in moment.engines])
-    for name, value in (("prefix_cache_queries", "queries"), ("prefix_cache_hits", "hits"),
-                        ("num_preemptions", "preempted"), ("generation_tokens", "generated")):  # fmt: skip
+    for name, value in (
+        ("prefix_cache_queries", "queries"),
+        ("prefix_cache_hits", "hits"),
+        ("num_preemptions", "preempted"),
+        ("generation_tokens", "generated"),
+    ):
         counter(name, value)
     _histograms(moment, metric, labels)
     if any(one.rates for one in moment.engines):
@@ -85,13 +92,25 @@ def _speculation(moment: Moment, metric, labels) -> None:  # type: ignore[no-unt
     rows = [(end, labels(one), float(one.drafts)) for one in moment.engines]
     metric("spec_decode_num_drafts", "counter", rows)
     drafted = [one.drafts * len(one.rates) if one.drafted is None else one.drafted for one in moment.engines]
-    metric("spec_decode_num_draft_tokens", "counter",
-           [(end, labels(one), float(n)) for one, n in zip(moment.engines, drafted, strict=True)])  # fmt: skip
-    metric("spec_decode_num_accepted_tokens", "counter",
-           [(end, labels(one), float(sum(one.accepted))) for one in moment.engines])  # fmt: skip
-    metric("spec_decode_num_accepted_tokens_per_pos", "counter",
-           [(end, f'{labels(one)},position="{n}"', float(count)) for one in moment.engines
-            for n, count in enumerate(one.accepted)])  # fmt: skip
+    metric(
+        "spec_decode_num_draft_tokens",
+        "counter",
+        [(end, labels(one), float(n)) for one, n in zip(moment.engines, drafted, strict=True)],
+    )
+    metric(
+        "spec_decode_num_accepted_tokens",
+        "counter",
+        [(end, labels(one), float(sum(one.accepted))) for one in moment.engines],
+    )
+    metric(
+        "spec_decode_num_accepted_tokens_per_pos",
+        "counter",
+        [
+            (end, f'{labels(one)},position="{n}"', float(count))
+            for one in moment.engines
+            for n, count in enumerate(one.accepted)
+        ],
+    )
 
 
 def _histograms(moment: Moment, metric, labels) -> None:  # type: ignore[no-untyped-def]
@@ -100,7 +119,7 @@ def _histograms(moment: Moment, metric, labels) -> None:  # type: ignore[no-unty
         ("inter_token_latency_seconds", TOKEN, lambda one: one.step_ms / 1000),
         ("request_time_per_output_token_seconds", TOKEN, lambda one: one.token_ms / 1000),
         ("e2e_request_latency_seconds", WHOLE, lambda one: 100 * one.token_ms / 1000),
-    ):  # fmt: skip
+    ):
         rows: list[tuple[str, str, float]] = []
         for one in moment.engines:
             quick = one.finished - one.slow
@@ -119,9 +138,14 @@ def later(engine: Engine, drafts: int, tokens_a_step: float | None = None, **cha
     length = 1 + sum(engine.rates) if tokens_a_step is None else tokens_a_step
     drafted = None if engine.drafted is None else round(engine.drafted * (1 + drafts / max(1, engine.drafts)))
     whole = replace(
-        engine, drafts=engine.drafts + drafts, generated=engine.generated + round(drafts * length), drafted=drafted,
-        finished=engine.finished + 30, queries=engine.queries + 3000, hits=engine.hits + 1500,
-    )  # fmt: skip
+        engine,
+        drafts=engine.drafts + drafts,
+        generated=engine.generated + round(drafts * length),
+        drafted=drafted,
+        finished=engine.finished + 30,
+        queries=engine.queries + 3000,
+        hits=engine.hits + 1500,
+    )
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 

@@ -106,9 +106,13 @@ def test_worked_vectors(latest: bool, vectors: list[tuple[list[int], int, int, i
 
 @REPEATABLE
 @given(
-    context=CONTEXTS, min_n=st.integers(1, 4), extra=st.integers(0, 5), k=st.integers(0, 6), room=st.integers(-1, 8),
+    context=CONTEXTS,
+    min_n=st.integers(1, 4),
+    extra=st.integers(0, 5),
+    k=st.integers(0, 6),
+    room=st.integers(-1, 8),
     latest=st.booleans(),
-)  # fmt: skip
+)
 def test_every_context_agrees_with_brute_force(
     context: list[int], min_n: int, extra: int, k: int, room: int, latest: bool
 ) -> None:

@@ -68,9 +68,12 @@ def check_counts(cache: SuffixCache, slow: SlowCache, alphabet: int) -> None:
 
 
 RULES = st.tuples(
-    st.integers(0, 7), st.sampled_from([0.5, 1.0, 2.0, 4.0]), st.sampled_from([0.0, 1.0, -0.5]),
-    st.sampled_from([0.0, 0.1, 0.3, 1.0]), st.sampled_from([1, 1, 2, 9]),
-)  # fmt: skip
+    st.integers(0, 7),
+    st.sampled_from([0.5, 1.0, 2.0, 4.0]),
+    st.sampled_from([0.0, 1.0, -0.5]),
+    st.sampled_from([0.0, 0.1, 0.3, 1.0]),
+    st.sampled_from([1, 1, 2, 9]),
+)
 
 
 def check_drafts(
@@ -80,9 +83,15 @@ def check_drafts(
     for name in slow.active:
         for given_context in (None, context):
             found = cache.speculate(
-                name, given_context, max_tokens=most, factor=factor, offset=offset, min_prob=least,
-                tree=width > 1, width=width,
-            )  # fmt: skip
+                name,
+                given_context,
+                max_tokens=most,
+                factor=factor,
+                offset=offset,
+                min_prob=least,
+                tree=width > 1,
+                width=width,
+            )
             wanted = slow.speculate(name, given_context, *rule)
             assert (found.tokens, found.parents, found.match_len) == (wanted.tokens, wanted.parents, wanted.match_len)
             assert found.probs == pytest.approx(wanted.probs)

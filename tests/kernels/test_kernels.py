@@ -93,9 +93,16 @@ def test_attention_agrees_with_a_plain_softmax(case: tuple[dict[str, Any], Rows]
 
 
 def softmax_attention(
-    r: int, rows: Rows, q: Tensor, keys: Tensor, values: Tensor,
-    scale: float, window: int, softcap: float, sinks: Tensor | None,
-) -> Tensor:  # fmt: skip
+    r: int,
+    rows: Rows,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: Tensor | None,
+) -> Tensor:
     """Attention of one row, word by word from the description of Rows."""
     base, bits = int(rows.base[r]), int(rows.ancestors[r])
     seen = [(c, c) for c in range(int(rows.context[r]))]
@@ -190,9 +197,12 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 @QUICK
 @given(
-    st.integers(1, 70), st.sampled_from([16, 64, 96, 20]), st.sampled_from([4, 33, 50, 96]),
-    st.sampled_from([torch.float32, torch.bfloat16]), st.booleans(),
-)  # fmt: skip
+    st.integers(1, 70),
+    st.sampled_from([16, 64, 96, 20]),
+    st.sampled_from([4, 33, 50, 96]),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.booleans(),
+)
 def test_linear(rows: int, width: int, columns: int, dtype: torch.dtype, biased: bool) -> None:
     x, weight = torch.randn(rows, width), torch.randn(columns, width).to(dtype)
     bias = torch.randn(columns) if biased else None

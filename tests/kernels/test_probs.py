@@ -46,9 +46,13 @@ def test_a_law_depends_on_its_own_path_only(face: Face, seed: int) -> None:
     for padding in (0, 3):
         rows = torch.tensor([*path, *[0] * padding])
         alone = replace(
-            draws, slots=draws.slots[rows], positions=draws.positions[rows], tokens=draws.tokens[rows],
-            parents=torch.tensor([*range(-1, len(path) - 1), *[-1] * padding]), count=len(path),
-        )  # fmt: skip
+            draws,
+            slots=draws.slots[rows],
+            positions=draws.positions[rows],
+            tokens=draws.tokens[rows],
+            parents=torch.tensor([*range(-1, len(path) - 1), *[-1] * padding]),
+            count=len(path),
+        )
         shorter = logits[rows]
         shorter[len(path) :] = math.nan
         assert torch.equal(face(shorter, alone, params)[len(path) - 1], laws[line])

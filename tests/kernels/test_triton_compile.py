@@ -12,9 +12,22 @@ import pytest
 
 pytest.importorskip("triton")
 DRAW = {
-    "find_peaks", "join_peaks", "narrow", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line", "weigh",
-    "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
-}  # fmt: skip
+    "find_peaks",
+    "join_peaks",
+    "narrow",
+    "run_race",
+    "settle",
+    "list_edits",
+    "top_of_chunk",
+    "top_of_line",
+    "weigh",
+    "write_law",
+    "find_chances",
+    "follow",
+    "sum_left",
+    "race_left",
+    "finish",
+}
 LAYERS = {"_attend", "_plan", "_rotate_and_store", "_rms_norm", "_add_rms_norm", "_silu_mul"}
 STEP = {"_lay_out", "_walk", "_depths", "_fresh", "_level", "_gather"}
 SCRIPT = Path(__file__).parents[1] / "helpers" / "compile_kernels.py"

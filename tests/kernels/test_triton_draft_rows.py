@@ -56,9 +56,15 @@ def groups(draw: st.DrawFn, slot: int) -> tuple[dict[str, int], list[int]]:
     lengths = start + known + (len(path) + 1 if active else 0)
     fits = draw(st.sampled_from([1, 1, 1, 0]))  # past the drafter's own longest text nothing is read
     numbers = {
-        "slots": slot, "start": start, "known": known, "nodes": nodes, "lengths": lengths, "carried": int(carried),
-        "budget": draw(st.integers(0, NODES)) if active else 0, "fits": fits,
-    }  # fmt: skip
+        "slots": slot,
+        "start": start,
+        "known": known,
+        "nodes": nodes,
+        "lengths": lengths,
+        "carried": int(carried),
+        "budget": draw(st.integers(0, NODES)) if active else 0,
+        "fits": fits,
+    }
     return numbers, path + [-1] * (NODES - len(path))
 
 
@@ -76,12 +82,18 @@ def cases(draw: st.DrawFn) -> Case:
     rows = int(passed.sum()) + draw(st.integers(0, 2))
     apart = draw(st.sampled_from([0, 1]))  # a verdict's paths do not lie side by side
     turn = Turn(
-        **column, history=torch.randint(0, 50, (SLOTS + 1, 45)).to(DEVICE), sampling=SlotSampling.allocate(1),
-        block_tables=scattered_tables(SLOTS + 1, BLOCKS).to(DEVICE), block_size=BLOCK_SIZE, most_rows=rows + size,
-        span=64, row_begin=passed.cumsum(0) - passed,
+        **column,
+        history=torch.randint(0, 50, (SLOTS + 1, 45)).to(DEVICE),
+        sampling=SlotSampling.allocate(1),
+        block_tables=scattered_tables(SLOTS + 1, BLOCKS).to(DEVICE),
+        block_size=BLOCK_SIZE,
+        most_rows=rows + size,
+        span=64,
+        row_begin=passed.cumsum(0) - passed,
         path=torch.tensor([p + [0] * apart for _, p in drawn], device=DEVICE)[:, :NODES],
-        chunked=draw(st.booleans()), features=tuple(torch.randn(rows, HIDDEN).to(DEVICE) for _ in range(2)),
-    )  # fmt: skip
+        chunked=draw(st.booleans()),
+        features=tuple(torch.randn(rows, HIDDEN).to(DEVICE) for _ in range(2)),
+    )
     tracks = track_lengths(turn)
     count = torch.where((fits > 0) & (tracks > 0), tracks + carried, 0)
     return Case(turn, turn.start + 1 - carried, count, carried)
@@ -152,9 +164,11 @@ def test_levels_of_trees_are_the_references(
 def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Fresh]:
     """What a drafter reads of the pass, and the rows it reads it for; `ends` takes the ends of blocks."""
     drafter: Any = SimpleNamespace(
-        device=DEVICE, _block_ends=ends, _mask=None if mask is None else 7,
+        device=DEVICE,
+        _block_ends=ends,
+        _mask=None if mask is None else 7,
         head=SimpleNamespace(parts=SimpleNamespace(mask_hidden=mask)),
-    )  # fmt: skip
+    )
     masks = 0 if mask is None else NODES - 1
     fresh = with_face(face, fresh_rows, case.turn, case.begin, case.count, 1, masks, 7)
     return with_face(face, RecurrentDrafter._streams, drafter, case.turn, fresh, case.count, case.carried), fresh

@@ -67,10 +67,19 @@ def filtered(**columns: Any) -> SlotSampling:
 
 
 FILTERS = [
-    {}, {"top_p": 0.9}, {"top_p": 1e-9}, {"top_p": 0.9999999}, {"top_k": 1}, {"top_k": 69}, {"top_k": 70},
-    {"min_p": 1.0}, {"min_p": 1e-3, "top_p": 0.5}, {"top_k": 30, "top_p": 0.7, "min_p": 0.01},
-    {"temperature": 1e-4, "top_k": 3}, {"temperature": 1e4, "top_p": 0.5, "top_k": 40},
-]  # fmt: skip
+    {},
+    {"top_p": 0.9},
+    {"top_p": 1e-9},
+    {"top_p": 0.9999999},
+    {"top_k": 1},
+    {"top_k": 69},
+    {"top_k": 70},
+    {"min_p": 1.0},
+    {"min_p": 1e-3, "top_p": 0.5},
+    {"top_k": 30, "top_p": 0.7, "min_p": 0.01},
+    {"temperature": 1e-4, "top_k": 3},
+    {"temperature": 1e4, "top_p": 0.5, "top_k": 40},
+]
 
 
 @pytest.mark.parametrize("columns", FILTERS, ids=str)
@@ -102,8 +111,13 @@ def test_deep_paths() -> None:
     """A chain of 63 drafts: each weighs in the penalties of all below it."""
     random = np.random.default_rng(0)
     drafts = random.integers(0, 6, 63).tolist()
-    params = sampling(penalized=True, frequency=0.3, repetition=1.2, presence=0.4,
-                      bad_words=torch.from_numpy(random.integers(0, 3, (1, 2, 4))))  # fmt: skip
+    params = sampling(
+        penalized=True,
+        frequency=0.3,
+        repetition=1.2,
+        presence=0.4,
+        bad_words=torch.from_numpy(random.integers(0, 3, (1, 2, 4))),
+    )
     logits = torch.from_numpy(random.normal(size=(64, 9))).float()
     tokens_of(logits, chain(drafts, [1, 2]), params, 16)
 

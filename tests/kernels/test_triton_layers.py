@@ -25,9 +25,11 @@ TRITON, TORCH = TritonOps(), TorchOps()
 KINDS = [torch.float32, torch.float16] + ([torch.bfloat16] if DEVICE.type == "cuda" else [])  # interpreted bf16 is off
 BOUND = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 QUICK = settings(
-    max_examples=200 if DEVICE.type == "cuda" else 8, deadline=None, derandomize=True,
+    max_examples=200 if DEVICE.type == "cuda" else 8,
+    deadline=None,
+    derandomize=True,
     phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes under the interpreter
-)  # fmt: skip
+)
 
 
 @st.composite

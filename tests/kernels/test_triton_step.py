@@ -70,9 +70,17 @@ def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObje
     lengths = layout.ends + expected.emitted_count
 
     walked = walk_triton.walk(
-        drawn, layout.first, layout.draft, table, mine.history, mine.limit, mine.sampling.counts, mine.sampling.seed,
-        rates, *limits,
-    )  # fmt: skip
+        drawn,
+        layout.first,
+        layout.draft,
+        table,
+        mine.history,
+        mine.limit,
+        mine.sampling.counts,
+        mine.sampling.seed,
+        rates,
+        *limits,
+    )
     accepted, emitted = walked.summary[:, 0], walked.summary[:, 1]
     assert torch.equal(accepted, expected.accepted) and torch.equal(emitted, expected.emitted_count)
     assert torch.equal(walked.summary[:, 2:], expected.emitted) and torch.equal(walked.path, expected.path)

@@ -18,9 +18,11 @@ from augury.kernels import top_triton
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 VOCABULARIES = [16, 70, 2048, 2049, 5000] + [128_256] * (DEVICE.type == "cuda")
 QUICK = settings(
-    max_examples=100 if DEVICE.type == "cuda" else 10, deadline=None, derandomize=True,
+    max_examples=100 if DEVICE.type == "cuda" else 10,
+    deadline=None,
+    derandomize=True,
     phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes under the interpreter
-)  # fmt: skip
+)
 
 
 @QUICK

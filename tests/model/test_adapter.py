@@ -38,12 +38,21 @@ FOREIGN: dict[str, Any] = {
     "gemma3": Gemma3TextConfig(**SIZES4, head_dim=16, sliding_window=6, layer_types=MIXED),
     "qwen3-moe": Qwen3MoeConfig(**SIZES, **MOE, num_experts=4, head_dim=16, decoder_sparse_step=2),
     "deepseek-v3": DeepseekV3Config(
-        **{**SIZES, "num_key_value_heads": 4}, **MOE, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1,
-        q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
+        **{**SIZES, "num_key_value_heads": 4},
+        **MOE,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        n_group=2,
+        topk_group=1,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
         first_k_dense_replace=1,
     ),
     "gpt-oss": GptOssConfig(**SIZES4, num_local_experts=4, num_experts_per_tok=2, head_dim=16, sliding_window=6),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FOREIGN)

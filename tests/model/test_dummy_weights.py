@@ -19,10 +19,20 @@ from augury.model.load import choose_dtype, load_target
 
 SIZE, VOCAB = 64, 300
 TARGET: dict[str, Any] = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": SIZE, "intermediate_size": 96,
-    "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCAB,
-    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "hidden_act": "silu",
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": SIZE,
+    "intermediate_size": 96,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
 LAYER = {**TARGET, "num_hidden_layers": 1}
 BLOCK = {**TARGET, "model_type": "qwen3", "num_hidden_layers": 2, "block_size": 4}
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,7 +42,8 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "mtp": ("mtp", {**TARGET, "num_nextn_predict_layers": 1}),
     "medusa": ("medusa", {"model_type": "medusa", "medusa_num_heads": 3, "hidden_size": SIZE, "vocab_size": VOCAB}),
     "medusa, few tokens": (
-        "medusa", {"model_type": "medusa", "medusa_num_heads": 3, "medusa_num_layers": 2, "truncated_vocab_size": 50},
+        "medusa",
+        {"model_type": "medusa", "medusa_num_heads": 3, "medusa_num_layers": 2, "truncated_vocab_size": 50},
     ),
     "mlp": (
         "mlp_speculator",
@@ -40,15 +51,25 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lstm": (
         "mlp_speculator",
-        {"model_type": "mlp_speculator", "method": "sum_lstm", "n_predict": 3, "emb_dim": "48", "inner_dim": "48",
-         "proj_dim": "48", "input_hidden_dim": SIZE, "tie_weights": True, "vocab_size": VOCAB},
+        {
+            "model_type": "mlp_speculator",
+            "method": "sum_lstm",
+            "n_predict": 3,
+            "emb_dim": "48",
+            "inner_dim": "48",
+            "proj_dim": "48",
+            "input_hidden_dim": SIZE,
+            "tie_weights": True,
+            "vocab_size": VOCAB,
+        },
     ),
     "dflash": ("dflash", {**BLOCK, "architectures": ["DFlashDraftModel"], "dflash_config": {"mask_token_id": 5}}),
     "dspark": (
-        "dspark", {**BLOCK, "architectures": ["Qwen3DSparkModel"], "markov_rank": 8, "dspark_noise_token_id": 5},
+        "dspark",
+        {**BLOCK, "architectures": ["Qwen3DSparkModel"], "markov_rank": 8, "dspark_noise_token_id": 5},
     ),
     "draft model": ("draft_model", {**TARGET, "num_hidden_layers": 2, "hidden_size": 32, "tie_word_embeddings": True}),
-}  # fmt: skip
+}
 GREEDY = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 PROMPTS = [[1, 2, 3, 4], [7, 8, 9]]
 
@@ -101,9 +122,12 @@ def test_every_head_drafts_and_leaves_the_text_alone(name: str, plain: LLM, tmp_
 def test_synthetic_acceptance_over_dummies(plain: LLM, tmp_path: Path) -> None:
     method, config = HEADS["eagle3"]
     spec = {
-        "method": method, "model": directory(tmp_path, "head", config), "num_speculative_tokens": 3,
-        "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 3.0,
-    }  # fmt: skip
+        "method": method,
+        "model": directory(tmp_path, "head", config),
+        "num_speculative_tokens": 3,
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_length": 3.0,
+    }
     llm = built(str(plain.model_path), speculative_config=spec, weights_of=plain)
     assert [len(answer) for answer in texts(llm)] == [12, 12]
     # The first token comes from the prompt; then three a step, while there is room for that many drafts.
@@ -113,10 +137,17 @@ def test_synthetic_acceptance_over_dummies(plain: LLM, tmp_path: Path) -> None:
 
 def test_a_model_of_transformers(tmp_path: Path) -> None:
     config = {
-        "model_type": "gemma", "architectures": ["GemmaForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 99,
+        "model_type": "gemma",
+        "architectures": ["GemmaForCausalLM"],
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "vocab_size": 99,
         "max_position_embeddings": 128,
-    }  # fmt: skip
+    }
     assert [len(answer) for answer in texts(built(directory(tmp_path, "gemma", config)))] == [12, 12]
 
 

@@ -22,10 +22,19 @@ from augury.model.heads.probe import LENGTH, TEXT
 
 LAYERS = (1, 2, 3)
 DRAFT: dict[str, Any] = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"], "vocab_size": 260, "hidden_size": 64,
-    "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "draft_vocab_size": 260,
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "draft_vocab_size": 260,
+}
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,16 @@ def test_seeded_answers_whatever_form_the_prompt_has(client: openai.OpenAI, llm:
 
 
 def test_sampling_fields_of_vllm(client: openai.OpenAI, llm: LLM) -> None:
-    extra = {"top_k": 20, "min_p": 0.01, "repetition_penalty": 1.2, "min_tokens": 5, "bad_words": ["s"],
-             "ignore_eos": True, "stop_token_ids": [82], "skip_special_tokens": False}  # fmt: skip
+    extra = {
+        "top_k": 20,
+        "min_p": 0.01,
+        "repetition_penalty": 1.2,
+        "min_tokens": 5,
+        "bad_words": ["s"],
+        "ignore_eos": True,
+        "stop_token_ids": [82],
+        "skip_special_tokens": False,
+    }
     params = {"max_tokens": 25, "temperature": 0.9, "seed": 3, "logit_bias": {"65": 2.0}, "presence_penalty": 0.3}
     got = client.completions.create(model="toy", prompt=PROMPTS[0], extra_body=extra, **params)  # type: ignore[call-overload]
     assert [got.choices[0].text] == texts(llm, PROMPTS[:1], **params, **extra)
@@ -74,9 +82,10 @@ def test_a_conversation_with_tools_passes_through(client: openai.OpenAI) -> None
     function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     messages: Any = [
-        *CHAT, {"role": "assistant", "content": None, "tool_calls": [call]},
+        *CHAT,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "sun"},
-    ]  # fmt: skip
+    ]
     tools: Any = [{"type": "function", "function": function}]
     got = client.chat.completions.create(model="toy", messages=messages, tools=tools, tool_choice="auto", max_tokens=4)
     assert isinstance(got.choices[0].message.content, str) and not got.choices[0].message.tool_calls
@@ -133,8 +142,14 @@ def test_a_chat_stream_has_role_text_usage_and_figures(client: openai.OpenAI) ->
 
 
 def test_a_stop_string_never_shows_even_across_tokens(client: openai.OpenAI) -> None:
-    asked: dict[str, Any] = {"model": "toy", "prompt": "q", "max_tokens": 60, "temperature": 0.9, "seed": 4,
-                             "extra_body": {"ignore_eos": True, "allowed_token_ids": list(range(65, 91))}}  # fmt: skip
+    asked: dict[str, Any] = {
+        "model": "toy",
+        "prompt": "q",
+        "max_tokens": 60,
+        "temperature": 0.9,
+        "seed": 4,
+        "extra_body": {"ignore_eos": True, "allowed_token_ids": list(range(65, 91))},
+    }
     text = client.completions.create(**asked).choices[0].text
     assert len(text) >= 50  # a token is a letter here, so any three of them lie in three tokens
     stop = text[20:23]

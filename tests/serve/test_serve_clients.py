@@ -82,8 +82,10 @@ def test_async_streams_with_tools(server: Served) -> None:
     """Tools go to the template; what comes back is text, in a stream as well."""
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     messages: Any = [
-        *CHAT, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "sun"},
-    ]  # fmt: skip
+        *CHAT,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sun"},
+    ]
 
     async def ask() -> tuple[str, list[Any]]:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="key", max_retries=0) as made:
@@ -141,9 +143,13 @@ def shell(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Runs `llm` with our server among its models."""
     home = tmp_path_factory.mktemp("llm")
     entry = {
-        "model_id": "here", "model_name": "toy", "api_base": f"{server.url}/v1", "api_key_name": "augury",
-        "supports_schema": True, "supports_tools": True,
-    }  # fmt: skip
+        "model_id": "here",
+        "model_name": "toy",
+        "api_base": f"{server.url}/v1",
+        "api_key_name": "augury",
+        "supports_schema": True,
+        "supports_tools": True,
+    }
     (home / "extra-openai-models.yaml").write_text(json.dumps([entry]))  # JSON is YAML
     (home / "keys.json").write_text(json.dumps({"augury": "key"}))
 

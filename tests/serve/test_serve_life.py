@@ -200,10 +200,15 @@ def fake_engine(tmp_path: Path, says: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Put a script in the engine's place that answers the first message with one of its own and ends."""
     script = tmp_path / "engine"
     lines = [
-        f"#!{sys.executable}", "import socket, sys, time", "end = socket.socket(fileno=int(sys.argv[3]))",
-        "end.recv(1 << 16)", f"body = {says!r}.encode()", "end.sendall(len(body).to_bytes(4, 'big') + body)",
-        "time.sleep(0.05)", "sys.exit(3)",
-    ]  # fmt: skip
+        f"#!{sys.executable}",
+        "import socket, sys, time",
+        "end = socket.socket(fileno=int(sys.argv[3]))",
+        "end.recv(1 << 16)",
+        f"body = {says!r}.encode()",
+        "end.sendall(len(body).to_bytes(4, 'big') + body)",
+        "time.sleep(0.05)",
+        "sys.exit(3)",
+    ]
     script.write_text("\n".join(lines))
     script.chmod(0o755)
     monkeypatch.setattr(engine_client.sys, "executable", str(script))

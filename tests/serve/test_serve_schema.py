@@ -25,9 +25,12 @@ from served import Served, served
 SOUND, WRONG = 40, 25  # requests a route gets, by the schema and against it
 ROUTES = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 CHECKS: list[Any] = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
     response_headers_conformance,
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +58,14 @@ def test_every_route_keeps_its_word(server: Served) -> None:
             if mode is GenerationMode.NEGATIVE and operation.method == "get":
                 continue  # nothing to get wrong
 
-            @settings(max_examples=examples, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
-                      suppress_health_check=list(HealthCheck))  # fmt: skip
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
             @given(case=operation.as_strategy(generation_mode=mode), dice=st.randoms(use_true_random=False))
             def keeps_its_word(case: Any, dice: random.Random) -> None:
                 thin_out(case, dice)

@@ -32,9 +32,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Judge = Callable[[Tensor, Draft, Tensor, Tensor], Verdict]
 Noise = Callable[[Tensor, Tensor, int], Tensor]
 DRAFTED: tuple[tuple[Shape, Drafts], ...] = (
-    (chain(3), "sampled"), (chain(3, 1), "sampled"), (FORK, "sampled"), (TREE_5, "sampled"), (HOLED, "one-hot"),
-    (TRIPLE, "one-hot"), (TRIPLE, "distinct"), (TREE_5, "distinct"),
-)  # fmt: skip
+    (chain(3), "sampled"),
+    (chain(3, 1), "sampled"),
+    (FORK, "sampled"),
+    (TREE_5, "sampled"),
+    (HOLED, "one-hot"),
+    (TRIPLE, "one-hot"),
+    (TRIPLE, "distinct"),
+    (TREE_5, "distinct"),
+)
 SETTLE, CARRIED = rejection.settle, rejection.carried  # as they are before anyone patches them
 
 

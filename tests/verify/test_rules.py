@@ -75,9 +75,12 @@ def test_groups_do_not_meet(seed: int) -> None:
         for g in range(len(p)):
             probs = None if draft.probs is None else draft.probs[g : g + 1]
             own = replace(
-                draft, tokens=draft.tokens[g : g + 1], parents=draft.parents[g : g + 1],
-                count=draft.count[g : g + 1], probs=probs,
-            )  # fmt: skip
+                draft,
+                tokens=draft.tokens[g : g + 1],
+                parents=draft.parents[g : g + 1],
+                count=draft.count[g : g + 1],
+                probs=probs,
+            )
             alone = rule(p[g : g + 1], own, active[g : g + 1], u[g : g + 1])
             assert torch.equal(alone.path[0], whole.path[g])
             assert torch.equal(alone.law[0], whole.law[g]) or not active[g]
@@ -119,10 +122,13 @@ def emitted(
     lines = torch.arange(groups * (nodes + 1)).view(groups, nodes + 1)
     last = torch.tensor(known)[:, None]
     draws = Draws(
-        torch.arange(groups).repeat_interleave(nodes + 1), (1 + torch.arange(nodes + 1)).repeat(groups),
-        torch.cat([last, draft.tokens], 1).flatten(), torch.where(lines > lines[:, :1], lines - 1, -1).flatten(),
-        torch.cat([last, torch.zeros(groups, nodes, dtype=torch.int64)], 1), lines.numel(),
-    )  # fmt: skip
+        torch.arange(groups).repeat_interleave(nodes + 1),
+        (1 + torch.arange(nodes + 1)).repeat(groups),
+        torch.cat([last, draft.tokens], 1).flatten(),
+        torch.where(lines > lines[:, :1], lines - 1, -1).flatten(),
+        torch.cat([last, torch.zeros(groups, nodes, dtype=torch.int64)], 1),
+        lines.numel(),
+    )
     flat = logits.flatten(0, 1)
     if rule == "coupled":
         outcome = verify.walk(verify.draw(flat, draws, params), lines[:, 0], draft)

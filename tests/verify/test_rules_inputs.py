@@ -31,8 +31,12 @@ def test_synthetic_rates() -> None:
     assert lossy.conditional_rates([0.9, 0.5, 0.2]) == pytest.approx([0.9, 0.5 / 0.9, 0.4])
     assert lossy.conditional_rates([1, 0.6, 0, 0]) == pytest.approx([1, 0.6, 0, 0])
     for length, tokens, rates in (
-        (2.6, 3, [1, 0.6, 0]), (1, 3, [0, 0, 0]), (4, 3, [1, 1, 1]), (2, 3, [1, 0, 0]), (3.5, 4, [1, 1, 0.5, 0]),
-    ):  # fmt: skip
+        (2.6, 3, [1, 0.6, 0]),
+        (1, 3, [0, 0, 0]),
+        (4, 3, [1, 1, 1]),
+        (2, 3, [1, 0, 0]),
+        (3.5, 4, [1, 1, 0.5, 0]),
+    ):
         assert rates_for_length(length, tokens) == pytest.approx(rates)
     for length in (0.9, 4.1, NAN):
         with pytest.raises(ConfigError, match=r"synthetic_acceptance_length=\S+ must lie in \[1, 4\]"):
@@ -197,8 +201,10 @@ def test_vocabularies_may_differ(rule: Judge, distinct: bool) -> None:
         torch.testing.assert_close(want.law[active, : p.shape[2]], got.law[active])
         assert not want.law[:, p.shape[2] :].any()
     narrow = replace(draft, probs=draft.probs[..., :2] / draft.probs[..., :2].sum(-1, keepdim=True))
-    same(rule(p, replace(narrow, probs=torch.nn.functional.pad(narrow.probs, (0, p.shape[2] - 2))), active, u),
-         rule(p, narrow, active, u))  # fmt: skip
+    same(
+        rule(p, replace(narrow, probs=torch.nn.functional.pad(narrow.probs, (0, p.shape[2] - 2))), active, u),
+        rule(p, narrow, active, u),
+    )
 
 
 def test_every_rule_takes_an_empty_draft_and_a_full_one() -> None:

@@ -159,9 +159,13 @@ class Toy:
         before[:, 0] = history.gather(1, length[:, None] - 2)[:, 0]
         logits = self.table[before.clamp(min=0), own.clamp(min=0)].flatten(0, 1)
         draws = Draws(
-            torch.arange(slots).repeat_interleave(nodes + 1), (length[:, None] + depth).flatten(), own.flatten(),
-            parents, history, len(parents),
-        )  # fmt: skip
+            torch.arange(slots).repeat_interleave(nodes + 1),
+            (length[:, None] + depth).flatten(),
+            own.flatten(),
+            parents,
+            history,
+            len(parents),
+        )
         return coupled(logits, draws, self.params, first, draft, self.ops)
 
 

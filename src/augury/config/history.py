@@ -21,24 +21,39 @@ class DroppedKeys(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     disable_by_batch_size: int | None = key(
-        None, "Do not speculate when more requests than this are running.", until="0.17", ge=2,
+        None,
+        "Do not speculate when more requests than this are running.",
+        until="0.17",
+        ge=2,
         instead="num_speculative_tokens_per_batch_size with a range of K=0",
-    )  # fmt: skip
+    )
     synthetic_acceptance_rate: float | None = key(
-        None, "For synthetic: the share of drafted tokens to accept.", since="0.19", until="0.20", ge=0, le=1,
+        None,
+        "For synthetic: the share of drafted tokens to accept.",
+        since="0.19",
+        until="0.20",
+        ge=0,
+        le=1,
         instead="synthetic_acceptance_rates or synthetic_acceptance_length",
-    )  # fmt: skip
+    )
     acceptance_method: Literal["rejection_sampler", "typical_acceptance_sampler"] | None = key(
         None, "The acceptance rule of the first engine.", until="0.10", instead="rejection_sample_method"
     )
     typical_acceptance_sampler_posterior_threshold: float | None = key(
-        None, "For typical acceptance: upper bound of the threshold.", until="0.8.3", gt=0, le=1,
+        None,
+        "For typical acceptance: upper bound of the threshold.",
+        until="0.8.3",
+        gt=0,
+        le=1,
         instead="posterior_threshold (Augury) or nothing (vLLM)",
-    )  # fmt: skip
+    )
     typical_acceptance_sampler_posterior_alpha: float | None = key(
-        None, "For typical acceptance: how strongly entropy lowers the threshold.", until="0.8.3", ge=0,
+        None,
+        "For typical acceptance: how strongly entropy lowers the threshold.",
+        until="0.8.3",
+        ge=0,
         instead="posterior_alpha (Augury) or nothing (vLLM)",
-    )  # fmt: skip
+    )
     disable_logprobs: bool | None = key(
         None, "Leave log-probabilities out while speculating.", until="0.11.1", instead=NOTHING
     )
@@ -51,10 +66,11 @@ class DroppedKeys(BaseModel):
 OLD_VALUES = {
     ("rejection_sample_method", "strict"): {"rejection_sample_method": "standard", "draft_sample_method": "greedy"},
     ("rejection_sample_method", "probabilistic"): {
-        "rejection_sample_method": "standard", "draft_sample_method": "probabilistic",
+        "rejection_sample_method": "standard",
+        "draft_sample_method": "probabilistic",
     },
     ("draft_sample_method", "gumbel"): {"draft_sample_method": "probabilistic"},
-}  # fmt: skip
+}
 
 FILLED_IN = ("tensor_parallel_size", "target_model_config", "target_parallel_config", "draft_parallel_config")
 

@@ -39,9 +39,17 @@ class Key:
 
 
 def key(
-    default: Any, help: str, *, since: str = OLDEST, until: str | None = None, instead: str = "", runs: bool = True,
-    values: dict[str, tuple[str, str | None]] | None = None, accepts: str = "", **bounds: Any,
-) -> Any:  # fmt: skip
+    default: Any,
+    help: str,
+    *,
+    since: str = OLDEST,
+    until: str | None = None,
+    instead: str = "",
+    runs: bool = True,
+    values: dict[str, tuple[str, str | None]] | None = None,
+    accepts: str = "",
+    **bounds: Any,
+) -> Any:
     """A pydantic field that carries a declaration."""
     extra: dict[str, Any] = {"since": since, "until": until, "instead": instead, "runs": runs}
     extra |= {"values": values, "accepts": accepts}
@@ -56,10 +64,17 @@ def declared(model: type[BaseModel]) -> dict[str, Key]:
 def _declaration(name: str, field: FieldInfo) -> Key:
     extra: dict[str, Any] = dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
     return Key(
-        name, field.description or "", extra.get("accepts") or accepts(field), field.default, readers(name),
-        extra.get("since", OLDEST), extra.get("until"), extra.get("instead", ""), extra.get("runs", True),
+        name,
+        field.description or "",
+        extra.get("accepts") or accepts(field),
+        field.default,
+        readers(name),
+        extra.get("since", OLDEST),
+        extra.get("until"),
+        extra.get("instead", ""),
+        extra.get("runs", True),
         extra.get("values") or {},
-    )  # fmt: skip
+    )
 
 
 def accepts(field: FieldInfo) -> str:

@@ -15,25 +15,34 @@ class Profile(NamedTuple):
 
 PROFILES = (
     Profile(
-        "low latency", "few requests at a time, prompts that repeat themselves: short lookups, short drafts",
+        "low latency",
+        "few requests at a time, prompts that repeat themselves: short lookups, short drafts",
         {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 3, "prompt_lookup_max": 3},
     ),
     Profile(
-        "high throughput", "a trained head, and no drafting once many requests keep the target busy",
+        "high throughput",
+        "a trained head, and no drafting once many requests keep the target busy",
         {
-            "method": "eagle", "model": "<EAGLE head for your target>", "num_speculative_tokens": 5,
-            "disable_by_batch_size": 16, "disable_padded_drafter_batch": True,
+            "method": "eagle",
+            "model": "<EAGLE head for your target>",
+            "num_speculative_tokens": 5,
+            "disable_by_batch_size": 16,
+            "disable_padded_drafter_batch": True,
         },
     ),
     Profile(
-        "balanced", "mixed traffic without a head: drafts from past answers, only where they are likely",
+        "balanced",
+        "mixed traffic without a head: drafts from past answers, only where they are likely",
         {
-            "method": "suffix", "num_speculative_tokens": 24, "suffix_decoding_max_spec_factor": 0.5,
+            "method": "suffix",
+            "num_speculative_tokens": 24,
+            "suffix_decoding_max_spec_factor": 0.5,
             "suffix_decoding_min_token_prob": 0.2,
         },
     ),
     Profile(
-        "agentic", "agents, code edits, roll-outs: long repeats, long drafts",
+        "agentic",
+        "agents, code edits, roll-outs: long repeats, long drafts",
         {"method": "suffix", "num_speculative_tokens": 32},
     ),
-)  # fmt: skip
+)

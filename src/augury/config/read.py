@@ -18,15 +18,24 @@ from augury.methods.notes import Note
 EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 KEYS = {**declared(SpeculativeConfig), **declared(DroppedKeys)}
 ELSEWHERE = {
-    "temperature": "a sampling parameter", "top_p": "a sampling parameter", "top_k": "a sampling parameter",
-    "seed": "a sampling parameter", "gpu_memory_utilization": "an argument of the engine",
-    "max_num_seqs": "an argument of the engine", "dtype": "an argument of the engine",
-}  # fmt: skip
+    "temperature": "a sampling parameter",
+    "top_p": "a sampling parameter",
+    "top_k": "a sampling parameter",
+    "seed": "a sampling parameter",
+    "gpu_memory_utilization": "an argument of the engine",
+    "max_num_seqs": "an argument of the engine",
+    "dtype": "an argument of the engine",
+}
 COMMON_SLIPS = {  # too far from the right name for a spelling check
-    "k": "num_speculative_tokens", "num_tokens": "num_speculative_tokens", "spec_tokens": "num_speculative_tokens",
-    DRAFT_MODEL.name: "model", "speculative_model": "model", "draft_tp": "draft_tensor_parallel_size",
-    "ngram_max": "prompt_lookup_max", "ngram_min": "prompt_lookup_min",
-}  # fmt: skip
+    "k": "num_speculative_tokens",
+    "num_tokens": "num_speculative_tokens",
+    "spec_tokens": "num_speculative_tokens",
+    DRAFT_MODEL.name: "model",
+    "speculative_model": "model",
+    "draft_tp": "draft_tensor_parallel_size",
+    "ngram_max": "prompt_lookup_max",
+    "ngram_min": "prompt_lookup_min",
+}
 
 
 class Written(NamedTuple):

@@ -50,15 +50,18 @@ class SpeculativeConfig(BaseModel):
     model: str | None = key(None, "The drafter: a directory or hub id; for custom_class an import path.", min_length=1)
     num_speculative_tokens: int = key(0, "K: most tokens a draft may have.", gt=0)
     num_speculative_tokens_per_batch_size: list[tuple[int, int, int]] | None = key(
-        None, "K by the number of running requests: [first, last, K] ranges from 1 on; K=0 pauses drafting.",
-        since="0.24", accepts="a list of [first, last, K], or null",
-    )  # fmt: skip
+        None,
+        "K by the number of running requests: [first, last, K] ranges from 1 on; K=0 pauses drafting.",
+        since="0.24",
+        accepts="a list of [first, last, K], or null",
+    )
     prompt_lookup_max: int | None = key(None, "Longest n-gram looked up (5 if both are left out).", ge=1)
     prompt_lookup_min: int | None = key(None, "Shortest n-gram looked up (5 if both are left out).", ge=1)
     prompt_lookup_match: Literal["earliest", "latest"] = key(
-        "earliest", "Which earlier occurrence to copy from: vLLM's old runner takes the earliest, its new the latest.",
+        "earliest",
+        "Which earlier occurrence to copy from: vLLM's old runner takes the earliest, its new the latest.",
         since=OWN,
-    )  # fmt: skip
+    )
     suffix_decoding_max_tree_depth: int = key(24, "Longest match and draft together.", since="0.11.1", ge=1)
     suffix_decoding_max_cached_requests: int = key(
         10_000, "Past answers kept for matching; 0 keeps none.", since="0.11.1", ge=0
@@ -97,9 +100,11 @@ class SpeculativeConfig(BaseModel):
         },
     )  # fmt: skip
     synthetic_acceptance_rates: list[float] | None = key(
-        None, "For synthetic: the share of drafts accepted up to each position, falling.", since="0.20",
+        None,
+        "For synthetic: the share of drafts accepted up to each position, falling.",
+        since="0.20",
         accepts="a list of K falling numbers in [0, 1], or null",
-    )  # fmt: skip
+    )
     synthetic_acceptance_length: float | None = key(
         None, "For synthetic: tokens a step to aim at, from 1 to K+1; turned into rates.", since="0.20", ge=1
     )
@@ -111,9 +116,12 @@ class SpeculativeConfig(BaseModel):
         instead="remove it: vLLM has no typical acceptance any more",
     )  # fmt: skip
     posterior_alpha: float | None = key(
-        None, "For typical: how strongly entropy lowers the threshold (0.3).", until="0.10", ge=0,
+        None,
+        "For typical: how strongly entropy lowers the threshold (0.3).",
+        until="0.10",
+        ge=0,
         instead="remove it: vLLM has no typical acceptance any more",
-    )  # fmt: skip
+    )
     tree: TreeShape | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
     speculative_token_tree: str | None = key(
         None, "Draft a tree of this shape: a list of paths such as '[(0,), (0, 0), (1,)]'.", since="0.9", until="0.21",
@@ -130,9 +138,12 @@ class SpeculativeConfig(BaseModel):
     )
     quantization: str | None = key(None, "How the drafter's weights are quantised.", min_length=1, runs=False)
     kv_cache_dtype: KVCacheType | None = key(
-        None, "Type of the drafter's KV cache.", since="0.26", runs=False,
+        None,
+        "Type of the drafter's KV cache.",
+        since="0.26",
+        runs=False,
         values={"nvfp4_4over6": ("0.28", None), "nvfp4_ds_mla": ("0.30", None), "ultraquant_4bit": ("0.32", None)},
-    )  # fmt: skip
+    )
     attention_backend: str | None = key(
         None, "The drafter's attention kernels.", since="0.21", min_length=1, runs=False
     )

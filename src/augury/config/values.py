@@ -13,13 +13,18 @@ MoeBackend = Literal[
 MOE_SINCE: dict[str, tuple[str, str | None]] = {
     name: (since, None)
     for since, names in {
-        "0.20": ("deep_gemm_mega_moe", "emulation"), "0.21": ("humming", "triton_unfused"),
-        "0.22": ("flashinfer_b12x",), "0.24": ("flydsl",), "0.25": ("hpc",), "0.27": ("batched_triton",),
-        "0.29": ("b12x", "flashinfer_moe_ep_mega_deep_gemm"), "0.30": ("aiter_triton_mxfp4_bf16", "rdna3"),
+        "0.20": ("deep_gemm_mega_moe", "emulation"),
+        "0.21": ("humming", "triton_unfused"),
+        "0.22": ("flashinfer_b12x",),
+        "0.24": ("flydsl",),
+        "0.25": ("hpc",),
+        "0.27": ("batched_triton",),
+        "0.29": ("b12x", "flashinfer_moe_ep_mega_deep_gemm"),
+        "0.30": ("aiter_triton_mxfp4_bf16", "rdna3"),
         "0.32": ("flashinfer_moe_ep_cutedsl", "aiter_mega_moe"),
     }.items()
     for name in names
-}  # fmt: skip
+}
 KVCacheType = Literal[
     "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4_ds_mla",
     "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc", "ultraquant_4bit",

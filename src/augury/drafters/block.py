@@ -104,10 +104,16 @@ def block_rows(turn: Turn, masks: Tensor, steps: int, mask_token: int, anchored:
     bits = torch.where(live, ((2 << noise.clamp(min=0)) - 1)[:, None], 0)
     numbers = torch.arange(live.numel(), device=masks.device).view_as(live)
     rows = Rows(
-        tokens=torch.where(live, tokens, 0).flatten(), positions=logical.flatten(), slots=slots.flatten(),
-        context=base.flatten(), base=base.flatten(), ancestors=bits.flatten(),
+        tokens=torch.where(live, tokens, 0).flatten(),
+        positions=logical.flatten(),
+        slots=slots.flatten(),
+        context=base.flatten(),
+        base=base.flatten(),
+        ancestors=bits.flatten(),
         write=torch.where(live, physical(turn, slots, logical), 0).flatten(),
-        wanted=numbers[:, 1 - int(anchored) :].flatten(), block_tables=turn.block_tables, block_size=turn.block_size,
+        wanted=numbers[:, 1 - int(anchored) :].flatten(),
+        block_tables=turn.block_tables,
+        block_size=turn.block_size,
         span=turn.span,
-    )  # fmt: skip
+    )
     return rows, masked.flatten()

@@ -94,9 +94,20 @@ class RecurrentDrafter:
             from augury.kernels.streams_triton import gather_streams
 
             return gather_streams(
-                turn.features, fresh.places, turn.row_begin, turn.start, turn.known, turn.path, count, carried,
-                turn.slots, turn.block_tables, turn.block_size, self._block_ends, mask,
-            )  # fmt: skip
+                turn.features,
+                fresh.places,
+                turn.row_begin,
+                turn.start,
+                turn.known,
+                turn.path,
+                count,
+                carried,
+                turn.slots,
+                turn.block_tables,
+                turn.block_size,
+                self._block_ends,
+                mask,
+            )
         group = fresh.group
         place = fresh.number - carried[group]  # on the track; -1 is the token before this pass
         rows = track_rows(turn, group, place)

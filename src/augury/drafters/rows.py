@@ -38,9 +38,17 @@ def fresh_rows(turn: Turn, begin: Tensor, count: Tensor, shift: int = 0, masks: 
         from augury.kernels import draft_rows_triton
 
         rows, places, wanted = draft_rows_triton.fresh_rows(
-            turn.slots, begin, count, turn.history, turn.block_tables, turn.most_rows + masks * len(count),
-            turn.block_size, shift, masks, mask,
-        )  # fmt: skip
+            turn.slots,
+            begin,
+            count,
+            turn.history,
+            turn.block_tables,
+            turn.most_rows + masks * len(count),
+            turn.block_size,
+            shift,
+            masks,
+            mask,
+        )
         return Fresh(_packed(turn, rows, wanted, shift), places[0], places[1], places[2], places)
     return _fresh_with_torch(turn, begin, count, shift, masks, mask)
 
@@ -114,9 +122,16 @@ def level_rows(
 
 
 def _level_with_triton(
-    turn: Turn, tokens: Tensor, bits: Tensor | None, depth: int, number: int, budget: Tensor, least: int,
-    wanted: Tensor, shift: int,
-) -> Rows:  # fmt: skip
+    turn: Turn,
+    tokens: Tensor,
+    bits: Tensor | None,
+    depth: int,
+    number: int,
+    budget: Tensor,
+    least: int,
+    wanted: Tensor,
+    shift: int,
+) -> Rows:
     from augury.kernels import draft_rows_triton
 
     rows = draft_rows_triton.level_rows(
@@ -128,19 +143,38 @@ def _level_with_triton(
 def _packed(turn: Turn, rows: Tensor, wanted: Tensor, shift: int, chunked: bool | None = None) -> Rows:
     tokens, positions, slots, context, base, ancestors, write = rows.unbind(0)
     return Rows(
-        tokens, positions, slots, context, base, ancestors, write, wanted=wanted, block_tables=turn.block_tables,
-        block_size=turn.block_size, span=turn.span, first=shift,
+        tokens,
+        positions,
+        slots,
+        context,
+        base,
+        ancestors,
+        write,
+        wanted=wanted,
+        block_tables=turn.block_tables,
+        block_size=turn.block_size,
+        span=turn.span,
+        first=shift,
         chunked=turn.chunked if chunked is None else chunked,
-    )  # fmt: skip
+    )
 
 
 def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor, shift: int) -> Rows:
     return Rows(
-        tokens=torch.where(live, tokens, 0), positions=(logical - shift).clamp(min=0), slots=slots,
-        context=torch.where(live, logical + 1, 0), base=logical, ancestors=torch.zeros_like(logical),
-        write=torch.where(live, physical(turn, slots, logical), 0), wanted=wanted, block_tables=turn.block_tables,
-        block_size=turn.block_size, span=turn.span, first=shift, chunked=turn.chunked,
-    )  # fmt: skip
+        tokens=torch.where(live, tokens, 0),
+        positions=(logical - shift).clamp(min=0),
+        slots=slots,
+        context=torch.where(live, logical + 1, 0),
+        base=logical,
+        ancestors=torch.zeros_like(logical),
+        write=torch.where(live, physical(turn, slots, logical), 0),
+        wanted=wanted,
+        block_tables=turn.block_tables,
+        block_size=turn.block_size,
+        span=turn.span,
+        first=shift,
+        chunked=turn.chunked,
+    )
 
 
 def physical(turn: Turn, slots: Tensor, logical: Tensor) -> Tensor:

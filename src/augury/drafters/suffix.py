@@ -71,9 +71,17 @@ class SuffixDrafter(TextDrafter):
         parents, counts = chain_parents(groups, self.nodes), torch.zeros(groups, dtype=torch.int64)
         handles = self._seat(seats, rows, known, text)
         self.cache.step(
-            handles, text, rows, known, budget.cpu().numpy(), self.max_model_len, self.rule,
-            tokens.numpy(), parents.numpy(), counts.numpy(),
-        )  # fmt: skip
+            handles,
+            text,
+            rows,
+            known,
+            budget.cpu().numpy(),
+            self.max_model_len,
+            self.rule,
+            tokens.numpy(),
+            parents.numpy(),
+            counts.numpy(),
+        )
         return Draft(tokens.to(device), parents.to(device), counts.to(device))
 
     def close(self) -> None:

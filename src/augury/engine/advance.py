@@ -33,9 +33,17 @@ class Passed(NamedTuple):
 
 
 def advance(
-    target: Target, state: SlotState, judge: Judge, features: tuple[int, ...], seg: Segments, shape: Shape,
-    count: int, block_size: int, limits: Limits, masks: Masks | None = None,
-) -> Passed:  # fmt: skip
+    target: Target,
+    state: SlotState,
+    judge: Judge,
+    features: tuple[int, ...],
+    seg: Segments,
+    shape: Shape,
+    count: int,
+    block_size: int,
+    limits: Limits,
+    masks: Masks | None = None,
+) -> Passed:
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg.table, shape, count, block_size)
     layout.draws.masks = masks

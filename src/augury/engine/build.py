@@ -51,13 +51,25 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     state, stats = _state(config, target, device), EngineStats()
     spec = config.speculative_config
     scheduler = Scheduler(
-        BlockPool(blocks), config.max_num_seqs, config.block_size, config.max_num_batched_tokens,
-        _chunk(config), config.enable_prefix_caching, stats, spec.kv_lookahead if spec else 0,
-    )  # fmt: skip
+        BlockPool(blocks),
+        config.max_num_seqs,
+        config.block_size,
+        config.max_num_batched_tokens,
+        _chunk(config),
+        config.enable_prefix_caching,
+        stats,
+        spec.kv_lookahead if spec else 0,
+    )
     engine = Engine(
-        target, state, scheduler, make_judge(spec, device), drafter, _budget(config), stats,
+        target,
+        state,
+        scheduler,
+        make_judge(spec, device),
+        drafter,
+        _budget(config),
+        stats,
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
-    )  # fmt: skip
+    )
     engine.warm_up((1, 8))
     engine.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
@@ -79,9 +91,14 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
     spec = config.speculative_config
     assert config.max_num_seqs and config.max_model_len
     state = SlotState.allocate(
-        config.max_num_seqs, config.max_model_len, spec.max_nodes if spec else 1, config.block_size, target.vocab_size,
-        device, spec.kv_lookahead if spec else 0,
-    )  # fmt: skip
+        config.max_num_seqs,
+        config.max_model_len,
+        spec.max_nodes if spec else 1,
+        config.block_size,
+        target.vocab_size,
+        device,
+        spec.kv_lookahead if spec else 0,
+    )
     if spec is not None and spec.keeps_laws:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)

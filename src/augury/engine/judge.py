@@ -60,9 +60,7 @@ def _standard_in_triton(otherwise: Decide) -> Decide:
         if not standard_triton.runs(draft):
             return otherwise(logits, layout, sampling, slots)
         tests = acceptance_triton.uniforms(seeds, layout.ends, draft.parents)
-        return standard_triton.standard(
-            logits, layout.draws, sampling, layout.first, draft, tests, seeds, layout.ends
-        )
+        return standard_triton.standard(logits, layout.draws, sampling, layout.first, draft, tests, seeds, layout.ends)
 
     return decide
 

@@ -84,16 +84,35 @@ def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_siz
     laws = None if state.draft.probs is None else state.draft.probs[table[0]]
     return Layout(
         rows=Rows(
-            read, positions, slots, context, base, ancestors, write, wanted=lines[0], block_tables=state.block_tables,
-            block_size=block_size, span=shape.span, chunked=not shape.steady,
+            read,
+            positions,
+            slots,
+            context,
+            base,
+            ancestors,
+            write,
+            wanted=lines[0],
+            block_tables=state.block_tables,
+            block_size=block_size,
+            span=shape.span,
+            chunked=not shape.steady,
         ),
         draws=Draws(
-            slots=lines[1], positions=lines[2], tokens=lines[3], parents=lines[4],
-            history=state.history, count=count, plain=shape.plain, greedy=shape.greedy,
+            slots=lines[1],
+            positions=lines[2],
+            tokens=lines[3],
+            parents=lines[4],
+            history=state.history,
+            count=count,
+            plain=shape.plain,
+            greedy=shape.greedy,
         ),
         draft=Draft(tokens, parents, table[3], laws, branching=shape.branching),
-        begin=groups[0], first=groups[1], ends=groups[2], row_begin=groups[3],
-    )  # fmt: skip
+        begin=groups[0],
+        first=groups[1],
+        ends=groups[2],
+        row_begin=groups[3],
+    )
 
 
 Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -105,9 +124,16 @@ def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int)
 
     pending = state.draft
     return lay_out(
-        table, state.history, state.block_tables, pending.tokens, pending.parents, shape.rows, shape.lines, block_size,
+        table,
+        state.history,
+        state.block_tables,
+        pending.tokens,
+        pending.parents,
+        shape.rows,
+        shape.lines,
+        block_size,
         shape.branching,
-    )  # fmt: skip
+    )
 
 
 def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
@@ -127,9 +153,12 @@ def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) 
     node = (number - root - 1).clamp(min=0, max=draft.parents.shape[1] - 1)
     parent = begin[group] + root + 1 + draft.parents[group, node]
     fields = (
-        row, torch.where(live, slots[row], state.padding_slot), torch.where(live, positions[row], 0) + 1,
-        torch.where(live, tokens[row], 0), torch.where(live & (number > root), parent, -1),
-    )  # fmt: skip
+        row,
+        torch.where(live, slots[row], state.padding_slot),
+        torch.where(live, positions[row], 0) + 1,
+        torch.where(live, tokens[row], 0),
+        torch.where(live & (number > root), parent, -1),
+    )
     first = torch.where(seg.active, begin + seg.scored - 1, -1)
     return rows, torch.stack(fields), torch.stack((begin, first, ends, row_begin)), draft.tokens, draft.parents
 

@@ -50,9 +50,18 @@ def _with_triton(
     assert judge.draw is not None
     drawn = judge.draw(logits, layout.draws, state.sampling)
     walked = walk(
-        drawn, layout.first, layout.draft, seg.table, state.history, state.limit, state.sampling.counts,
-        state.sampling.seed, judge.rates, limits.lookahead, limits.branching,
-    )  # fmt: skip
+        drawn,
+        layout.first,
+        layout.draft,
+        seg.table,
+        state.history,
+        state.limit,
+        state.sampling.counts,
+        state.sampling.seed,
+        judge.rates,
+        limits.lookahead,
+        limits.branching,
+    )
     summary = walked.summary
     outcome = Outcome(summary[:, 2:], summary[:, 1], summary[:, 0], walked.path)
     return Settled(outcome, walked.lengths, walked.budget, summary)

@@ -109,10 +109,21 @@ def _catch_up(
 
 @njit(**OPTIONS)
 def serve(
-    history: np.ndarray, rows: np.ndarray, slots: np.ndarray, lengths: np.ndarray, budget: np.ndarray,
-    arena: np.ndarray, state: np.ndarray, min_n: int, max_n: int, latest: bool, limit: int, first: int,
-    tokens: np.ndarray, counts: np.ndarray,
-) -> int:  # fmt: skip
+    history: np.ndarray,
+    rows: np.ndarray,
+    slots: np.ndarray,
+    lengths: np.ndarray,
+    budget: np.ndarray,
+    arena: np.ndarray,
+    state: np.ndarray,
+    min_n: int,
+    max_n: int,
+    latest: bool,
+    limit: int,
+    first: int,
+    tokens: np.ndarray,
+    counts: np.ndarray,
+) -> int:
     """Index and look up groups from `first` on; gives the group whose slot needs larger tables, or -1 when all is done.
 
     Group g has history[rows[g], :lengths[g]] behind it; a length of 0 is nobody's and leaves the slot as it was.
@@ -159,9 +170,16 @@ class NgramIndex:
         return self._arena.nbytes + self._state.nbytes
 
     def propose(
-        self, history: np.ndarray, rows: np.ndarray, slots: np.ndarray, lengths: np.ndarray, budget: np.ndarray,
-        limit: int, tokens: np.ndarray, counts: np.ndarray,
-    ) -> None:  # fmt: skip
+        self,
+        history: np.ndarray,
+        rows: np.ndarray,
+        slots: np.ndarray,
+        lengths: np.ndarray,
+        budget: np.ndarray,
+        limit: int,
+        tokens: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
         """Up to budget[g] guesses for slot slots[g], whose text is history[rows[g], :lengths[g]].
 
         No text grows past `limit`. Fills tokens [G, K] and counts [G].
@@ -169,9 +187,21 @@ class NgramIndex:
         group = 0
         while True:
             group = serve(
-                history, rows, slots, lengths, budget, self._arena, self._state,
-                self.min_n, self.max_n, self.latest, limit, group, tokens, counts,
-            )  # fmt: skip
+                history,
+                rows,
+                slots,
+                lengths,
+                budget,
+                self._arena,
+                self._state,
+                self.min_n,
+                self.max_n,
+                self.latest,
+                limit,
+                group,
+                tokens,
+                counts,
+            )
             if group < 0:
                 return
             self._enlarge(int(slots[group]), int(lengths[group]))

@@ -26,7 +26,7 @@ from augury.index.suffix_layout import (
     Arrays,
     free_node,
     new_node,
-)  # fmt: skip
+)
 from augury.index.suffix_remove import fell, remove
 
 
@@ -39,9 +39,13 @@ class Arena:
         counters[[LIMIT, NODES_FREE, BLOCKS_FREE]] = depth, NONE, NONE
         self.max_bytes = max_bytes
         self.arrays = Arrays(
-            np.empty((0, 11), np.int32), np.empty((0, 4), np.int32), np.empty((0, 4), np.int32),
-            np.empty((0, 5), np.int32), _empty_table(16), counters,
-        )  # fmt: skip
+            np.empty((0, 11), np.int32),
+            np.empty((0, 4), np.int32),
+            np.empty((0, 4), np.int32),
+            np.empty((0, 5), np.int32),
+            _empty_table(16),
+            counters,
+        )
         self._free_sequences: list[int] = []
         self._sequences = 0
         self._numbers = 0
@@ -86,9 +90,11 @@ class Arena:
             grown = _empty_table(table)
             refill(a.table, grown)
         self.arrays = a._replace(
-            nodes=_grown(a.nodes, nodes), blocks=_grown(a.blocks, blocks), places=_grown(a.places, blocks * BLOCK),
+            nodes=_grown(a.nodes, nodes),
+            blocks=_grown(a.blocks, blocks),
+            places=_grown(a.places, blocks * BLOCK),
             table=grown,
-        )  # fmt: skip
+        )
 
     def plant(self) -> int:
         """A new, empty tree: its root. Needs room for one more node, see `ensure`."""

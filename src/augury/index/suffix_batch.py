@@ -19,7 +19,7 @@ from augury.index.suffix_layout import (
     OPTIONS,
     TABLE_USED,
     Arrays,
-)  # fmt: skip
+)
 
 # The book has a line [OWN, SHARED, TREE, PROMPT] for every active request: its sequence in its own tree and in the
 # tenant's tree (NONE if it has none there), the root of the tenant's tree, and how long its prompt is.
@@ -113,9 +113,27 @@ def _catch_up(a: Arrays, line: np.ndarray, text: np.ndarray, length: int) -> Non
 
 @njit(**OPTIONS)
 def serve(  # type: ignore[no-untyped-def]
-    nodes, places, blocks, sequences, table, counters, book, handles, history, rows, lengths, budget,
-    limit, factor, offset, least, width, tokens, parents, counts,
-):  # fmt: skip
+    nodes,
+    places,
+    blocks,
+    sequences,
+    table,
+    counters,
+    book,
+    handles,
+    history,
+    rows,
+    lengths,
+    budget,
+    limit,
+    factor,
+    offset,
+    least,
+    width,
+    tokens,
+    parents,
+    counts,
+):
     """Take in what is new of every group, then draft for each: fills tokens and parents [G, K] and counts [G].
 
     Group g, with the book's line handles[g], has history[rows[g], :lengths[g]] behind it. A length of 0 or a handle
@@ -145,9 +163,24 @@ def serve(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def draft_one(  # type: ignore[no-untyped-def]
-    nodes, places, blocks, sequences, table, counters, book, handle, context, live,
-    most, factor, offset, least, width, ints, floats,
-):  # fmt: skip
+    nodes,
+    places,
+    blocks,
+    sequences,
+    table,
+    counters,
+    book,
+    handle,
+    context,
+    live,
+    most,
+    factor,
+    offset,
+    least,
+    width,
+    ints,
+    floats,
+):
     """A draft for one request, continuing `context` unless `live`, left on the desk made of `ints` and `floats`.
 
     Gives (tokens written, score, match length).

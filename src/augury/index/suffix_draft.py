@@ -43,7 +43,7 @@ from augury.index.suffix_layout import (
     newer,
     size_of,
     start_of,
-)  # fmt: skip
+)
 
 SAME = 1e-9  # scores and probabilities closer than this are equal, whatever the rounding
 

@@ -48,7 +48,7 @@ from augury.index.suffix_layout import (
     reach,
     size_of,
     token_of,
-)  # fmt: skip
+)
 from augury.index.suffix_lists import attach, detach, link, replace, rise
 
 

@@ -47,9 +47,16 @@ class Ops(Protocol):
         ...
 
     def rotate_and_store(
-        self, qkv: Tensor, view: Any, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: Any,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
 
         qkv is [R, (H + 2 * KVH) * D] and is used up; rotary is (cos, sin), each float32 [positions, rotated / 2]; a
@@ -58,9 +65,18 @@ class Ops(Protocol):
         ...
 
     def rotate_store_attend(
-        self, qkv: Tensor, view: Any, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, scale: float,
-        window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: Any,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        window: int = 0,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """rotate_and_store, then attend, [R, H * D]: all of a layer between its two projections."""
         ...
 
@@ -69,9 +85,16 @@ class Ops(Protocol):
         ...
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, view: Any, scale: float,
-        window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        view: Any,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Attention of q [R, H, Dk] over the cache rows each row sees: [R, H, Dv]; a row that sees nothing gives zeros.
 
         A key is visible if row position - key position < window (0: no window); softcap c bends scores to

@@ -48,9 +48,20 @@ def blocks(table, start, last, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
 
 @triton.jit
 def fetch(
-    keys, values, block, start, last, kv, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-):  # fmt: skip
+    keys,
+    values,
+    block,
+    start,
+    last,
+    kv,
+    KV_HEADS: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_KEY: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr,
+    KEYS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
     """Some keys [D, KEYS] and their values [KEYS, D] of one key head, zeros past the last."""
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     logical = start + tl.arange(0, KEYS)
@@ -63,9 +74,28 @@ def fetch(
 
 @triton.jit
 def take(
-    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place, first_key, shared,
-    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, EXACT: tl.constexpr, MASK: tl.constexpr,
-):  # fmt: skip
+    start,
+    last,
+    key,
+    value,
+    query,
+    scale,
+    softcap,
+    top,
+    weight,
+    sum_,
+    seen,
+    root,
+    bits,
+    place,
+    first_key,
+    shared,
+    KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    EXACT: tl.constexpr,
+    MASK: tl.constexpr,
+):
     """Take some keys into the running maximum, total and sum.
 
     Masks are made always, never, or late: past the keys that every row sees (`shared`).
@@ -127,4 +157,3 @@ def _ones(bits):
     bits = bits + (bits >> 8)
     bits = bits + (bits >> 16)
     return (bits + (bits >> 32)) & 0x7F
-

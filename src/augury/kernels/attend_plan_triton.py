@@ -53,10 +53,23 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
     items = torch.empty(capacity, FIELDS, dtype=torch.int32, device=device)
     totals = torch.empty(2, dtype=torch.int32, device=device)
     _plan[(1,)](
-        rows.slots, rows.context, rows.base, rows.ancestors, items, totals, count, capacity,
-        WHOLE if prompts else SPLIT, PER_TILE=per_tile, PROMPT_ROWS=PROMPT_ROWS, CHUNKED=rows.chunked, PROMPTS=prompts,
-        BLOCK=min(few_sizes(count), AT_ONCE), ONE=count <= AT_ONCE, num_warps=8,
-    )  # fmt: skip
+        rows.slots,
+        rows.context,
+        rows.base,
+        rows.ancestors,
+        items,
+        totals,
+        count,
+        capacity,
+        WHOLE if prompts else SPLIT,
+        PER_TILE=per_tile,
+        PROMPT_ROWS=PROMPT_ROWS,
+        CHUNKED=rows.chunked,
+        PROMPTS=prompts,
+        BLOCK=min(few_sizes(count), AT_ONCE),
+        ONE=count <= AT_ONCE,
+        num_warps=8,
+    )
     return Plan(items, totals, height, per_tile, capacity, prompts)
 
 
@@ -78,10 +91,22 @@ def programs(device: torch.device, per_processor: int) -> int:
 
 @triton.jit(do_not_specialize=["count", "capacity", "split"])
 def _plan(
-    slots, context, base, ancestors, items, totals, count, capacity, split,
-    PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
-    BLOCK: tl.constexpr, ONE: tl.constexpr,
-):  # fmt: skip
+    slots,
+    context,
+    base,
+    ancestors,
+    items,
+    totals,
+    count,
+    capacity,
+    split,
+    PER_TILE: tl.constexpr,
+    PROMPT_ROWS: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    PROMPTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE: tl.constexpr,
+):
     if ONE:  # all rows at once
         head, r, size, slot, reach, shared, _ = _tiles(
             slots, context, base, ancestors, 0, count, 0, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS, BLOCK
@@ -98,16 +123,36 @@ def _plan(
             split, needed, slot_start = split * 2, 0, 0
             for begin in range(0, count, BLOCK):
                 head, r, size, slot, reach, shared, slot_start = _tiles(
-                    slots, context, base, ancestors, begin, count, slot_start, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS,
+                    slots,
+                    context,
+                    base,
+                    ancestors,
+                    begin,
+                    count,
+                    slot_start,
+                    PER_TILE,
+                    PROMPT_ROWS,
+                    CHUNKED,
+                    PROMPTS,
                     BLOCK,
-                )  # fmt: skip
+                )
                 needed += tl.sum(_splits(head, reach, split), 0)
         total, slot_start = 0, 0
         for begin in range(0, count, BLOCK):
             head, r, size, slot, reach, shared, slot_start = _tiles(
-                slots, context, base, ancestors, begin, count, slot_start, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS,
+                slots,
+                context,
+                base,
+                ancestors,
+                begin,
+                count,
+                slot_start,
+                PER_TILE,
+                PROMPT_ROWS,
+                CHUNKED,
+                PROMPTS,
                 BLOCK,
-            )  # fmt: skip
+            )
             total = _put(items, total, r, size, slot, reach, shared, _splits(head, reach, split), split)
     tl.store(totals, total)
     tl.store(totals + 1, split)
@@ -115,10 +160,19 @@ def _plan(
 
 @triton.jit
 def _tiles(
-    slots, context, base, ancestors, begin, count, slot_start,
-    PER_TILE: tl.constexpr, PROMPT_ROWS: tl.constexpr, CHUNKED: tl.constexpr, PROMPTS: tl.constexpr,
+    slots,
+    context,
+    base,
+    ancestors,
+    begin,
+    count,
+    slot_start,
+    PER_TILE: tl.constexpr,
+    PROMPT_ROWS: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    PROMPTS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The tiles that begin in some rows: which rows those are, their sizes and slots, how far any and all of them see.
 
     `slot_start` is the first row of the slot that the rows before these ended in; gives the same for the next.

@@ -52,9 +52,15 @@ def supported(keys: Tensor, values: Tensor) -> bool:
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, view: View, scale: float,
-    window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    view: View,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """See Ops.attend."""
     rows, heads, _ = q.shape
     kv_heads, value_dim = values.shape[1:]
@@ -85,36 +91,105 @@ def _room(plan: Plan, kv_heads: int, value_dim: int, device: torch.device) -> Sc
 
 
 def _launch(
-    q: Tensor, keys: Tensor, values: Tensor, rows: Rows, plan: Plan, out: Tensor,
-    scale: float, window: int, softcap: float, sinks: Tensor | None,
-) -> None:  # fmt: skip
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    plan: Plan,
+    out: Tensor,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: Tensor | None,
+) -> None:
     _, heads, key_dim = q.shape
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
     wide = q.dtype == torch.float32
     at_once = WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS
     _attend[(programs(q.device, 1 if wide else PER_PROCESSOR),)](
-        q, keys, values, out, out if sinks is None else sinks,
-        rows.positions, rows.context, rows.base, rows.ancestors, rows.block_tables,
-        plan.items, plan.totals, room.sums, room.tops, room.arrived,
-        plan.capacity * kv_heads, rows.block_tables.stride(0), rows.first, scale, softcap,
-        q.stride(0), q.stride(1), KV_HEADS=kv_heads, SHARED=heads // kv_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
-        BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)), BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
-        HEIGHT=plan.height, PER_TILE=plan.rows_per_tile, KEYS=at_once, BLOCK_SIZE=rows.block_size,
-        WINDOW=window, SOFTCAP=bool(softcap), SINKS=sinks is not None, EXACT=wide, PROMPTS=plan.prompts,
-        num_warps=4, num_stages=2 if wide else 3,
-    )  # fmt: skip
+        q,
+        keys,
+        values,
+        out,
+        out if sinks is None else sinks,
+        rows.positions,
+        rows.context,
+        rows.base,
+        rows.ancestors,
+        rows.block_tables,
+        plan.items,
+        plan.totals,
+        room.sums,
+        room.tops,
+        room.arrived,
+        plan.capacity * kv_heads,
+        rows.block_tables.stride(0),
+        rows.first,
+        scale,
+        softcap,
+        q.stride(0),
+        q.stride(1),
+        KV_HEADS=kv_heads,
+        SHARED=heads // kv_heads,
+        KEY_DIM=key_dim,
+        VALUE_DIM=value_dim,
+        BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)),
+        BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
+        HEIGHT=plan.height,
+        PER_TILE=plan.rows_per_tile,
+        KEYS=at_once,
+        BLOCK_SIZE=rows.block_size,
+        WINDOW=window,
+        SOFTCAP=bool(softcap),
+        SINKS=sinks is not None,
+        EXACT=wide,
+        PROMPTS=plan.prompts,
+        num_warps=4,
+        num_stages=2 if wide else 3,
+    )
 
 
 @triton.jit(do_not_specialize=["most", "table_stride", "first_key"])
 def _attend(
-    q, keys, values, out, sinks, positions, context, base, ancestors, block_tables,
-    items, totals, sums, tops, arrived, most, table_stride, first_key, scale, softcap,
-    q_row, q_head, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_KEY: tl.constexpr, BLOCK_VALUE: tl.constexpr, HEIGHT: tl.constexpr, PER_TILE: tl.constexpr,
-    KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr, PROMPTS: tl.constexpr,
-):  # fmt: skip
+    q,
+    keys,
+    values,
+    out,
+    sinks,
+    positions,
+    context,
+    base,
+    ancestors,
+    block_tables,
+    items,
+    totals,
+    sums,
+    tops,
+    arrived,
+    most,
+    table_stride,
+    first_key,
+    scale,
+    softcap,
+    q_row,
+    q_head,
+    KV_HEADS: tl.constexpr,
+    SHARED: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_KEY: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    PER_TILE: tl.constexpr,
+    KEYS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    EXACT: tl.constexpr,
+    PROMPTS: tl.constexpr,
+):
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     work = tl.program_id(0)
@@ -131,8 +206,9 @@ def _attend(
         place = tl.load(positions + row, mask=used & (WINDOW > 0), other=0)
         query = tl.load(
             q + row[:, None].to(tl.int64) * q_row + head[:, None] * q_head + dk[None, :],
-            mask=used[:, None] & (dk < KEY_DIM)[None, :], other=0.0,
-        )  # fmt: skip
+            mask=used[:, None] & (dk < KEY_DIM)[None, :],
+            other=0.0,
+        )
         table = block_tables + slot * table_stride
 
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
@@ -145,37 +221,127 @@ def _attend(
             for start in range(first, first + plain, KEYS):
                 block = blocks(table, start, last, KEYS, BLOCK_SIZE)
                 key, value = fetch(
-                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    keys,
+                    values,
+                    block,
+                    start,
+                    last,
+                    kv,
+                    KV_HEADS,
+                    KEY_DIM,
+                    VALUE_DIM,
+                    BLOCK_KEY,
+                    BLOCK_VALUE,
+                    KEYS,
                     BLOCK_SIZE,
-                )  # fmt: skip
+                )
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
-                    first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "never",
-                )  # fmt: skip
+                    start,
+                    last,
+                    key,
+                    value,
+                    query,
+                    scale,
+                    softcap,
+                    top,
+                    weight,
+                    sum_,
+                    seen,
+                    root,
+                    bits,
+                    place,
+                    first_key,
+                    0,
+                    KEYS,
+                    WINDOW,
+                    SOFTCAP,
+                    EXACT,
+                    "never",
+                )
             for start in range(first + plain, last, KEYS):
                 block = blocks(table, start, last, KEYS, BLOCK_SIZE)
                 key, value = fetch(
-                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    keys,
+                    values,
+                    block,
+                    start,
+                    last,
+                    kv,
+                    KV_HEADS,
+                    KEY_DIM,
+                    VALUE_DIM,
+                    BLOCK_KEY,
+                    BLOCK_VALUE,
+                    KEYS,
                     BLOCK_SIZE,
-                )  # fmt: skip
+                )
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
-                    first_key, 0, KEYS, WINDOW, SOFTCAP, EXACT, "always",
-                )  # fmt: skip
+                    start,
+                    last,
+                    key,
+                    value,
+                    query,
+                    scale,
+                    softcap,
+                    top,
+                    weight,
+                    sum_,
+                    seen,
+                    root,
+                    bits,
+                    place,
+                    first_key,
+                    0,
+                    KEYS,
+                    WINDOW,
+                    SOFTCAP,
+                    EXACT,
+                    "always",
+                )
         else:
             # Decoding waits for memory. Triton's pipeline, which would carry block numbers, keys and values through
             # shared memory, is slower than asking for all of a block at once and for the next numbers beside it.
             block = blocks(table, first, last, KEYS, BLOCK_SIZE)
             for start in tl.range(first, last, KEYS, num_stages=1):
                 key, value = fetch(
-                    keys, values, block, start, last, kv, KV_HEADS, KEY_DIM, VALUE_DIM, BLOCK_KEY, BLOCK_VALUE, KEYS,
+                    keys,
+                    values,
+                    block,
+                    start,
+                    last,
+                    kv,
+                    KV_HEADS,
+                    KEY_DIM,
+                    VALUE_DIM,
+                    BLOCK_KEY,
+                    BLOCK_VALUE,
+                    KEYS,
                     BLOCK_SIZE,
-                )  # fmt: skip
+                )
                 block = blocks(table, start + KEYS, last, KEYS, BLOCK_SIZE)
                 top, weight, sum_ = take(
-                    start, last, key, value, query, scale, softcap, top, weight, sum_, seen, root, bits, place,
-                    first_key, shared, KEYS, WINDOW, SOFTCAP, EXACT, "late",
-                )  # fmt: skip
+                    start,
+                    last,
+                    key,
+                    value,
+                    query,
+                    scale,
+                    softcap,
+                    top,
+                    weight,
+                    sum_,
+                    seen,
+                    root,
+                    bits,
+                    place,
+                    first_key,
+                    shared,
+                    KEYS,
+                    WINDOW,
+                    SOFTCAP,
+                    EXACT,
+                    "late",
+                )
 
         done = splits == 1
         if splits > 1:

@@ -46,9 +46,15 @@ def look(rows: Rows) -> Sight:
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, view: Sight, scale: float,
-    window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    view: Sight,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """See Ops.attend; keys are gathered for a tile of rows at a time."""
     visible = view.visible
     if window:
@@ -61,9 +67,15 @@ def attend(
 
 
 def _attend_tile(
-    q: Tensor, keys: Tensor, values: Tensor, physical: Tensor, visible: Tensor,
-    scale: float, softcap: float, sinks: Tensor | None,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    physical: Tensor,
+    visible: Tensor,
+    scale: float,
+    softcap: float,
+    sinks: Tensor | None,
+) -> Tensor:
     rows, heads, key_dim = q.shape
     kv_heads = keys.shape[1]
     grouped = q.view(rows, kv_heads, heads // kv_heads, key_dim)

@@ -150,9 +150,26 @@ def _attend_block(
 
 @njit(**OPTIONS)
 def _attend_quad(
-    q, q0, q_apart, key_dim, key_cache, out, o0, o_apart, value_dim, value_cache, kv, keys, start, scores, scale,
-    softcap, tops, totals, group,
-):  # fmt: skip
+    q,
+    q0,
+    q_apart,
+    key_dim,
+    key_cache,
+    out,
+    o0,
+    o_apart,
+    value_dim,
+    value_cache,
+    kv,
+    keys,
+    start,
+    scores,
+    scale,
+    softcap,
+    tops,
+    totals,
+    group,
+):
     """One query head of four rows over a whole block of keys that all of them see; see _attend_block.
 
     tops and totals hold a row's figures `group` apart.
@@ -196,9 +213,26 @@ def _blocks_shared(r, rows, window, key_dim, value_dim):
 
 @njit(**OPTIONS)
 def _attend_rest(
-    r, since, kv, q, q0, key_cache, value_cache, out, o0, dims, rows, block_size, scale, window, softcap, keys, scores,
-    top, total,
-):  # fmt: skip
+    r,
+    since,
+    kv,
+    q,
+    q0,
+    key_cache,
+    value_cache,
+    out,
+    o0,
+    dims,
+    rows,
+    block_size,
+    scale,
+    window,
+    softcap,
+    keys,
+    scores,
+    top,
+    total,
+):
     """The query heads of one row over its keys from number `since` on, and the division that ends them."""
     positions, slots, context, base, ancestors, tables, first = rows
     key_dim, value_dim = dims
@@ -208,9 +242,23 @@ def _attend_rest(
     for start in range(since, count, KEY_BLOCK):
         for g in range(len(top)):
             top[g], shrink, added = _attend_block(
-                q, q0 + g * key_dim, key_dim, key_cache, out, o0 + g * value_dim, value_dim, value_cache, kv, keys,
-                start, min(KEY_BLOCK, count - start), scores, scale, softcap, top[g],
-            )  # fmt: skip
+                q,
+                q0 + g * key_dim,
+                key_dim,
+                key_cache,
+                out,
+                o0 + g * value_dim,
+                value_dim,
+                value_cache,
+                kv,
+                keys,
+                start,
+                min(KEY_BLOCK, count - start),
+                scores,
+                scale,
+                softcap,
+                top[g],
+            )
             total[g] = total[g] * shrink + added
     for g in range(len(top)):
         if total[g] > _ZERO:
@@ -253,16 +301,49 @@ def _attend_some(
         for start in range(0, shared * KEY_BLOCK, KEY_BLOCK):
             for g in range(group):
                 _attend_quad(
-                    flat_q, first_q + g * key_dim, q_apart, key_dim, flat_keys, flat_out, first_out + g * value_dim,
-                    o_apart, value_dim, flat_values, kv, keys, start, scores, scale, softcap, top[g:], total[g:], group,
-                )  # fmt: skip
+                    flat_q,
+                    first_q + g * key_dim,
+                    q_apart,
+                    key_dim,
+                    flat_keys,
+                    flat_out,
+                    first_out + g * value_dim,
+                    o_apart,
+                    value_dim,
+                    flat_values,
+                    kv,
+                    keys,
+                    start,
+                    scores,
+                    scale,
+                    softcap,
+                    top[g:],
+                    total[g:],
+                    group,
+                )
     for i in range(number):
         mine = slice(i * group, (i + 1) * group)
         _attend_rest(
-            r + i, max(0, shared) * KEY_BLOCK, kv, flat_q, first_q + i * q_apart, flat_keys, flat_values, flat_out,
-            first_out + i * o_apart, (key_dim, value_dim), rows, block_size, scale, window, softcap, keys, scores,
-            top[mine], total[mine],
-        )  # fmt: skip
+            r + i,
+            max(0, shared) * KEY_BLOCK,
+            kv,
+            flat_q,
+            first_q + i * q_apart,
+            flat_keys,
+            flat_values,
+            flat_out,
+            first_out + i * o_apart,
+            (key_dim, value_dim),
+            rows,
+            block_size,
+            scale,
+            window,
+            softcap,
+            keys,
+            scores,
+            top[mine],
+            total[mine],
+        )
 
 
 @njit(**OPTIONS)
@@ -280,9 +361,21 @@ def _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, 
             for row in range(r, min(r + QUAD, out.shape[0]), number):
                 if (piece + row - r) % threads == thread:
                     _attend_some(
-                        row, number, shared, kv_head, q, key_cache, value_cache, rows, block_size, scale, window,
-                        softcap, sinks, out,
-                    )  # fmt: skip
+                        row,
+                        number,
+                        shared,
+                        kv_head,
+                        q,
+                        key_cache,
+                        value_cache,
+                        rows,
+                        block_size,
+                        scale,
+                        window,
+                        softcap,
+                        sinks,
+                        out,
+                    )
 
 
 @njit(**OPTIONS)

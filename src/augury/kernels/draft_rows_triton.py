@@ -24,33 +24,83 @@ class Fresh(NamedTuple):
 
 
 def fresh_rows(
-    slots: Tensor, begin: Tensor, count: Tensor, history: Tensor, block_tables: Tensor, size: int, block_size: int,
-    shift: int, masks: int, mask: int,
-) -> Fresh:  # fmt: skip
+    slots: Tensor,
+    begin: Tensor,
+    count: Tensor,
+    history: Tensor,
+    block_tables: Tensor,
+    size: int,
+    block_size: int,
+    shift: int,
+    masks: int,
+    mask: int,
+) -> Fresh:
     """Known tokens begin .. begin + count - 1 of each group and `masks` masks after them, in `size` rows."""
     groups, kind = len(slots), {"dtype": torch.int64, "device": slots.device}
     out = Fresh(
         torch.empty(ROW_FIELDS, size, **kind), torch.empty(3, size, **kind), torch.empty(groups * (1 + masks), **kind)
     )
     _fresh[(groups + 1,)](
-        slots, begin, count, history, block_tables, *out, history.stride(0), block_tables.stride(0),
-        block_tables.shape[1], history.shape[1], groups, size, len(history) - 1, mask,
-        BLOCK_SIZE=block_size, SHIFT=shift, MASKS=masks, WANTED=triton.next_power_of_2(masks + 1),
-        GROUPS=few_sizes(groups), CHUNK=CHUNK,
-    )  # fmt: skip
+        slots,
+        begin,
+        count,
+        history,
+        block_tables,
+        *out,
+        history.stride(0),
+        block_tables.stride(0),
+        block_tables.shape[1],
+        history.shape[1],
+        groups,
+        size,
+        len(history) - 1,
+        mask,
+        BLOCK_SIZE=block_size,
+        SHIFT=shift,
+        MASKS=masks,
+        WANTED=triton.next_power_of_2(masks + 1),
+        GROUPS=few_sizes(groups),
+        CHUNK=CHUNK,
+    )
     return out
 
 
 @triton.jit(
     do_not_specialize=[
-        "history_stride", "table_stride", "table_width", "history_width", "groups", "size", "padding_slot", "mask",
+        "history_stride",
+        "table_stride",
+        "table_width",
+        "history_width",
+        "groups",
+        "size",
+        "padding_slot",
+        "mask",
     ]
-)  # fmt: skip
+)
 def _fresh(
-    slots, begin, count, history, block_tables, rows, places, wanted, history_stride, table_stride, table_width,
-    history_width, groups, size, padding_slot, mask, BLOCK_SIZE: tl.constexpr, SHIFT: tl.constexpr,
-    MASKS: tl.constexpr, WANTED: tl.constexpr, GROUPS: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+    slots,
+    begin,
+    count,
+    history,
+    block_tables,
+    rows,
+    places,
+    wanted,
+    history_stride,
+    table_stride,
+    table_width,
+    history_width,
+    groups,
+    size,
+    padding_slot,
+    mask,
+    BLOCK_SIZE: tl.constexpr,
+    SHIFT: tl.constexpr,
+    MASKS: tl.constexpr,
+    WANTED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     g = tl.program_id(0)
     other = tl.arange(0, GROUPS)
     counts = tl.load(count + other, mask=other < tl.minimum(g, groups), other=0)
@@ -59,8 +109,22 @@ def _fresh(
         for start in range(first, size, CHUNK):
             r = start + tl.arange(0, CHUNK)
             zero = tl.zeros([CHUNK], tl.int64)
-            _put(rows, places, r, size, r < size, zero, zero, zero + padding_slot, zero, zero, zero,
-                 zero + groups - 1, zero, 0)  # fmt: skip
+            _put(
+                rows,
+                places,
+                r,
+                size,
+                r < size,
+                zero,
+                zero,
+                zero + padding_slot,
+                zero,
+                zero,
+                zero,
+                zero + groups - 1,
+                zero,
+                0,
+            )
     else:
         slot, from_, known = tl.load(slots + g), tl.load(begin + g), tl.load(count + g)
         total = tl.where(known > 0, known + MASKS, 0)
@@ -74,8 +138,22 @@ def _fresh(
             token = tl.where(i < known, tl.load(at, mask=live, other=0), mask)
             write = _physical(block_tables + slot * table_stride, logical, table_width, live, BLOCK_SIZE)
             zero = tl.zeros([CHUNK], tl.int64)
-            _put(rows, places, first + i, size, live, token, tl.maximum(logical - SHIFT, 0), zero + slot, logical + 1,
-                 logical, write, zero + g, i, 1)  # fmt: skip
+            _put(
+                rows,
+                places,
+                first + i,
+                size,
+                live,
+                token,
+                tl.maximum(logical - SHIFT, 0),
+                zero + slot,
+                logical + 1,
+                logical,
+                write,
+                zero + g,
+                i,
+                1,
+            )
 
 
 @triton.jit
@@ -99,9 +177,18 @@ def _put(rows, places, r, size, live, token, position, slot, context, base, writ
 
 
 def level_rows(
-    slots: Tensor, lengths: Tensor, budget: Tensor, tokens: Tensor, bits: Tensor | None, block_tables: Tensor,
-    block_size: int, depth: int, number: int, least: int, shift: int,
-) -> Tensor:  # fmt: skip
+    slots: Tensor,
+    lengths: Tensor,
+    budget: Tensor,
+    tokens: Tensor,
+    bits: Tensor | None,
+    block_tables: Tensor,
+    block_size: int,
+    depth: int,
+    number: int,
+    least: int,
+    shift: int,
+) -> Tensor:
     """Drafted tokens [G, W] as rows, int64 [7, G * W]: nodes `number` and on, `depth` below the last known token.
 
     With ancestor bits they are nodes of a tree, without them the next token of a chain. A group with a budget below
@@ -110,23 +197,64 @@ def level_rows(
     groups, width = tokens.shape
     out = torch.empty(ROW_FIELDS, groups * width, dtype=torch.int64, device=tokens.device)
     _level[(triton.cdiv(groups * width, BLOCK),)](
-        slots, lengths, budget, tokens, tokens if bits is None else bits, block_tables, out, tokens.stride(0),
-        block_tables.stride(0), block_tables.shape[1], groups * width, len(block_tables) - 1, depth, number, least,
-        WIDTH=width, TREE=bits is not None, BLOCK_SIZE=block_size, SHIFT=shift, BLOCK=BLOCK,
-    )  # fmt: skip
+        slots,
+        lengths,
+        budget,
+        tokens,
+        tokens if bits is None else bits,
+        block_tables,
+        out,
+        tokens.stride(0),
+        block_tables.stride(0),
+        block_tables.shape[1],
+        groups * width,
+        len(block_tables) - 1,
+        depth,
+        number,
+        least,
+        WIDTH=width,
+        TREE=bits is not None,
+        BLOCK_SIZE=block_size,
+        SHIFT=shift,
+        BLOCK=BLOCK,
+    )
     return out
 
 
 @triton.jit(
     do_not_specialize=[
-        "token_stride", "table_stride", "table_width", "size", "padding_slot", "depth", "number", "least",
+        "token_stride",
+        "table_stride",
+        "table_width",
+        "size",
+        "padding_slot",
+        "depth",
+        "number",
+        "least",
     ]
-)  # fmt: skip
+)
 def _level(
-    slots, lengths, budget, tokens, bits, block_tables, out, token_stride, table_stride, table_width, size,
-    padding_slot, depth, number, least,
-    WIDTH: tl.constexpr, TREE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    slots,
+    lengths,
+    budget,
+    tokens,
+    bits,
+    block_tables,
+    out,
+    token_stride,
+    table_stride,
+    table_width,
+    size,
+    padding_slot,
+    depth,
+    number,
+    least,
+    WIDTH: tl.constexpr,
+    TREE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = r < size
     g, column = r // WIDTH, r % WIDTH

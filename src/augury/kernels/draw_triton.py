@@ -77,14 +77,46 @@ def searched(
         sums: dict[str, Any] = {"COUNT": CANDIDATES, "CHUNKS": join}
         for read in range(READS):
             narrow[grid](*head, plan.search, plan.chunks, FIRST=read == 0, **sums, **rough)
-            tighten[(plan.lines,)](draws.slots, plan.vocab, table, plan.peaks, plan.search, plan.chunks,
-                                   FIRST=read == 0, LAST=read == READS - 1, num_warps=1, **sums)  # fmt: skip
-        run_race[grid](*head, plan.search, plan.race, plan.chunks, CHUNKS=join, CAPACITY=CAPACITY,
-                       RACING=racing, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=128)  # fmt: skip
+            tighten[(plan.lines,)](
+                draws.slots,
+                plan.vocab,
+                table,
+                plan.peaks,
+                plan.search,
+                plan.chunks,
+                FIRST=read == 0,
+                LAST=read == READS - 1,
+                num_warps=1,
+                **sums,
+            )
+        run_race[grid](
+            *head,
+            plan.search,
+            plan.race,
+            plan.chunks,
+            CHUNKS=join,
+            CAPACITY=CAPACITY,
+            RACING=racing,
+            **wide,
+            num_warps=warps_of(plan.chunk, 16),
+            maxnreg=128,
+        )
     settle[(plan.lines,)](
-        *head, plan.search, plan.race, out, plan.chunks, CHUNKS=join, BARS=bars, BLOCK=SETTLE_BLOCK, WAYS=WAYS,
-        CAPACITY=CAPACITY, GREEDY=draws.greedy, RACING=racing, num_warps=8, **EXACT,
-    )  # fmt: skip
+        *head,
+        plan.search,
+        plan.race,
+        out,
+        plan.chunks,
+        CHUNKS=join,
+        BARS=bars,
+        BLOCK=SETTLE_BLOCK,
+        WAYS=WAYS,
+        CAPACITY=CAPACITY,
+        GREEDY=draws.greedy,
+        RACING=racing,
+        num_warps=8,
+        **EXACT,
+    )
     return Searched(plan, head, bars, out)
 
 
@@ -102,17 +134,35 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
     peaks = blank_peaks(lines, chunks, device, resort)
     capacity = 0 if draws.greedy else CAPACITY
     search = Search(
-        room(f32, chunks, CANDIDATES), room(i64, chunks), room(i64, chunks), room(i32, 2),
-        room(i32), room(i32, capacity), room(i32, capacity), room(i32),
-    )  # fmt: skip
+        room(f32, chunks, CANDIDATES),
+        room(i64, chunks),
+        room(i64, chunks),
+        room(i32, 2),
+        room(i32),
+        room(i32, capacity),
+        room(i32, capacity),
+        room(i32),
+    )
     return Plan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
 
 
 @triton.jit
 def run_race(
-    rows, stride, vocab, table, edits, peaks, search, race, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    search,
+    race,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    RACING: tl.constexpr,
+):
     """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open.
 
     A few that are kept are listed as well: noise for them alone is less work than noise for the chunk.

@@ -81,10 +81,25 @@ def edits_of(draws: Draws, sampling: SlotSampling) -> Edits:
     grammar = (None, None, None) if masks is None else (masks.bits, masks.rows, masks.bits.stride(0))
     edits = Edits(blank(PATH.value), blank(), blank(max(stops + words, 1)), blank(), *grammar)
     list_edits[(lines,)](
-        draws.slots, draws.positions, draws.tokens, draws.parents, draws.history, draws.history.stride(0),
-        draws.history.shape[1], sampling.stops, sampling.bad_words, sampling.min_length, sampling.penalized, edits,
-        STOPS=stops, WORDS=words, LENGTH=length, STOPS_PAD=padded(stops), WORDS_PAD=padded(words), num_warps=1,
-    )  # fmt: skip
+        draws.slots,
+        draws.positions,
+        draws.tokens,
+        draws.parents,
+        draws.history,
+        draws.history.stride(0),
+        draws.history.shape[1],
+        sampling.stops,
+        sampling.bad_words,
+        sampling.min_length,
+        sampling.penalized,
+        edits,
+        STOPS=stops,
+        WORDS=words,
+        LENGTH=length,
+        STOPS_PAD=padded(stops),
+        WORDS_PAD=padded(words),
+        num_warps=1,
+    )
     return edits
 
 
@@ -95,10 +110,24 @@ def padded(size: int) -> int:
 
 @triton.jit
 def list_edits(
-    slots, positions, tokens, parents, history, history_stride, history_width, stops, bad_words, min_length, penalized,
-    edits, STOPS: tl.constexpr, WORDS: tl.constexpr, LENGTH: tl.constexpr, STOPS_PAD: tl.constexpr,
+    slots,
+    positions,
+    tokens,
+    parents,
+    history,
+    history_stride,
+    history_width,
+    stops,
+    bad_words,
+    min_length,
+    penalized,
+    edits,
+    STOPS: tl.constexpr,
+    WORDS: tl.constexpr,
+    LENGTH: tl.constexpr,
+    STOPS_PAD: tl.constexpr,
     WORDS_PAD: tl.constexpr,
-):  # fmt: skip
+):
     """One line: climb to its root once, for the penalties' path and for the ends of bad words."""
     line = tl.program_id(0).to(tl.int64)
     slot, position = tl.load(slots + line), tl.load(positions + line)

@@ -112,9 +112,17 @@ def sum_of(values, line, chunks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def tighten(
-    slots, vocab, table, peaks, search, chunks, COUNT: tl.constexpr, CHUNKS: tl.constexpr, FIRST: tl.constexpr,
+    slots,
+    vocab,
+    table,
+    peaks,
+    search,
+    chunks,
+    COUNT: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    FIRST: tl.constexpr,
     LAST: tl.constexpr,
-):  # fmt: skip
+):
     """One line's bracket after a read: past candidates that surely fall short, up to those that surely reach.
 
     Without top-k and top-p it is empty, at min-p's floor. A kernel of its own, because every chunk of the line asks.
@@ -146,9 +154,20 @@ def tighten(
 
 @triton.jit
 def narrow(
-    rows, stride, vocab, table, edits, peaks, search, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, COUNT: tl.constexpr, FIRST: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    search,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    COUNT: tl.constexpr,
+    FIRST: tl.constexpr,
+):
     """Sums of one chunk of one line down to each candidate distance; the FIRST read also finds its whole mass."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
@@ -212,9 +231,23 @@ def ramped(distance, weight, slope, height, slope_too, height_too, out):
 
 @triton.jit
 def part(
-    start, end, rows, line, slot, stride, vocab, top, temperature, table, edits, search,
-    BLOCK: tl.constexpr, BARS: tl.constexpr, CAPACITY: tl.constexpr, LISTED: tl.constexpr,
-):  # fmt: skip
+    start,
+    end,
+    rows,
+    line,
+    slot,
+    stride,
+    vocab,
+    top,
+    temperature,
+    table,
+    edits,
+    search,
+    BLOCK: tl.constexpr,
+    BARS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    LISTED: tl.constexpr,
+):
     """Distances and tokens of a block of the list, or of the whole line where the list was too short."""
     at = start + tl.arange(0, BLOCK)
     inside = at < end

@@ -35,9 +35,16 @@ def laws(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None
     law = Law(found.out, plan.search.floor, torch.empty_like(plan.search.total))
     if not draws.greedy:
         weigh[plan.lines, plan.chunks](
-            *found.head, law, plan.chunks, CHUNK=plan.chunk, CHUNKS=padded(plan.chunks), BARS=found.bars,
-            num_warps=warps_of(plan.chunk, 16), maxnreg=64, **EXACT,
-        )  # fmt: skip
+            *found.head,
+            law,
+            plan.chunks,
+            CHUNK=plan.chunk,
+            CHUNKS=padded(plan.chunks),
+            BARS=found.bars,
+            num_warps=warps_of(plan.chunk, 16),
+            maxnreg=64,
+            **EXACT,
+        )
     return found, law
 
 
@@ -47,17 +54,24 @@ def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: i
     plan = found.plan
     out = torch.empty(plan.lines, plan.vocab, dtype=torch.float32, device=logits.device)
     write_law[plan.lines, plan.chunks](
-        *found.head, law, out, plan.chunks, CHUNK=plan.chunk, CHUNKS=padded(plan.chunks), BARS=found.bars,
-        GREEDY=draws.greedy, num_warps=warps_of(plan.chunk, 16), **EXACT,
-    )  # fmt: skip
+        *found.head,
+        law,
+        out,
+        plan.chunks,
+        CHUNK=plan.chunk,
+        CHUNKS=padded(plan.chunks),
+        BARS=found.bars,
+        GREEDY=draws.greedy,
+        num_warps=warps_of(plan.chunk, 16),
+        **EXACT,
+    )
     return out
 
 
 @triton.jit
 def weigh(
-    rows, stride, vocab, table, edits, peaks, law, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr,
-):  # fmt: skip
+    rows, stride, vocab, table, edits, peaks, law, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BARS: tl.constexpr
+):
     """The mass that one chunk of one line keeps."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
@@ -79,9 +93,21 @@ def weigh(
 
 @triton.jit
 def law_at(
-    tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, GREEDY: tl.constexpr,
-):  # fmt: skip
+    tokens,
+    inside,
+    line,
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    law,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    GREEDY: tl.constexpr,
+):
     """The probabilities of some tokens of one line, float32; 0 outside the vocabulary."""
     certain = tl.where(inside & (tokens == tl.load(law.token + line)), 1.0, 0.0)
     if GREEDY:
@@ -102,9 +128,20 @@ def law_at(
 
 @triton.jit
 def write_law(
-    rows, stride, vocab, table, edits, peaks, law, out, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, GREEDY: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    law,
+    out,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    GREEDY: tl.constexpr,
+):
     """One chunk of one line's law."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)

@@ -31,37 +31,90 @@ class LaidOut(NamedTuple):
 
 
 def lay_out(
-    segments: Tensor, history: Tensor, block_tables: Tensor, draft_tokens: Tensor, draft_parents: Tensor,
-    rows: int, lines: int, block_size: int, branching: bool,
-) -> LaidOut:  # fmt: skip
+    segments: Tensor,
+    history: Tensor,
+    block_tables: Tensor,
+    draft_tokens: Tensor,
+    draft_parents: Tensor,
+    rows: int,
+    lines: int,
+    block_size: int,
+    branching: bool,
+) -> LaidOut:
     """Lay segments int64 [8, G] out as `rows` packed rows and `lines` packed lines."""
     groups, nodes = segments.shape[1], draft_tokens.shape[1]
     new = torch.empty
     kind = {"dtype": torch.int64, "device": history.device}
     out = LaidOut(
-        new(ROW_FIELDS, rows, **kind), new(LINE_FIELDS, lines, **kind), new(GROUP_FIELDS, groups, **kind),
-        new(groups, nodes, **kind), new(groups, nodes, **kind),
-    )  # fmt: skip
+        new(ROW_FIELDS, rows, **kind),
+        new(LINE_FIELDS, lines, **kind),
+        new(GROUP_FIELDS, groups, **kind),
+        new(groups, nodes, **kind),
+        new(groups, nodes, **kind),
+    )
     _lay_out[(groups + 1,)](
-        segments, history, block_tables, draft_tokens, draft_parents, *out,
-        segments.stride(0), history.stride(0), block_tables.stride(0), groups, rows, lines, nodes, len(history) - 1,
-        BLOCK_SIZE=block_size, BRANCHING=branching, LEVELS=nodes.bit_length(),
-        GROUPS=few_sizes(groups), NODES=triton.next_power_of_2(max(2, nodes)), CHUNK=CHUNK,
-    )  # fmt: skip
+        segments,
+        history,
+        block_tables,
+        draft_tokens,
+        draft_parents,
+        *out,
+        segments.stride(0),
+        history.stride(0),
+        block_tables.stride(0),
+        groups,
+        rows,
+        lines,
+        nodes,
+        len(history) - 1,
+        BLOCK_SIZE=block_size,
+        BRANCHING=branching,
+        LEVELS=nodes.bit_length(),
+        GROUPS=few_sizes(groups),
+        NODES=triton.next_power_of_2(max(2, nodes)),
+        CHUNK=CHUNK,
+    )
     return out
 
 
 @triton.jit(
     do_not_specialize=[
-        "field", "history_stride", "table_stride", "groups", "rows", "lines", "nodes_wide", "padding_slot",
+        "field",
+        "history_stride",
+        "table_stride",
+        "groups",
+        "rows",
+        "lines",
+        "nodes_wide",
+        "padding_slot",
     ]
-)  # fmt: skip
+)
 def _lay_out(
-    segments, history, block_tables, pending_tokens, pending_parents, out_rows, out_lines, out_groups, out_tokens,
-    out_parents, field, history_stride, table_stride, groups, rows, lines, nodes_wide, padding_slot,
-    BLOCK_SIZE: tl.constexpr, BRANCHING: tl.constexpr, LEVELS: tl.constexpr, GROUPS: tl.constexpr,
-    NODES: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+    segments,
+    history,
+    block_tables,
+    pending_tokens,
+    pending_parents,
+    out_rows,
+    out_lines,
+    out_groups,
+    out_tokens,
+    out_parents,
+    field,
+    history_stride,
+    table_stride,
+    groups,
+    rows,
+    lines,
+    nodes_wide,
+    padding_slot,
+    BLOCK_SIZE: tl.constexpr,
+    BRANCHING: tl.constexpr,
+    LEVELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    NODES: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     g = tl.program_id(0)
     other = tl.arange(0, GROUPS)
     there = other < tl.minimum(g, groups)  # the groups before this one
@@ -94,8 +147,16 @@ def _lay_out(
             _put_row(r, rows, live, token, logical, slot, logical + 1, ends, tl.zeros_like(logical), write)
             line = i - (known - scored)
             asked = live & (line >= 0)
-            _put_line(out_lines + first_line + line, lines, asked, first_row + i, slot, logical + 1, token,
-                      tl.full([CHUNK], -1, tl.int64))  # fmt: skip
+            _put_line(
+                out_lines + first_line + line,
+                lines,
+                asked,
+                first_row + i,
+                slot,
+                logical + 1,
+                token,
+                tl.full([CHUNK], -1, tl.int64),
+            )
 
         n = tl.arange(0, NODES)
         inside = n < nodes_wide

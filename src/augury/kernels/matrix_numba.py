@@ -76,10 +76,20 @@ def chunk_product(x, start, count, lines, sums, out, column):
         row = min(quad * QUAD, rows - QUAD)  # the last four may be worked on twice, with the same bits
         for line in range(0, LINES, QUAD):
             _quad(
-                flat_x, row * width + start, width, lines, line * count, count, sums,
-                (quad * LINES + line) // QUAD * SUMS, flat_out, row * columns + column + line, columns,
-                start == 0, start + count == width,
-            )  # fmt: skip
+                flat_x,
+                row * width + start,
+                width,
+                lines,
+                line * count,
+                count,
+                sums,
+                (quad * LINES + line) // QUAD * SUMS,
+                flat_out,
+                row * columns + column + line,
+                columns,
+                start == 0,
+                start + count == width,
+            )
 
 
 @njit(**OPTIONS)

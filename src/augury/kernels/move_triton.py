@@ -17,16 +17,36 @@ def move_path(
     for pool in (keys, values):
         layers, width = pool.shape[0], pool.shape[2]
         _move[(groups, layers, triton.cdiv(width, BLOCK))](
-            pool, path, ends, slots, block_tables, pool.stride(0), width, nodes, path.stride(0), block_tables.stride(0),
-            BLOCK_SIZE=block_size, BLOCK=BLOCK,
-        )  # fmt: skip
+            pool,
+            path,
+            ends,
+            slots,
+            block_tables,
+            pool.stride(0),
+            width,
+            nodes,
+            path.stride(0),
+            block_tables.stride(0),
+            BLOCK_SIZE=block_size,
+            BLOCK=BLOCK,
+        )
 
 
 @triton.jit(do_not_specialize=["nodes", "path_stride", "table_stride"])
 def _move(
-    pool, path, ends, slots, block_tables, layer_stride, width, nodes, path_stride, table_stride,
-    BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    pool,
+    path,
+    ends,
+    slots,
+    block_tables,
+    layer_stride,
+    width,
+    nodes,
+    path_stride,
+    table_stride,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     g, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
     column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     end, table = tl.load(ends + g), block_tables + tl.load(slots + g) * table_stride

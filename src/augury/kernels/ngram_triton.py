@@ -27,9 +27,17 @@ def continuation(
 
 @triton.jit(do_not_specialize=["stride", "width"])
 def _match(
-    history, slots, lengths, best, stride, width,
-    MIN: tl.constexpr, MAX: tl.constexpr, LATEST: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+    history,
+    slots,
+    lengths,
+    best,
+    stride,
+    width,
+    MIN: tl.constexpr,
+    MAX: tl.constexpr,
+    LATEST: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     """The best of one chunk: the longest match, and of equals the latest or the earliest."""
     g, first = tl.program_id(0), tl.program_id(1) * CHUNK
     end = tl.load(lengths + g) - 1  # the last known token

@@ -101,16 +101,32 @@ class NumbaOps:
         return out
 
     def rotate_and_store(
-        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: View,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """One pass over queries, keys and values; the queries stay where they are, so the result is a part of qkv."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
         fused_numba.rotate_and_store(
-            _array(qkv), heads, view.positions, view.write, _lasting(rotary[0]), _lasting(rotary[1]),
-            _lasting(keys), _lasting(values), _optional(q_norm), _optional(k_norm), eps,
-        )  # fmt: skip
+            _array(qkv),
+            heads,
+            view.positions,
+            view.write,
+            _lasting(rotary[0]),
+            _lasting(rotary[1]),
+            _lasting(keys),
+            _lasting(values),
+            _optional(q_norm),
+            _optional(k_norm),
+            eps,
+        )
         return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
     def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
@@ -119,32 +135,65 @@ class NumbaOps:
         _lasting(value_cache)[view.write] = values.numpy()
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, view: View, scale: float,
-        window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        view: View,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Rows and kv heads one by one, over threads where that pays."""
         rows, heads, _ = q.shape
         out = self._attend(_array(q).reshape(rows, -1), heads, keys, values, view, scale, window, softcap, sinks)
         return out.view(rows, heads, values.shape[2])
 
     def rotate_store_attend(
-        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, scale: float,
-        window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: View,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        window: int = 0,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """Both on the same array: queries are turned in their place and read from there."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
         array = _array(qkv)
         fused_numba.rotate_and_store(
-            array, heads, view.positions, view.write, _lasting(rotary[0]), _lasting(rotary[1]),
-            _lasting(keys), _lasting(values), _optional(q_norm), _optional(k_norm), eps,
-        )  # fmt: skip
+            array,
+            heads,
+            view.positions,
+            view.write,
+            _lasting(rotary[0]),
+            _lasting(rotary[1]),
+            _lasting(keys),
+            _lasting(values),
+            _optional(q_norm),
+            _optional(k_norm),
+            eps,
+        )
         return self._attend(array, heads, keys, values, view, scale, window, 0.0, None)
 
     def _attend(
-        self, q: Array, heads: int, keys: Tensor, values: Tensor, view: View, scale: float,
-        window: int, softcap: float, sinks: Tensor | None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        q: Array,
+        heads: int,
+        keys: Tensor,
+        values: Tensor,
+        view: View,
+        scale: float,
+        window: int,
+        softcap: float,
+        sinks: Tensor | None,
+    ) -> Tensor:
         _, _, value_dim = values.shape
         out = torch.empty(len(q), heads * value_dim, dtype=torch.float32)  # aligned: it is added to again and again
         array, sinks_array = out.numpy(), _optional(sinks)

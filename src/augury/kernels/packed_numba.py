@@ -9,15 +9,7 @@ from __future__ import annotations
 from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS
-from augury.kernels.matrix_numba import (
-    LINES,
-    add_bias,
-    aligned,
-    block_scratch,
-    chunk_of,
-    chunk_product,
-    tile_rows,
-)  # fmt: skip
+from augury.kernels.matrix_numba import LINES, add_bias, aligned, block_scratch, chunk_of, chunk_product, tile_rows
 from augury.kernels.simd_unpack import unpack
 
 BLOCK = 32  # weights that share a scale and a shift

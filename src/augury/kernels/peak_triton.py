@@ -56,8 +56,9 @@ def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
     peaks = blank_peaks(lines, chunks, logits.device, resort=False)
     out = torch.empty(lines, dtype=torch.int64, device=logits.device)
     rows, none = Rows(logits, None, None), Edits(*[None] * len(Edits._fields))
-    find_peaks[(lines, chunks)](rows, logits.stride(0), vocab, None, none, peaks, None, CHUNK=chunk, BARS=1,
-                                num_warps=warps_of(chunk, 16))  # fmt: skip
+    find_peaks[(lines, chunks)](
+        rows, logits.stride(0), vocab, None, none, peaks, None, CHUNK=chunk, BARS=1, num_warps=warps_of(chunk, 16)
+    )
     join_peaks[(lines,)](peaks, targets, out, chunks, CHUNKS=padded(chunks), num_warps=1)
     return out
 

@@ -10,9 +10,16 @@ TOGETHER = 8  # heads of one program
 
 
 def rotate_and_store(
-    qkv: Tensor, positions: Tensor, write: Tensor, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-    q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-) -> Tensor:  # fmt: skip
+    qkv: Tensor,
+    positions: Tensor,
+    write: Tensor,
+    rotary: tuple[Tensor, Tensor],
+    keys: Tensor,
+    values: Tensor,
+    q_norm: Tensor | None = None,
+    k_norm: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
     """See Ops.rotate_and_store; queries are turned where they lie, so the result is a part of qkv."""
     rows, width = qkv.shape
     _, kv_heads, dim = keys.shape
@@ -22,22 +29,56 @@ def rotate_and_store(
     nothing = cos
     blocks = [triton.cdiv(heads, TOGETHER), triton.cdiv(kv_heads, TOGETHER)]
     _rotate_and_store[(rows, blocks[0] + 2 * blocks[1])](
-        qkv, positions, write, cos, sin, keys, values,
-        nothing if q_norm is None else q_norm, nothing if k_norm is None else k_norm, eps, width,
-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, HALF=half, BLOCK_HALF=triton.next_power_of_2(half),
-        BLOCK_REST=triton.next_power_of_2(max(1, dim - 2 * half)), BLOCK_DIM=triton.next_power_of_2(dim),
-        Q_NORM=q_norm is not None, K_NORM=k_norm is not None, TOGETHER=TOGETHER, num_warps=2,
-    )  # fmt: skip
+        qkv,
+        positions,
+        write,
+        cos,
+        sin,
+        keys,
+        values,
+        nothing if q_norm is None else q_norm,
+        nothing if k_norm is None else k_norm,
+        eps,
+        width,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        DIM=dim,
+        HALF=half,
+        BLOCK_HALF=triton.next_power_of_2(half),
+        BLOCK_REST=triton.next_power_of_2(max(1, dim - 2 * half)),
+        BLOCK_DIM=triton.next_power_of_2(dim),
+        Q_NORM=q_norm is not None,
+        K_NORM=k_norm is not None,
+        TOGETHER=TOGETHER,
+        num_warps=2,
+    )
     return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
 
 @triton.jit
 def _rotate_and_store(
-    qkv, positions, write, cos, sin, keys, values, q_norm, k_norm, eps, width,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr,
-    BLOCK_REST: tl.constexpr, BLOCK_DIM: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr,
+    qkv,
+    positions,
+    write,
+    cos,
+    sin,
+    keys,
+    values,
+    q_norm,
+    k_norm,
+    eps,
+    width,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    BLOCK_REST: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    Q_NORM: tl.constexpr,
+    K_NORM: tl.constexpr,
     TOGETHER: tl.constexpr,
-):  # fmt: skip
+):
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     to, at = tl.load(write + row), tl.load(positions + row)
     line, i = qkv + row * width, tl.arange(0, TOGETHER)
@@ -62,9 +103,20 @@ def _rotate_and_store(
 
 @triton.jit
 def _turn(
-    source, place, real, at, cos, sin, norm, eps,
-    DIM: tl.constexpr, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr, BLOCK_REST: tl.constexpr, NORM: tl.constexpr,
-):  # fmt: skip
+    source,
+    place,
+    real,
+    at,
+    cos,
+    sin,
+    norm,
+    eps,
+    DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    BLOCK_REST: tl.constexpr,
+    NORM: tl.constexpr,
+):
     """Norm and rotate some heads, of which `source` [T, 1] points to the first elements; the rest passes through."""
     h, r = tl.arange(0, BLOCK_HALF)[None, :], 2 * HALF + tl.arange(0, BLOCK_REST)[None, :]
     turned, rest = real[:, None] & (h < HALF), real[:, None] & (r < DIM)

@@ -16,9 +16,24 @@ TARGET = tl.constexpr(noise.TARGET)
 
 @triton.jit
 def settle(
-    rows, stride, vocab, table, edits, peaks, search, race, out, chunks, CHUNKS: tl.constexpr, BARS: tl.constexpr,
-    BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr, GREEDY: tl.constexpr, RACING: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    search,
+    race,
+    out,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WAYS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    GREEDY: tl.constexpr,
+    RACING: tl.constexpr,
+):
     """The token of one line."""
     line = tl.program_id(0).to(tl.int64)
     slot = tl.load(rows.slots + line)
@@ -27,16 +42,48 @@ def settle(
         token = last_resort(line, chunks, edits, peaks, CHUNKS)
     elif not GREEDY:
         if tl.load(table.temperature + slot) > 0:
-            token = settle_sampled(rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS,
-                                   BARS, BLOCK, WAYS, CAPACITY, RACING)  # fmt: skip
+            token = settle_sampled(
+                rows,
+                line,
+                slot,
+                stride,
+                vocab,
+                top,
+                table,
+                edits,
+                search,
+                race,
+                chunks,
+                CHUNKS,
+                BARS,
+                BLOCK,
+                WAYS,
+                CAPACITY,
+                RACING,
+            )
     tl.store(out + line, token.to(tl.int64))
 
 
 @triton.jit
 def settle_sampled(
-    rows, line, slot, stride, vocab, top, table, edits, search, race, chunks, CHUNKS: tl.constexpr,
-    BARS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr, RACING: tl.constexpr,
-):  # fmt: skip
+    rows,
+    line,
+    slot,
+    stride,
+    vocab,
+    top,
+    table,
+    edits,
+    search,
+    race,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WAYS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    RACING: tl.constexpr,
+):
     """The winner among the tokens that were surely kept and those of the bracket that the floor leaves in."""
     best, token = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     if RACING:
@@ -48,24 +95,86 @@ def settle_sampled(
         if listed <= CAPACITY:
             below = sum_of(search.below, line, chunks, CHUNKS)
             floor, best, token = among(
-                listed, low, high, below, best, token, rows, line, slot, stride, vocab, top, table, edits, search,
-                chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, True, RACING,
-            )  # fmt: skip
+                listed,
+                low,
+                high,
+                below,
+                best,
+                token,
+                rows,
+                line,
+                slot,
+                stride,
+                vocab,
+                top,
+                table,
+                edits,
+                search,
+                chunks,
+                CHUNKS,
+                BARS,
+                BLOCK,
+                WAYS,
+                CAPACITY,
+                True,
+                RACING,
+            )
         else:
             floor, best, token = among(
-                vocab, low, high, tl.zeros((), tl.int64), best, token, rows, line, slot, stride, vocab, top, table,
-                edits, search, chunks, CHUNKS, BARS, BLOCK, WAYS, CAPACITY, False, RACING,
-            )  # fmt: skip
+                vocab,
+                low,
+                high,
+                tl.zeros((), tl.int64),
+                best,
+                token,
+                rows,
+                line,
+                slot,
+                stride,
+                vocab,
+                top,
+                table,
+                edits,
+                search,
+                chunks,
+                CHUNKS,
+                BARS,
+                BLOCK,
+                WAYS,
+                CAPACITY,
+                False,
+                RACING,
+            )
     tl.store(search.floor + line, floor)
     return tl.where(token == NO_TOKEN, 0, token)
 
 
 @triton.jit
 def among(
-    count, low, high, below, best, token, rows, line, slot, stride, vocab, top, table, edits, search, chunks,
-    CHUNKS: tl.constexpr, BARS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr, CAPACITY: tl.constexpr,
-    LISTED: tl.constexpr, RACING: tl.constexpr,
-):  # fmt: skip
+    count,
+    low,
+    high,
+    below,
+    best,
+    token,
+    rows,
+    line,
+    slot,
+    stride,
+    vocab,
+    top,
+    table,
+    edits,
+    search,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WAYS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    LISTED: tl.constexpr,
+    RACING: tl.constexpr,
+):
     """The exact floor within a bracket, and the best of the tokens there that reach it."""
     temperature, k, p, allowed = filters(slot, vocab, table)
     source = (rows, line, slot, stride, vocab, top, temperature, table, edits, search)
@@ -99,9 +208,20 @@ def among(
 
 @triton.jit
 def cut(
-    count, low, high, below, need, allowed, source, BLOCK: tl.constexpr, BARS: tl.constexpr,
-    CAPACITY: tl.constexpr, WAYS: tl.constexpr, LISTED: tl.constexpr, COUNTING: tl.constexpr,
-):  # fmt: skip
+    count,
+    low,
+    high,
+    below,
+    need,
+    allowed,
+    source,
+    BLOCK: tl.constexpr,
+    BARS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    WAYS: tl.constexpr,
+    LISTED: tl.constexpr,
+    COUNTING: tl.constexpr,
+):
     """The smallest distance in (low, high] at which the sum reaches `need`, by sums of integers."""
     first, last = high, low
     counted = low  # what a list holds up to here is in `below` already

@@ -62,8 +62,11 @@ def _make_quad(first: bool, last: bool) -> Any:
 
 
 quad_first, quad_more, quad_last, quad_whole = (
-    _make_quad(True, False), _make_quad(False, False), _make_quad(False, True), _make_quad(True, True)
-)  # fmt: skip
+    _make_quad(True, False),
+    _make_quad(False, False),
+    _make_quad(False, True),
+    _make_quad(True, True),
+)
 
 
 @intrinsic

@@ -9,21 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from augury.kernels.vectors import (
-    I8,
-    I32,
-    INDEX,
-    LANES,
-    VECTOR,
-    at,
-    const,
-    fma,
-    mask,
-    pointers,
-    splat,
-    store,
-    strip,
-)
+from augury.kernels.vectors import I8, I32, INDEX, LANES, VECTOR, at, const, fma, mask, pointers, splat, store, strip
 
 
 @intrinsic

@@ -55,9 +55,16 @@ def runs(draft: Draft) -> bool:
 
 
 def standard(
-    logits: Tensor, draws: Draws, sampling: SlotSampling, first: Tensor, draft: Draft, tests: Tensor, seeds: Tensor,
-    starts: Tensor, chunk: int | None = None,
-) -> Outcome:  # fmt: skip
+    logits: Tensor,
+    draws: Draws,
+    sampling: SlotSampling,
+    first: Tensor,
+    draft: Draft,
+    tests: Tensor,
+    seeds: Tensor,
+    starts: Tensor,
+    chunk: int | None = None,
+) -> Outcome:
     """What `rejection.standard` and `verdict.finish` decide, given acceptance noise [G, N] and the last token's key."""
     found, law = laws(logits, draws, sampling, chunk)
     plan, (groups, nodes), device = found.plan, draft.tokens.shape, logits.device
@@ -71,8 +78,9 @@ def standard(
 
     i64, f32 = torch.int64, torch.float32
     out = Outcome(room(i64, nodes + 1), room(i64), room(i64), room(i64, nodes))
-    ends = Ends(room(i64), room(i64), room(torch.float64, plan.chunks), room(f32, plan.chunks),
-                room(torch.int32, plan.chunks))  # fmt: skip
+    ends = Ends(
+        room(i64), room(i64), room(torch.float64, plan.chunks), room(f32, plan.chunks), room(torch.int32, plan.chunks)
+    )
     width = 0 if draft.probs is None else draft.probs.shape[2]
     follow[(groups,)](chain, ends, out.emitted, out.emitted_count, out.accepted, out.path, nodes, width, num_warps=1)
     wide = {"CHUNK": plan.chunk, "num_warps": warps_of(plan.chunk, 16), **common}
@@ -85,9 +93,19 @@ def standard(
 
 @triton.jit
 def find_chances(
-    rows, stride, vocab, table, edits, peaks, law, chain, chunks, CHUNKS: tl.constexpr, BARS: tl.constexpr,
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    law,
+    chain,
+    chunks,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
     GREEDY: tl.constexpr,
-):  # fmt: skip
+):
     """The chance of one node's token under the target at its parent."""
     group, node, nodes = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     root = tl.load(chain.first + group)
@@ -155,9 +173,23 @@ def left_at(tokens, inside, p, group, refused, chain, nodes, width):
 
 @triton.jit
 def sum_left(
-    rows, stride, vocab, table, edits, peaks, law, chain, ends, chunks, nodes, width, CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr, BARS: tl.constexpr, GREEDY: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    law,
+    chain,
+    ends,
+    chunks,
+    nodes,
+    width,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    GREEDY: tl.constexpr,
+):
     """The sum of what a refusal leaves in one chunk of a group's last line."""
     group, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     line, refused = tl.load(ends.line + group), tl.load(ends.refused + group)
@@ -172,9 +204,26 @@ def sum_left(
 
 @triton.jit
 def race_left(
-    rows, stride, vocab, table, edits, peaks, law, chain, ends, accepted, seeds, starts, chunks, nodes, width,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BARS: tl.constexpr, GREEDY: tl.constexpr,
-):  # fmt: skip
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    law,
+    chain,
+    ends,
+    accepted,
+    seeds,
+    starts,
+    chunks,
+    nodes,
+    width,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
+    GREEDY: tl.constexpr,
+):
     """The best token of one chunk: the argmax of the logarithm of what is left plus noise."""
     group, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     line, refused = tl.load(ends.line + group), tl.load(ends.refused + group)

@@ -11,10 +11,20 @@ BLOCK = 1024
 
 
 def gather_streams(
-    features: tuple[Tensor, ...], places: Tensor, row_begin: Tensor, start: Tensor, known: Tensor, path: Tensor,
-    count: Tensor, carried: Tensor, slots: Tensor, block_tables: Tensor, block_size: int, block_ends: Tensor,
+    features: tuple[Tensor, ...],
+    places: Tensor,
+    row_begin: Tensor,
+    start: Tensor,
+    known: Tensor,
+    path: Tensor,
+    count: Tensor,
+    carried: Tensor,
+    slots: Tensor,
+    block_tables: Tensor,
+    block_size: int,
+    block_ends: Tensor,
     mask_hidden: Tensor | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Streams side by side, [R, streams * hidden], for rows with `places` int64 [3, R] (see draft_rows_triton).
 
     A row takes the features of its place on the track of its group; the row before the pass takes those kept in
@@ -25,20 +35,63 @@ def gather_streams(
     out = torch.empty(rows, width, dtype=features[0].dtype, device=places.device)
     for i, stream in enumerate(features):
         _gather[(rows, triton.cdiv(hidden, BLOCK))](
-            stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends,
-            out if mask_hidden is None else mask_hidden, rows, hidden, stream.stride(0), width, i * hidden,
-            path.shape[1], path.stride(0), block_tables.stride(0), block_tables.shape[1],
-            BLOCK_SIZE=block_size, MASKED=mask_hidden is not None, BLOCK=BLOCK,
-        )  # fmt: skip
+            stream,
+            out,
+            places,
+            row_begin,
+            start,
+            known,
+            path,
+            count,
+            carried,
+            slots,
+            block_tables,
+            block_ends,
+            out if mask_hidden is None else mask_hidden,
+            rows,
+            hidden,
+            stream.stride(0),
+            width,
+            i * hidden,
+            path.shape[1],
+            path.stride(0),
+            block_tables.stride(0),
+            block_tables.shape[1],
+            BLOCK_SIZE=block_size,
+            MASKED=mask_hidden is not None,
+            BLOCK=BLOCK,
+        )
     return out
 
 
 @triton.jit(do_not_specialize=["rows", "offset", "nodes", "path_stride", "table_stride", "table_width"])
 def _gather(
-    stream, out, places, row_begin, start, known, path, count, carried, slots, block_tables, block_ends, mask_hidden,
-    rows, hidden, stride, width, offset, nodes, path_stride, table_stride, table_width,
-    BLOCK_SIZE: tl.constexpr, MASKED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    stream,
+    out,
+    places,
+    row_begin,
+    start,
+    known,
+    path,
+    count,
+    carried,
+    slots,
+    block_tables,
+    block_ends,
+    mask_hidden,
+    rows,
+    hidden,
+    stride,
+    width,
+    offset,
+    nodes,
+    path_stride,
+    table_stride,
+    table_width,
+    BLOCK_SIZE: tl.constexpr,
+    MASKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     r, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < hidden
     g, number, live = tl.load(places + r), tl.load(places + rows + r), tl.load(places + 2 * rows + r)

@@ -45,8 +45,9 @@ def top_children(logits: Tensor, k: int, targets: Tensor | None = None) -> tuple
     best = Best(room(torch.float32, chunks, k), room(torch.int32, chunks, k), room(torch.float32, chunks))
     tokens, scores = room(torch.int64, k), room(torch.float32, k)
     top_of_chunk[(lines, chunks)](logits, logits.stride(0), vocab, best, K=k, CHUNK=CHUNK, num_warps=4)
-    top_of_line[(lines,)](best, targets, tokens, scores, chunks, K=k, CHUNKS=padded(chunks),
-                          WIDE=padded(chunks * k), num_warps=4)  # fmt: skip
+    top_of_line[(lines,)](
+        best, targets, tokens, scores, chunks, K=k, CHUNKS=padded(chunks), WIDE=padded(chunks * k), num_warps=4
+    )
     return tokens, scores
 
 

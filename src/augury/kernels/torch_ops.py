@@ -35,9 +35,16 @@ class TorchOps:
         return fused.rms_norm(residual, weight, eps), residual
 
     def rotate_and_store(
-        self, qkv: Tensor, view: attention.Sight, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: attention.Sight,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """Split, norm, rotate, store."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim
@@ -51,9 +58,18 @@ class TorchOps:
         return fused.rotate(q, cos, sin)
 
     def rotate_store_attend(
-        self, qkv: Tensor, view: attention.Sight, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        scale: float, window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: attention.Sight,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        window: int = 0,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """One after the other."""
         q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
         return attention.attend(q, keys, values, view, scale, window).flatten(1)

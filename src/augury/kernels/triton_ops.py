@@ -31,19 +31,33 @@ class TritonOps:
         return fused.linear(x, weight.unpacked(), bias)
 
     def rotate_and_store(
-        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: View,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """One kernel."""
         rows = view.rows
-        return rope_triton.rotate_and_store(
-            qkv, rows.positions, rows.write, rotary, keys, values, q_norm, k_norm, eps
-        )
+        return rope_triton.rotate_and_store(qkv, rows.positions, rows.write, rotary, keys, values, q_norm, k_norm, eps)
 
     def rotate_store_attend(
-        self, qkv: Tensor, view: View, rotary: tuple[Tensor, Tensor], keys: Tensor, values: Tensor,
-        scale: float, window: int = 0, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        qkv: Tensor,
+        view: View,
+        rotary: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        window: int = 0,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
         """Two kernels."""
         q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
         return self.attend(q, keys, values, view, scale, window).flatten(1)
@@ -54,9 +68,16 @@ class TritonOps:
         value_cache[view.rows.write] = values.to(value_cache.dtype)
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, view: View, scale: float,
-        window: int = 0, softcap: float = 0.0, sinks: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        view: View,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """The kernel, or the reference for heads too wide for it."""
         if not attend_triton.supported(keys, values):
             return attention.attend(q, keys, values, attention.look(view.rows), scale, window, softcap, sinks)

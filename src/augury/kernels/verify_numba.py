@@ -99,9 +99,15 @@ def plain_lines_parallel(logits: np.ndarray, count: int, lines: Lines, filters: 
 
 @njit(cache=True, nogil=True)
 def edited_lines(
-    logits: np.ndarray, count: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars,
+    logits: np.ndarray,
+    count: int,
+    lines: Lines,
+    filters: Filters,
+    bias: Bias,
+    penalties: Penalties,
+    bars: Bars,
     chosen: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     """Tokens of all other lines, one thread."""
     for line in range(count):
         chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
@@ -109,9 +115,15 @@ def edited_lines(
 
 @njit(cache=True, nogil=True, parallel=True)
 def edited_lines_parallel(
-    logits: np.ndarray, count: int, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties, bars: Bars,
+    logits: np.ndarray,
+    count: int,
+    lines: Lines,
+    filters: Filters,
+    bias: Bias,
+    penalties: Penalties,
+    bars: Bars,
     chosen: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     """Tokens of all other lines, several threads."""
     for line in prange(count):
         chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
@@ -137,9 +149,13 @@ def filters_of(s: SlotSampling) -> Filters:
 def edits_of(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
     """What changes logits."""
     penalties = Penalties(
-        array_of(s.penalized), array_of(s.repetition), array_of(s.frequency), array_of(s.presence),
-        array_of(s.counts, torch.int32), array_of(s.in_prompt, torch.bool),
-    )  # fmt: skip
+        array_of(s.penalized),
+        array_of(s.repetition),
+        array_of(s.frequency),
+        array_of(s.presence),
+        array_of(s.counts, torch.int32),
+        array_of(s.in_prompt, torch.bool),
+    )
     bars = Bars(array_of(s.min_length), array_of(s.stops), array_of(s.bad_words))
     return Bias(array_of(s.biased), array_of(s.bias)), penalties, bars
 
@@ -165,9 +181,15 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
 
 @njit(cache=True, nogil=True)
 def walk_groups(
-    drawn: np.ndarray, first: np.ndarray, tokens: np.ndarray, parents: np.ndarray, count: np.ndarray,
-    emitted: np.ndarray, path: np.ndarray, accepted: np.ndarray,
-) -> None:  # fmt: skip
+    drawn: np.ndarray,
+    first: np.ndarray,
+    tokens: np.ndarray,
+    parents: np.ndarray,
+    count: np.ndarray,
+    emitted: np.ndarray,
+    path: np.ndarray,
+    accepted: np.ndarray,
+) -> None:
     """Follow each group's drawn tokens down its tree; `accepted` is -1 for an inactive group."""
     for g in range(len(first)):
         if first[g] < 0:
@@ -189,7 +211,13 @@ def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:
     emitted, path = drawn.new_full((groups, nodes + 1), -1), drawn.new_full((groups, nodes), -1)
     accepted = drawn.new_empty(groups)
     walk_groups(
-        array_of(drawn), array_of(first), array_of(draft.tokens), array_of(draft.parents), array_of(draft.count),
-        emitted.numpy(), path.numpy(), accepted.numpy(),
-    )  # fmt: skip
+        array_of(drawn),
+        array_of(first),
+        array_of(draft.tokens),
+        array_of(draft.parents),
+        array_of(draft.count),
+        emitted.numpy(),
+        path.numpy(),
+        accepted.numpy(),
+    )
     return Outcome(emitted, accepted + 1, accepted.clamp(min=0), path)

@@ -30,7 +30,7 @@ from augury.kernels.verify_numba_filters import (
     ROUNDER,
     lowest_allowed,
     total_mass,
-)  # fmt: skip
+)
 from augury.kernels.verify_numba_race import BLOCK, NOTHING, block_peaks, first_with, scaled, unsorted
 from augury.verify.sampling import Draws, SlotSampling
 
@@ -83,9 +83,16 @@ def row_law(row: np.ndarray, slot: int, filters: Filters, law: np.ndarray) -> bo
 
 @njit(nogil=True)
 def line_law(
-    logits: np.ndarray, line: int, plain: bool, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties,
-    bars: Bars, law: np.ndarray,
-) -> None:  # fmt: skip
+    logits: np.ndarray,
+    line: int,
+    plain: bool,
+    lines: Lines,
+    filters: Filters,
+    bias: Bias,
+    penalties: Penalties,
+    bars: Bars,
+    law: np.ndarray,
+) -> None:
     """Fill in the law of one line."""
     slot = lines.slots[line]
     row = logits[line] if plain else edited(logits[line], line, lines, bias, penalties, bars)
@@ -97,9 +104,16 @@ def line_law(
 
 @njit(cache=True, nogil=True)
 def law_lines(
-    logits: np.ndarray, count: int, plain: bool, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties,
-    bars: Bars, laws: np.ndarray,
-) -> None:  # fmt: skip
+    logits: np.ndarray,
+    count: int,
+    plain: bool,
+    lines: Lines,
+    filters: Filters,
+    bias: Bias,
+    penalties: Penalties,
+    bars: Bars,
+    laws: np.ndarray,
+) -> None:
     """Laws of all lines, one thread."""
     for line in range(count):
         line_law(logits, line, plain, lines, filters, bias, penalties, bars, laws[line])
@@ -107,9 +121,16 @@ def law_lines(
 
 @njit(cache=True, nogil=True, parallel=True)
 def law_lines_parallel(
-    logits: np.ndarray, count: int, plain: bool, lines: Lines, filters: Filters, bias: Bias, penalties: Penalties,
-    bars: Bars, laws: np.ndarray,
-) -> None:  # fmt: skip
+    logits: np.ndarray,
+    count: int,
+    plain: bool,
+    lines: Lines,
+    filters: Filters,
+    bias: Bias,
+    penalties: Penalties,
+    bars: Bars,
+    laws: np.ndarray,
+) -> None:
     """Laws of all lines, several threads."""
     for line in prange(count):
         line_law(logits, line, plain, lines, filters, bias, penalties, bars, laws[line])
@@ -121,7 +142,5 @@ def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tenso
     laws = torch.zeros(rows.shape, dtype=torch.float32)
     wide = draws.count > 1 and draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM
     fill = law_lines_parallel if wide else law_lines
-    fill(
-        rows, draws.count, draws.plain, lines_of(draws), filters_of(sampling), *edits_of(sampling), laws.numpy(),
-    )  # fmt: skip
+    fill(rows, draws.count, draws.plain, lines_of(draws), filters_of(sampling), *edits_of(sampling), laws.numpy())
     return laws

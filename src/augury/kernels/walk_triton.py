@@ -27,9 +27,18 @@ class Walked(NamedTuple):
 
 
 def walk(
-    drawn: Tensor, first: Tensor, draft: Draft, segments: Tensor, history: Tensor, limit: Tensor,
-    counts: Tensor | None, seeds: Tensor, rates: Tensor | None, lookahead: int, branching: bool,
-) -> Walked:  # fmt: skip
+    drawn: Tensor,
+    first: Tensor,
+    draft: Draft,
+    segments: Tensor,
+    history: Tensor,
+    limit: Tensor,
+    counts: Tensor | None,
+    seeds: Tensor,
+    rates: Tensor | None,
+    lookahead: int,
+    branching: bool,
+) -> Walked:
     """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
 
     `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they
@@ -38,26 +47,65 @@ def walk(
     groups, nodes = draft.tokens.shape
     kind = {"dtype": torch.int64, "device": drawn.device}
     out = Walked(
-        torch.empty(groups, nodes + 3, **kind), torch.empty(groups, nodes, **kind),
-        torch.empty(groups, **kind), torch.empty(groups, **kind),
-    )  # fmt: skip
+        torch.empty(groups, nodes + 3, **kind),
+        torch.empty(groups, nodes, **kind),
+        torch.empty(groups, **kind),
+        torch.empty(groups, **kind),
+    )
     _walk[(groups,)](
-        drawn, first, draft.tokens, draft.parents, segments, history, limit, drawn if counts is None else counts,
-        seeds, seeds if rates is None else rates, *out,
-        segments.stride(0), history.stride(0), 0 if counts is None else counts.stride(0), nodes,
-        COUNTED=counts is not None, BRANCHING=branching, LOOKAHEAD=lookahead, RATES=0 if rates is None else len(rates),
-        LEVELS=nodes.bit_length(), NODES=triton.next_power_of_2(max(2, nodes)), num_warps=1,
-    )  # fmt: skip
+        drawn,
+        first,
+        draft.tokens,
+        draft.parents,
+        segments,
+        history,
+        limit,
+        drawn if counts is None else counts,
+        seeds,
+        seeds if rates is None else rates,
+        *out,
+        segments.stride(0),
+        history.stride(0),
+        0 if counts is None else counts.stride(0),
+        nodes,
+        COUNTED=counts is not None,
+        BRANCHING=branching,
+        LOOKAHEAD=lookahead,
+        RATES=0 if rates is None else len(rates),
+        LEVELS=nodes.bit_length(),
+        NODES=triton.next_power_of_2(max(2, nodes)),
+        num_warps=1,
+    )
     return out
 
 
 @triton.jit(do_not_specialize=["field", "history_stride", "counts_stride", "nodes_wide"])
 def _walk(
-    drawn, first, tokens, parents, segments, history, limit, counts, seeds, rates, summary, path, lengths, budget,
-    field, history_stride, counts_stride, nodes_wide,
-    COUNTED: tl.constexpr, BRANCHING: tl.constexpr, LOOKAHEAD: tl.constexpr, RATES: tl.constexpr, LEVELS: tl.constexpr,
+    drawn,
+    first,
+    tokens,
+    parents,
+    segments,
+    history,
+    limit,
+    counts,
+    seeds,
+    rates,
+    summary,
+    path,
+    lengths,
+    budget,
+    field,
+    history_stride,
+    counts_stride,
+    nodes_wide,
+    COUNTED: tl.constexpr,
+    BRANCHING: tl.constexpr,
+    LOOKAHEAD: tl.constexpr,
+    RATES: tl.constexpr,
+    LEVELS: tl.constexpr,
     NODES: tl.constexpr,
-):  # fmt: skip
+):
     g = tl.program_id(0)
     n = tl.arange(0, NODES)
     root = tl.load(first + g)

@@ -21,9 +21,10 @@ def same_width(case: Case) -> tuple[Note, ...]:
     expected = draft.number("target_hidden_size") or draft.hidden_size
     if expected and target.hidden_size != expected:
         raise problem(
-            "model", draft.name,
+            "model",
+            draft.name,
             f"was trained on hidden size {expected}, the target has {target.hidden_size}: it belongs to another target",
-        )  # fmt: skip
+        )
     return ()
 
 

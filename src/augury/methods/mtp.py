@@ -209,4 +209,4 @@ MTP = Method(
     checkpoint=_checkpoint,
     sharded=True,
     gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
-)  # fmt: skip
+)

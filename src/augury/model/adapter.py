@@ -49,9 +49,13 @@ class Adapter:
 
     @classmethod
     def load(
-        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None,
+        cls,
+        directory: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        max_model_len: int | None = None,
         dummy: bool = False,
-    ) -> Adapter:  # fmt: skip
+    ) -> Adapter:
         """Read a checkpoint directory, or make a `dummy`; code that came with it is never run."""
         config = read_config(directory)
         refuse(config)
@@ -144,9 +148,18 @@ class Adapter:
             tables = torch.tensor([[1], [2]], device=device)
             tokens = torch.tensor(PROBE, device=device)[first:last] % self.vocab_size
             return Rows(
-                tokens, index, zero + slot, index + 1, zero, zero, index + (slot + 1) * size,
-                torch.tensor([last - first - 1], device=device), tables, size, size,
-            )  # fmt: skip
+                tokens,
+                index,
+                zero + slot,
+                index + 1,
+                zero,
+                zero,
+                index + (slot + 1) * size,
+                torch.tensor([last - first - 1], device=device),
+                tables,
+                size,
+                size,
+            )
 
         whole = self.forward(rows(0, 0, size)).logits
         steps = [self.forward(rows(1, i, i + 1)).logits for i in range(size)]
@@ -201,10 +214,19 @@ _current: ContextVar[_Pass | _Probe] = ContextVar("current pass")
 
 
 def _attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    scaling: float | None = None, sliding_window: int | None = None, softcap: float | None = None,
-    s_aux: Tensor | None = None, position_bias: Tensor | None = None, is_causal: bool | None = None, **_: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
     """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
     if attention_mask is not None or position_bias is not None or is_causal is False:
         raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
@@ -222,9 +244,14 @@ def _read_model(directory: Path, dtype: torch.dtype) -> Any:
     try:
         with quietly():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False, local_files_only=True,
-                use_safetensors=True, output_loading_info=True,
-            )  # fmt: skip
+                directory,
+                dtype=dtype,
+                attn_implementation=ATTENTION,
+                trust_remote_code=False,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
     except (ValueError, OSError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"transformers cannot load {directory}: {error}") from error
     model, report = loaded

@@ -72,9 +72,14 @@ class Dense:
 
     @classmethod
     def load(
-        cls, directory: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None = None,
-        packed: bool = False, dummy: bool = False,
-    ) -> Dense:  # fmt: skip
+        cls,
+        directory: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        max_model_len: int | None = None,
+        packed: bool = False,
+        dummy: bool = False,
+    ) -> Dense:
         """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones."""
         config, ops = read_config(directory), choose(device)
         plan, length = _Plan(config), max_model_len or context_length(config)
@@ -95,9 +100,13 @@ class _Reader:
     """Tensors of a checkpoint, in the types the kernels want."""
 
     def __init__(
-        self, checkpoint: Checkpoint | DummyCheckpoint, packed: PackedFile | None, ops: Ops, dtype: torch.dtype,
+        self,
+        checkpoint: Checkpoint | DummyCheckpoint,
+        packed: PackedFile | None,
+        ops: Ops,
+        dtype: torch.dtype,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
         self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
 
@@ -180,11 +189,14 @@ class _Plan:
             "post_attention_layernorm.weight": (hidden,),
         }
         projections = [
-            ("self_attn.q_proj", q, hidden, self.qkv_bias), ("self_attn.k_proj", kv, hidden, self.qkv_bias),
-            ("self_attn.v_proj", kv, hidden, self.qkv_bias), ("self_attn.o_proj", hidden, q, self.out_bias),
-            ("mlp.gate_proj", inner, hidden, self.mlp_bias), ("mlp.up_proj", inner, hidden, self.mlp_bias),
+            ("self_attn.q_proj", q, hidden, self.qkv_bias),
+            ("self_attn.k_proj", kv, hidden, self.qkv_bias),
+            ("self_attn.v_proj", kv, hidden, self.qkv_bias),
+            ("self_attn.o_proj", hidden, q, self.out_bias),
+            ("mlp.gate_proj", inner, hidden, self.mlp_bias),
+            ("mlp.up_proj", inner, hidden, self.mlp_bias),
             ("mlp.down_proj", hidden, inner, self.mlp_bias),
-        ]  # fmt: skip
+        ]
         for name, rows, columns, bias in projections:
             shapes[f"{name}.weight"] = (rows, columns)
             if bias:
@@ -201,9 +213,13 @@ class _Plan:
             read.ops,
             qkv=read.linear([f"{at}.{x}_proj" for x in "qkv"], self.qkv_bias),
             out=read.linear([f"{at}.o_proj"], self.out_bias),
-            q_norm=norms[0], k_norm=norms[1], rotary=rotary, scale=self.dim**-0.5, window=self.window(i),
+            q_norm=norms[0],
+            k_norm=norms[1],
+            rotary=rotary,
+            scale=self.dim**-0.5,
+            window=self.window(i),
             eps=self.config.rms_norm_eps,
-        )  # fmt: skip
+        )
         gate_up = read.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], self.mlp_bias)
         down = read.linear([f"{mlp}.down_proj"], self.mlp_bias)
         return Layer(

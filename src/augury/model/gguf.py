@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 CONVERTER_VERSION = 2  # raise it when the output changes: what is in the cache is then converted again
 FILES = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors",
     "packed.safetensors",
-)  # fmt: skip
+)
 PACKED_KINDS = ("Q4_0", "Q4_1", "Q8_0")  # what packed.py reads
 CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the processor's cache: 16 MB takes 1.7 times as long
 

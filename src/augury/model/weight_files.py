@@ -15,8 +15,16 @@ SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"  # a checkpoint's one f
 PICKLE_ENDINGS = (".bin", ".pt")
 MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector beside the weights
 # What training leaves behind is neither weights nor plain tensors.
-OTHERS = (MASK_FILE, "training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.bin", "scheduler.pt",
-          "rng_state.bin", "rng_state.pt")  # fmt: skip
+OTHERS = (
+    MASK_FILE,
+    "training_args.bin",
+    "optimizer.bin",
+    "optimizer.pt",
+    "scheduler.bin",
+    "scheduler.pt",
+    "rng_state.bin",
+    "rng_state.pt",
+)
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -77,9 +77,11 @@ class RequestProm:
         )
         self._ended = {reason: success.labels(*self._labels, reason) for reason in REASONS}
         self._refused = Counter(
-            "vllm:admission_rejections", "Requests refused before the engine saw them.", ("model_name", "reason"),
+            "vllm:admission_rejections",
+            "Requests refused before the engine saw them.",
+            ("model_name", "reason"),
             registry=registry,
-        )  # fmt: skip
+        )
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] | list[int]) -> Histogram:
         return Histogram(f"vllm:{name}", text, LABELS, buckets=buckets, registry=self._registry).labels(*self._labels)

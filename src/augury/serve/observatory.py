@@ -82,9 +82,17 @@ class Observatory:
 
     def _ended(self, job: Job, index: int, now: float, end: dict[str, Any]) -> None:
         figures = Finished(
-            end["reason"], job.prompt_tokens, job.generated[index], end["cached"], end["preemptions"],
-            job.max_tokens, now - job.arrived, end["queued"], end["prefill"], end["decode"],
-        )  # fmt: skip
+            end["reason"],
+            job.prompt_tokens,
+            job.generated[index],
+            end["cached"],
+            end["preemptions"],
+            job.max_tokens,
+            now - job.arrived,
+            end["queued"],
+            end["prefill"],
+            end["decode"],
+        )
         self.requests.finished(figures)
         if len(job.ended) == job.n:
             self.requests.longest.observe(max(job.generated))
@@ -95,9 +103,17 @@ class Observatory:
         now = time.perf_counter()
         for index in set(range(job.n)) - job.ended:
             figures = Finished(
-                reason, job.prompt_tokens, job.generated[index], 0, 0, job.max_tokens, now - job.arrived,
-                None, None, None,
-            )  # fmt: skip
+                reason,
+                job.prompt_tokens,
+                job.generated[index],
+                0,
+                0,
+                job.max_tokens,
+                now - job.arrived,
+                None,
+                None,
+                None,
+            )
             self.requests.finished(figures)
         if len(job.ended) < job.n:
             self.requests.n.observe(job.n)

@@ -58,9 +58,13 @@ class Prompts:
         return await self._away(len(tokens), self.tokenizer.inner.convert_ids_to_tokens, tokens)
 
     async def chat(
-        self, messages: list[ChatMessage], tools: list[dict[str, Any]] | None, options: dict[str, Any],
-        template_options: dict[str, Any] | None, to_run: bool = True,
-    ) -> list[int]:  # fmt: skip
+        self,
+        messages: list[ChatMessage],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any],
+        template_options: dict[str, Any] | None,
+        to_run: bool = True,
+    ) -> list[int]:
         """Token ids of a conversation, by the model's chat template."""
         if wrong := sorted(RESERVED & set(template_options or {})):
             raise ApiError(400, f"chat_template_kwargs.{wrong[0]} is not for the template.", "chat_template_kwargs")

@@ -43,10 +43,17 @@ def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int, dice: torch
         index = at[:, None] + 1 + torch.arange(depth)
         ahead = lesson.tokens[index.clamp(max=len(lesson.tokens) - 1)]
         rows = len(lesson.tokens) - 1
-        parts.append((
-            torch.cat([lesson.streams[i] for i in layers], dim=1), torch.arange(rows), torch.full((rows,), number),
-            lesson.tokens[at], at, torch.where(index < len(lesson.tokens), ahead, -1), torch.full_like(at, number),
-        ))  # fmt: skip
+        parts.append(
+            (
+                torch.cat([lesson.streams[i] for i in layers], dim=1),
+                torch.arange(rows),
+                torch.full((rows,), number),
+                lesson.tokens[at],
+                at,
+                torch.where(index < len(lesson.tokens), ahead, -1),
+                torch.full_like(at, number),
+            )
+        )
     streams, positions, home, newest, anchor, ahead, owner = (torch.cat(part) for part in zip(*parts, strict=True))
     seen = (owner[:, None] == home) & (positions < anchor[:, None])
     return Blocks(streams, positions, newest, anchor, ahead, seen)
@@ -115,10 +122,13 @@ def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
     config = shape.config(study.config.vocab_size, study.config.max_position_embeddings, LAYERS) | {
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "attention_bias": False,
-        "block_size": recipe.depth + 1, "num_target_layers": study.config.num_hidden_layers,
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "block_size": recipe.depth + 1,
+        "num_target_layers": study.config.num_hidden_layers,
         # z-lab's ids name the layer whose output is read.
         "dflash_config": {"mask_token_id": mask, "target_layer_ids": [i - 1 for i in layers]},
-    }  # fmt: skip
+    }
     export(module, config, directory)
     return last

@@ -152,9 +152,13 @@ def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | Non
     module.register_buffer("d2t", words - torch.arange(len(words)))
     module.register_buffer("t2d", known)
     config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"], **_sizes(study, shape),
-        "draft_vocab_size": len(words), "fc_norm": True, "eagle_aux_hidden_state_layer_ids": list(layers),
-    }  # fmt: skip
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **_sizes(study, shape),
+        "draft_vocab_size": len(words),
+        "fc_norm": True,
+        "eagle_aux_hidden_state_layer_ids": list(layers),
+    }
     config |= {"mask_token_id": mask} if mask is not None else {}
     export(module, config, directory, lambda name: name.replace("layer.", "midlayer.", 1))
     return last

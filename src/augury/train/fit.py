@@ -13,9 +13,12 @@ SMALL = 0.01
 
 
 def fit(
-    module: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float = 3e-3,
+    module: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: int,
+    rate: float = 3e-3,
     tick: Callable[[float], None] = lambda _: None,
-) -> float:  # fmt: skip
+) -> float:
     """Train what may be trained of a module; `tick` sees the running loss after every step, the last is given back."""
     parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
     optimiser = torch.optim.Adam(parameters, lr=rate)

@@ -29,18 +29,31 @@ class Shape:
         """Layers like the target's, with a narrower middle: a gate need not be as clever."""
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(
-            config.hidden_size, min(config.intermediate_size, 2 * config.hidden_size), config.num_attention_heads,
-            config.num_key_value_heads, dim, float(config.rope_parameters["rope_theta"]), config.rms_norm_eps,
-        )  # fmt: skip
+            config.hidden_size,
+            min(config.intermediate_size, 2 * config.hidden_size),
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            dim,
+            float(config.rope_parameters["rope_theta"]),
+            config.rms_norm_eps,
+        )
 
     def config(self, vocabulary: int, context: int, layers: int = 1) -> dict[str, Any]:
         """What config.json says of them."""
         return {
-            "hidden_size": self.hidden, "intermediate_size": self.inner, "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads, "head_dim": self.dim, "num_hidden_layers": layers,
-            "rms_norm_eps": self.eps, "rope_theta": self.theta, "vocab_size": vocabulary,
-            "max_position_embeddings": context, "hidden_act": "silu", "tie_word_embeddings": False,
-        }  # fmt: skip
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.dim,
+            "num_hidden_layers": layers,
+            "rms_norm_eps": self.eps,
+            "rope_theta": self.theta,
+            "vocab_size": vocabulary,
+            "max_position_embeddings": context,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        }
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
@@ -109,9 +122,13 @@ class DecoderLayer(nn.Module):
     """Attention and MLP around a residual; what stands before the attention is each head's own affair."""
 
     def __init__(
-        self, shape: Shape, width: int | None = None, input_norm: bool = True, hidden_norm: bool = False,
+        self,
+        shape: Shape,
+        width: int | None = None,
+        input_norm: bool = True,
+        hidden_norm: bool = False,
         normed: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.self_attn = Attention(shape, width or shape.hidden, normed)
         self.mlp = GatedMLP(shape)

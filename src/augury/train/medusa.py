@@ -58,9 +58,14 @@ def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
     config = {
-        "model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": recipe.depth, "num_hidden_layers": 1,
-        "hidden_size": study.config.hidden_size, "vocab_size": study.config.vocab_size,
-        "truncated_vocab_size": len(words), "max_paths": 64,
-    }  # fmt: skip
+        "model_type": "medusa",
+        "architectures": ["MedusaModel"],
+        "num_heads": recipe.depth,
+        "num_hidden_layers": 1,
+        "hidden_size": study.config.hidden_size,
+        "vocab_size": study.config.vocab_size,
+        "truncated_vocab_size": len(words),
+        "max_paths": 64,
+    }
     write_checkpoint(directory, module.state_dict() | {"token_map": words}, config)
     return last

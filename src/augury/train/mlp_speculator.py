@@ -43,10 +43,13 @@ class Speculator(nn.Module):
     def published(self, rows: Tensor) -> dict[str, Tensor]:
         """The tensors under the names of the layout, each once, tables spread over the whole vocabulary by `rows`."""
         return {
-            "emb.0.weight": self.emb.weight[rows], "head.0.weight": self.head.weight[rows],
-            "proj.0.weight": self.first.weight, "proj.1.weight": self.later.weight,
-            "ln.0.weight": self.scale, "ln.0.bias": self.shift,
-        }  # fmt: skip
+            "emb.0.weight": self.emb.weight[rows],
+            "head.0.weight": self.head.weight[rows],
+            "proj.0.weight": self.first.weight,
+            "proj.1.weight": self.later.weight,
+            "ln.0.weight": self.scale,
+            "ln.0.bias": self.shift,
+        }
 
 
 def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float:
@@ -65,9 +68,16 @@ def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
     config = {
-        "model_type": "mlp_speculator", "architectures": ["MLPSpeculatorPreTrainedModel"], "emb_dim": size,
-        "inner_dim": inner, "n_predict": recipe.depth, "vocab_size": vocabulary, "tie_weights": True,
-        "scale_input": True, "top_k_tokens_per_head": [1] * recipe.depth, "n_candidates": 1,
-    }  # fmt: skip
+        "model_type": "mlp_speculator",
+        "architectures": ["MLPSpeculatorPreTrainedModel"],
+        "emb_dim": size,
+        "inner_dim": inner,
+        "n_predict": recipe.depth,
+        "vocab_size": vocabulary,
+        "tie_weights": True,
+        "scale_input": True,
+        "top_k_tokens_per_head": [1] * recipe.depth,
+        "n_candidates": 1,
+    }
     write_checkpoint(directory, halved(module.published(rows)), config)
     return last

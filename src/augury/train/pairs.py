@@ -41,10 +41,17 @@ def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int) -> Pairs:
         ahead = lesson.tokens[index.clamp(max=len(lesson.tokens) - 1)]
         ahead = torch.where(index < len(lesson.tokens), ahead, -1)
         streams = torch.cat([lesson.streams[i][:rows] for i in layers], dim=1)
-        parts.append((
-            lesson.tokens[1 : rows + 1], streams, torch.arange(rows), torch.full((rows,), number),
-            local + begin, torch.full((len(local),), number), ahead,
-        ))  # fmt: skip
+        parts.append(
+            (
+                lesson.tokens[1 : rows + 1],
+                streams,
+                torch.arange(rows),
+                torch.full((rows,), number),
+                local + begin,
+                torch.full((len(local),), number),
+                ahead,
+            )
+        )
         begin += rows
     tokens, streams, positions, home, anchors, owner, ahead = (torch.cat(part) for part in zip(*parts, strict=True))
     seen = (owner[:, None] == home) & (positions <= positions[anchors][:, None])

@@ -89,16 +89,20 @@ def _answers(
     params = SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True, extra_args=wish)
     with tempfile.TemporaryDirectory(prefix="augury-study-") as folder:
         llm = LLM(
-            str(directory), device="cpu", dtype=dtype,
+            str(directory),
+            device="cpu",
+            dtype=dtype,
             speculative_config={
-                "method": "extract_hidden_states", "num_speculative_tokens": 1,
+                "method": "extract_hidden_states",
+                "num_speculative_tokens": 1,
                 "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}},
             },
             kv_transfer_config={
-                "kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer",
+                "kv_connector": "ExampleHiddenStatesConnector",
+                "kv_role": "kv_producer",
                 "kv_connector_extra_config": {"shared_storage_path": folder},
             },
-        )  # fmt: skip
+        )
         outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         found = []
         for prompt, output in zip(prompts, outputs, strict=True):

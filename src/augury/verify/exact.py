@@ -16,15 +16,7 @@ from typing import NamedTuple
 import torch
 
 from augury.verify import exact_rules, lossy, rejection
-from augury.verify.exact_production import (
-    Agreement,
-    TensorRule,
-    Trial,
-    Walk,
-    confront,
-    confront_walk,
-    measure,
-)
+from augury.verify.exact_production import Agreement, TensorRule, Trial, Walk, confront, confront_walk, measure
 from augury.verify.exact_rules import ZERO, Rule
 from augury.verify.exact_worlds import (
     CHANGES,

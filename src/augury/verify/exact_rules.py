@@ -77,9 +77,12 @@ def standard(scene: Scene) -> Iterator[Decision]:
 
 
 def offered(
-    scene: Scene, children: list[int], law: Law, path: tuple[int, ...],
+    scene: Scene,
+    children: list[int],
+    law: Law,
+    path: tuple[int, ...],
     onward: Callable[[int, tuple[int, ...]], Iterator[Decision]],
-) -> Iterator[Decision]:  # fmt: skip
+) -> Iterator[Decision]:
     """Try children in turn on a law; an accepted one decides on from there."""
     chance, cell = ONE, dict[int, Interval]()
     for child in children:

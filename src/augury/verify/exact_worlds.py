@@ -124,9 +124,7 @@ def penalty(law: Law, prefix: Prefix) -> Law:
     return normalised([mass / (1 + prefix.count(v)) for v, mass in enumerate(law)])
 
 
-CHANGES: Mapping[str, Change] = {
-    "none": untouched, "top-k": top_k, "top-p": top_p, "min-p": min_p, "penalty": penalty,
-}  # fmt: skip
+CHANGES: Mapping[str, Change] = {"none": untouched, "top-k": top_k, "top-p": top_p, "min-p": min_p, "penalty": penalty}
 
 
 def all_drafts(world: World, shape: Shape, drafts: Drafts) -> Iterator[tuple[Fraction, Scene]]:

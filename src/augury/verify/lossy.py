@@ -59,9 +59,14 @@ def entropy(
 
 
 def ascend_block(
-    p: Tensor, draft: Draft, active: Tensor, u: Tensor, spread: Tensor | None = None,
-    threshold: float = 0.95, alpha: float = 0.4,
-) -> Verdict:  # fmt: skip
+    p: Tensor,
+    draft: Draft,
+    active: Tensor,
+    u: Tensor,
+    spread: Tensor | None = None,
+    threshold: float = 0.95,
+    alpha: float = 0.4,
+) -> Verdict:
     """vllm-ascend's "block verify", which is not block verification: one bar for the product of the uniforms.
 
     A block ends at its deepest node where min(P * p / q, 1) exceeds the product of its uniforms so far. Trees less than

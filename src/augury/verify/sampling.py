@@ -41,11 +41,20 @@ class SlotSampling:
 
         f32, i64 = torch.float32, torch.int64
         return cls(
-            temperature=full(0, f32), top_k=full(0, i64), top_p=full(1, f32), min_p=full(0, f32),
-            repetition=full(1, f32), presence=full(0, f32), frequency=full(0, f32), seed=full(0, i64),
-            min_length=full(0, i64), penalized=full(0, torch.bool), biased=full(0, torch.bool),
-            stops=full(-1, i64, 1), bad_words=full(-1, i64, 1, 1),
-        )  # fmt: skip
+            temperature=full(0, f32),
+            top_k=full(0, i64),
+            top_p=full(1, f32),
+            min_p=full(0, f32),
+            repetition=full(1, f32),
+            presence=full(0, f32),
+            frequency=full(0, f32),
+            seed=full(0, i64),
+            min_length=full(0, i64),
+            penalized=full(0, torch.bool),
+            biased=full(0, torch.bool),
+            stops=full(-1, i64, 1),
+            bad_words=full(-1, i64, 1, 1),
+        )
 
 
 @dataclass(slots=True)

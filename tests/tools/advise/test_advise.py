@@ -81,10 +81,20 @@ def test_the_crossover_lies_where_it_was_measured() -> None:
 
 def test_shapes_have_the_weights_their_makers_name() -> None:
     billions = {
-        "llama-3.1-8b": 8.03, "llama-3.3-70b": 70.6, "qwen3-8b": 8.2, "qwen3-30b-a3b": 30.5, "deepseek-v3": 671.0,
-        "gpt-oss-120b": 117.0, "gpt-oss-20b": 20.9, "mistral-7b": 7.25, "qwen2.5-7b": 7.6, "qwen3-0.6b": 0.6,
-        "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.2, "qwen3-32b": 32.8,
-    }  # fmt: skip
+        "llama-3.1-8b": 8.03,
+        "llama-3.3-70b": 70.6,
+        "qwen3-8b": 8.2,
+        "qwen3-30b-a3b": 30.5,
+        "deepseek-v3": 671.0,
+        "gpt-oss-120b": 117.0,
+        "gpt-oss-20b": 20.9,
+        "mistral-7b": 7.25,
+        "qwen2.5-7b": 7.6,
+        "qwen3-0.6b": 0.6,
+        "llama-3.2-1b": 1.24,
+        "llama-3.2-3b": 3.2,
+        "qwen3-32b": 32.8,
+    }
     assert set(billions) == set(known_targets())
     for name, size in billions.items():
         assert shape_of(find_target(name)).parameters / 1e9 == pytest.approx(size, rel=0.02), name

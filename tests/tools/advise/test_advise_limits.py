@@ -54,9 +54,12 @@ def replayed(rate: float) -> Replayed:
 
 @settings(max_examples=12, deadline=None)
 @given(
-    st.floats(0.2, 0.98), st.sampled_from(("eagle3", "ngram_gpu", "suffix")), st.sampled_from(("H200", "L40S")),
-    st.booleans(), st.integers(1, 260),
-)  # fmt: skip
+    st.floats(0.2, 0.98),
+    st.sampled_from(("eagle3", "ngram_gpu", "suffix")),
+    st.sampled_from(("H200", "L40S")),
+    st.booleans(),
+    st.integers(1, 260),
+)
 def test_no_batch_is_served_by_a_k_that_is_slow_there(
     rate: float, method: str, gpu: str, varies: bool, most: int
 ) -> None:
@@ -136,12 +139,20 @@ def test_a_tensor_parallel_size_that_heads_do_not_divide_by_is_refused(name: str
 @pytest.mark.parametrize(
     ("called", "name"),
     [
-        ("NVIDIA H100 80GB HBM3", "H100 SXM"), ("NVIDIA H100 PCIe", "H100 PCIe"), ("NVIDIA H200", "H200"),
-        ("NVIDIA A100-SXM4-80GB", "A100 80GB"), ("NVIDIA A100-PCIE-40GB", "A100 40GB"), ("NVIDIA A10G", "A10G"),
-        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"), ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("Tesla T4", "T4"),
-        ("Tesla V100-SXM2-16GB", "V100 16GB"), ("AMD Instinct MI300X", "MI300X"), ("NVIDIA L40S", "L40S"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("Tesla V100-SXM2-16GB", "V100 16GB"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("NVIDIA L40S", "L40S"),
     ],
-)  # fmt: skip
+)
 def test_devices_are_known_by_what_their_driver_calls_them(called: str, name: str) -> None:
     assert find_gpu(called).name == name
     assert find_gpu("A10G").bf16_tflops < find_gpu("A10").bf16_tflops
@@ -199,10 +210,16 @@ def lines_of(asked: Question) -> dict[str, Line]:
 
 def test_naming_the_usual_head_changes_nothing() -> None:
     raw = {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 1,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
         "draft_vocab_size": 32000,
-    }  # fmt: skip
+    }
     usual, named = drafting_for("eagle3", LLAMA), drafting_for("eagle3", LLAMA, ModelFacts("head", raw))
     cost = Roofline(LLAMA, H200)
     for requests in (1, 64):

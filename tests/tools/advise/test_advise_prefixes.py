@@ -79,8 +79,14 @@ def test_an_answer_is_decoded_where_it_was_first_given() -> None:
     assert [one.spans for one in decoded_once([growing[1], branch])] == [growing[1].spans, [(9, 11)]]
 
 
-TURNS = [("user", "find the bug in parse()"), ("assistant", "call: read parse.py"), ("tool", "def parse(x): return x"),
-         ("assistant", "call: run tests"), ("tool", "2 failed"), ("assistant", "parse() forgets to strip")]  # fmt: skip
+TURNS = [
+    ("user", "find the bug in parse()"),
+    ("assistant", "call: read parse.py"),
+    ("tool", "def parse(x): return x"),
+    ("assistant", "call: run tests"),
+    ("tool", "2 failed"),
+    ("assistant", "parse() forgets to strip"),
+]
 
 
 def snapshots() -> Iterator[dict[str, Any]]:
@@ -121,8 +127,17 @@ def test_three_ways_to_log_an_agent_come_to_the_same(method: str, tmp_path: Path
 
 def test_the_report_has_a_line_and_the_json_a_key(tmp_path: Path) -> None:
     share = recorded(list(snapshots()), tmp_path).traffic().prefix_share
-    words = ["advise", "--target", "llama-3.1-8b", "--gpu", "H200", "--trace", str(tmp_path / "trace.jsonl"),
-             "--tokenizer", "bytes"]  # fmt: skip
+    words = [
+        "advise",
+        "--target",
+        "llama-3.1-8b",
+        "--gpu",
+        "H200",
+        "--trace",
+        str(tmp_path / "trace.jsonl"),
+        "--tokenizer",
+        "bytes",
+    ]
     said = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert share is not None and said["traffic"]["prefix_share"] == said["traffic"]["prefix_cached"] == round(share, 4)
     assert (
@@ -155,7 +170,9 @@ def test_the_cache_changes_the_whole_and_not_the_decoding() -> None:
     cold = Traffic(prompt_tokens=1000.0, answer_tokens=101.0)
     cost: Any = Flat()
     always = from_lengths(2.0, 2.0, 2.0, 1)
-    found = [Predictor(cost, one).at(always, Drafting("eagle3", None, False), 1, 1)
-             for one in (cold, replace(cold, cached=0.75))]  # fmt: skip
+    found = [
+        Predictor(cost, one).at(always, Drafting("eagle3", None, False), 1, 1)
+        for one in (cold, replace(cold, cached=0.75))
+    ]
     assert [one.decode.value for one in found] == pytest.approx([2.0, 2.0])
     assert [one.whole.value for one in found] == pytest.approx([2000 / 1500, 1250 / 750])

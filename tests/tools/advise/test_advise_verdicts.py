@@ -92,7 +92,7 @@ def test_a_drafter_that_does_not_fit_is_refused() -> None:
         ("llama-3.1-8b", Traffic(answer_tokens=1.0, requests=5), "answers of 1.0 tokens"),
         ("llama-3.1-8b", Traffic(prompt_tokens=30_000, answer_tokens=20, requests=5), "of the time at most"),
     ],
-)  # fmt: skip
+)
 def test_what_will_not_pay_is_said_with_its_reason(name: str, traffic: Traffic, says: str) -> None:
     facts = find_target(name)
     shape = shape_of(facts)

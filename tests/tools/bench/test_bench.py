@@ -27,10 +27,16 @@ CONTENDERS = list(all_contenders("ngram").values())
 
 def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan:
     settings: dict[str, Any] = {
-        "model": str(model), "peers": ["augury", "augury-ngram"], "batches": [1, 2], "prompts": [str(prompts)],
-        "max_tokens": 6, "rounds": 2, "threads": 2, "dtype": "float32",
+        "model": str(model),
+        "peers": ["augury", "augury-ngram"],
+        "batches": [1, 2],
+        "prompts": [str(prompts)],
+        "max_tokens": 6,
+        "rounds": 2,
+        "threads": 2,
+        "dtype": "float32",
         "speculative": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
-    }  # fmt: skip
+    }
     return command.Plan(**(settings | changes))
 
 

@@ -51,8 +51,11 @@ def test_figures_add_up(report: dict[str, Any]) -> None:
     # The target's pass is the same; the drafter's kernels come on top.
     assert rows[2]["kernels"]["kernels"] > 2 * rows[0]["kernels"]["kernels"] > 40
     assert [line.split(":")[0] for line in report["said"]] == [
-        "none batch 1", "none batch 2", "eagle3 K=3 L=3 batch 1", "eagle3 K=3 L=3 batch 2",
-    ]  # fmt: skip
+        "none batch 1",
+        "none batch 2",
+        "eagle3 K=3 L=3 batch 1",
+        "eagle3 K=3 L=3 batch 2",
+    ]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -95,11 +98,13 @@ def test_peers_are_shown_for_their_own_case_alone() -> None:
     assert peer_of("llama-8b", drafter_of("draft:llama-1b", shape, None, None), 128, 512, 1, "cuda") is not None
     assert peer_of("llama-8b", drafter_of("none", shape, 3, 3.0), 128, 512, 8, "cuda") is not None
     for other in (
-        ("llama-1b", drafter, 128, 512, 64, "cuda"), ("llama-8b", drafter, 128, 256, 64, "cuda"),
-        ("llama-8b", drafter, 128, 512, 65, "cuda"), ("llama-8b", drafter, 128, 512, 64, "cpu"),
+        ("llama-1b", drafter, 128, 512, 64, "cuda"),
+        ("llama-8b", drafter, 128, 256, 64, "cuda"),
+        ("llama-8b", drafter, 128, 512, 65, "cuda"),
+        ("llama-8b", drafter, 128, 512, 64, "cpu"),
         ("llama-8b", drafter_of("eagle3", shape, 4, 3.0), 128, 512, 64, "cuda"),
         ("llama-8b", drafter_of("eagle3", shape, 3, 3.0, {"tree": {}}), 128, 512, 64, "cuda"),
-    ):  # fmt: skip
+    ):
         assert peer_of(*other) is None
     assert all(case.shape in SHAPES for case in FIGURES)
 

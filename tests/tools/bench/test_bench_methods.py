@@ -24,9 +24,16 @@ from augury.train.gates import Gates
 
 def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan:
     settings: dict[str, Any] = {
-        "model": str(model), "peers": [], "batches": [1, 2], "prompts": [str(prompts)], "max_tokens": 12, "rounds": 2,
-        "threads": 2, "dtype": "float32", "speculative": {"method": "ngram", "num_speculative_tokens": 4},
-    }  # fmt: skip
+        "model": str(model),
+        "peers": [],
+        "batches": [1, 2],
+        "prompts": [str(prompts)],
+        "max_tokens": 12,
+        "rounds": 2,
+        "threads": 2,
+        "dtype": "float32",
+        "speculative": {"method": "ngram", "num_speculative_tokens": 4},
+    }
     return command.Plan(**(settings | changes))
 
 
@@ -58,9 +65,7 @@ def test_every_method_has_a_line_or_a_reason() -> None:
 
 
 def test_lines_by_name() -> None:
-    assert [line.name for line in choose_lines(["eagle3"])[0]] == [
-        "plain", "eagle3", "eagle3 tree", "eagle3 parallel",
-    ]  # fmt: skip
+    assert [line.name for line in choose_lines(["eagle3"])[0]] == ["plain", "eagle3", "eagle3 tree", "eagle3 parallel"]
     assert [line.name for line in choose_lines(["deepseek_mtp", "ngram"])[0]] == ["plain", "ngram", "mtp", "mtp tree"]
 
 

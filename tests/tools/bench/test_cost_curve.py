@@ -69,9 +69,13 @@ def test_ironing_gives_the_nearest_rising_line(points: list[tuple[float, int]]) 
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.lists(st.floats(0.1, 100), min_size=16, max_size=16), st.integers(1, 12), st.floats(1, 20), st.floats(1, 2000),
-    st.floats(1, 3), st.sampled_from([[], BUCKETS]),
-)  # fmt: skip
+    st.lists(st.floats(0.1, 100), min_size=16, max_size=16),
+    st.integers(1, 12),
+    st.floats(1, 20),
+    st.floats(1, 2000),
+    st.floats(1, 3),
+    st.sampled_from([[], BUCKETS]),
+)
 def test_however_noisy_more_is_never_cheaper(
     noise: list[float], requests: int, rows: float, context: float, factor: float, buckets: list[int]
 ) -> None:
@@ -235,8 +239,10 @@ def test_answers_that_end_by_themselves_replay_exactly_too(toy_model: Path, engi
     counts = walked([script], {**METHODS["ngram"], "num_speculative_tokens": 5})
     drafted = int((counts.nodes * np.arange(6)).sum())
     assert (counts.steps[0], drafted, counts.accepted[0]) == (
-        steps, sum(d for d, _ in request.spec_steps), sum(a for _, a in request.spec_steps),
-    )  # fmt: skip
+        steps,
+        sum(d for d, _ in request.spec_steps),
+        sum(a for _, a in request.spec_steps),
+    )
 
 
 def test_the_curve_is_measured_on_the_engine_itself(

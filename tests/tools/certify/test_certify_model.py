@@ -27,9 +27,13 @@ def shallow(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def speculation(shallow: Path, rule: str, tokens: int = 2, **more: Any) -> dict[str, Any]:
     return {
-        "method": "draft_model", "model": str(shallow), "num_speculative_tokens": tokens,
-        "draft_sample_method": "probabilistic", "rejection_sample_method": rule, **more,
-    }  # fmt: skip
+        "method": "draft_model",
+        "model": str(shallow),
+        "num_speculative_tokens": tokens,
+        "draft_sample_method": "probabilistic",
+        "rejection_sample_method": rule,
+        **more,
+    }
 
 
 def load(model: Path, **more: Any) -> Any:

@@ -24,10 +24,18 @@ REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 @pytest.mark.parametrize(
     ("x", "df", "p"),
     [  # from printed tables of the chi-square distribution
-        (3.841, 1, 0.05), (6.635, 1, 0.01), (10.828, 1, 0.001), (5.991, 2, 0.05), (18.307, 10, 0.05),
-        (29.588, 10, 0.001), (3.940, 10, 0.95), (43.773, 30, 0.05), (124.342, 100, 0.05), (77.929, 100, 0.95),
+        (3.841, 1, 0.05),
+        (6.635, 1, 0.01),
+        (10.828, 1, 0.001),
+        (5.991, 2, 0.05),
+        (18.307, 10, 0.05),
+        (29.588, 10, 0.001),
+        (3.940, 10, 0.95),
+        (43.773, 30, 0.05),
+        (124.342, 100, 0.05),
+        (77.929, 100, 0.95),
     ],
-)  # fmt: skip
+)
 def test_chi_square_is_the_tables(x: float, df: int, p: float) -> None:
     assert stats.chi2_survival(x, df) == pytest.approx(p, rel=2e-3)
     assert stats.chi2_critical(p, df) == pytest.approx(x, abs=6e-4)
@@ -118,10 +126,12 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
     law, few = random_law(rng, 120), []
     for _ in range(1500):
         one, other = rng.multinomial(400, law), rng.multinomial(700, law)
-        few.append((
-            stats.against_law(counted(one), dict(enumerate(law)))[1].p,
-            stats.against_samples(counted(one), counted(other))[1].p,
-        ))  # fmt: skip
+        few.append(
+            (
+                stats.against_law(counted(one), dict(enumerate(law)))[1].p,
+                stats.against_samples(counted(one), counted(other))[1].p,
+            )
+        )
     for level in (0.05, 0.01):
         for share in (np.array(few) < level).mean(0):
             assert level * 0.5 < share < level * 1.6
@@ -158,19 +168,27 @@ def test_plain_law_is_the_one_the_engine_computes() -> None:
     for i in range(40):
         rng = random.Random(i)
         params = SamplingParams(
-            temperature=rng.choice([0.0, 0.5, 1.0, 1.7]), top_k=rng.choice([0, 1, 5, 40]),
-            top_p=rng.choice([1.0, 0.9, 0.3]), min_p=rng.choice([0.0, 0.05]),
-            repetition_penalty=rng.choice([1.0, 1.3]), frequency_penalty=rng.choice([0.0, 0.4]),
+            temperature=rng.choice([0.0, 0.5, 1.0, 1.7]),
+            top_k=rng.choice([0, 1, 5, 40]),
+            top_p=rng.choice([1.0, 0.9, 0.3]),
+            min_p=rng.choice([0.0, 0.05]),
+            repetition_penalty=rng.choice([1.0, 1.3]),
+            frequency_penalty=rng.choice([0.0, 0.4]),
             presence_penalty=rng.choice([0.0, 0.3]),
-        )  # fmt: skip
+        )
         logits = torch.randn(1, 50, generator=generator) * 3
         prompt, output = [1, 2, 3], [3, 4, 4]
         sampling = SlotSampling.allocate(1)
         for name, value in {
-            "temperature": params.temperature, "top_k": params.top_k, "top_p": params.top_p, "min_p": params.min_p,
-            "repetition": params.repetition_penalty, "frequency": params.frequency_penalty,
-            "presence": params.presence_penalty, "penalized": params.penalized,
-        }.items():  # fmt: skip
+            "temperature": params.temperature,
+            "top_k": params.top_k,
+            "top_p": params.top_p,
+            "min_p": params.min_p,
+            "repetition": params.repetition_penalty,
+            "frequency": params.frequency_penalty,
+            "presence": params.presence_penalty,
+            "penalized": params.penalized,
+        }.items():
             getattr(sampling, name)[0] = value
         sampling.counts = torch.zeros(1, 50, dtype=torch.int32)
         sampling.in_prompt = torch.zeros(1, 50, dtype=torch.bool)

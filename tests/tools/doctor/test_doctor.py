@@ -118,18 +118,27 @@ SUFFIX = """-sc '{"method": "suffix"}'"""
 MENDED = [
     (f"vllm serve m -sc {MTP} --port 80", None, f"vllm serve m -sc '{MTP}' --port 80"),
     ("vllm serve m -sc ‘{“method”: “mtp”, “num_speculative_tokens”: 1}’", None, f"vllm serve m -sc '{MTP}'"),
-    (f"vllm serve m -sc '{{{HEAD}, \"disable_by_batch_size\": 16}}'", None,
-     f"vllm serve m -sc '{{{HEAD}, \"num_speculative_tokens_per_batch_size\": [[1, 16, 3], [17, 17, 0]]}}'"),
-    (f"vllm serve m -sc '{{{TIGHT}:\"probabilistic\"}}'", None,
-     f"vllm serve m -sc '{{{TIGHT}:\"standard\",\"draft_sample_method\":\"probabilistic\"}}'"),
-    ("vllm serve m --speculative-model org/small --num-speculative-tokens 5 -tp 2", None,
-     """vllm serve m --speculative-config '{"model": "org/small", "num_speculative_tokens": 5}' -tp 2"""),
+    (
+        f"vllm serve m -sc '{{{HEAD}, \"disable_by_batch_size\": 16}}'",
+        None,
+        f"vllm serve m -sc '{{{HEAD}, \"num_speculative_tokens_per_batch_size\": [[1, 16, 3], [17, 17, 0]]}}'",
+    ),
+    (
+        f"vllm serve m -sc '{{{TIGHT}:\"probabilistic\"}}'",
+        None,
+        f'vllm serve m -sc \'{{{TIGHT}:"standard","draft_sample_method":"probabilistic"}}\'',
+    ),
+    (
+        "vllm serve m --speculative-model org/small --num-speculative-tokens 5 -tp 2",
+        None,
+        """vllm serve m --speculative-config '{"model": "org/small", "num_speculative_tokens": 5}' -tp 2""",
+    ),
     (f"vllm serve m \\\n  --async-scheduling \\\n  {SUFFIX}\n", None, f"vllm serve m \\\n  {SUFFIX}\n"),
     (f"vllm serve m \\\n  {SUFFIX} \\\n  --async-scheduling\n", None, f"vllm serve m \\\n  {SUFFIX}\n"),
     (f"vllm serve m -sc '{{{MISSPELT}}}'", None, f"vllm serve m -sc '{{{HEAD}}}'"),
     (f"vllm serve m -sc '{MTP}'", "0.12", f"vllm serve m --speculative-config '{MTP}'"),
     ("vllm serve m --spec-method deepseek_mtp --spec-tokens 1", None, "vllm serve m --spec-method mtp --spec-tokens 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "release", "expected"), MENDED)

@@ -75,8 +75,9 @@ def test_any_locale_and_any_bytes_in_an_argument() -> None:
     for extra in ([], ["--fix"], ["--json"]):
         done = subprocess.run(
             [sys.executable.encode(), b"-c", code.encode(), b"doctor", command, *(word.encode() for word in extra)],
-            capture_output=True, env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        )  # fmt: skip
+            capture_output=True,
+            env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        )
         assert done.returncode == 0 and b"Traceback" not in done.stderr, done
         assert b" \xff\xc3\xa9 " in done.stdout or "--fix" not in extra
 
@@ -89,10 +90,15 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert doctor(GONE).exit_code == 1
     assert doctor(WARNED).exit_code == 0 and doctor(WARNED, "--strict").exit_code == 1
     for words in (
-        ["no-such-file"], ["echo hello world"], [str(tmp_path)], [GONE, "--vllm-version", "new"],
-        [GONE, "--vllm-version", "0.5"], [GONE, "--target", str(tmp_path)], [GONE, "--write"],
+        ["no-such-file"],
+        ["echo hello world"],
+        [str(tmp_path)],
+        [GONE, "--vllm-version", "new"],
+        [GONE, "--vllm-version", "0.5"],
+        [GONE, "--target", str(tmp_path)],
+        [GONE, "--write"],
         [GONE, "--fix", "--write"],
-    ):  # fmt: skip
+    ):
         result = doctor(*words)
         assert result.exit_code == 2 and result.stderr.startswith("error: "), words
         assert result.stderr.count("\n") == 1
@@ -233,12 +239,15 @@ def test_no_text_makes_it_stumble(text: str, name: str) -> None:
 
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 40), st.floats(allow_nan=False, allow_infinity=False),
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 40),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=5),
     st.sampled_from(["fp8", "standard", "strict", "block", "probabilistic", "org/eagle3", "ngram", *METHODS]),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 5)).map(list), max_size=2),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)  # fmt: skip
+)
 BASE = st.fixed_dictionaries(
     {"num_speculative_tokens": st.integers(1, 8)},
     optional={
@@ -336,11 +345,14 @@ WITHOUT = '{"method": "ngram", "num_speculative_tokens": 2, "disable_by_batch_si
         ("Makefile", f"MODEL := m\nserve:\n\tvllm serve $(MODEL) --speculative-config '{WITHOUT}'\n"),
         ("run.mk", f"serve:\n\tvllm serve m -sc '{WITHOUT}'\n"),
         ("values.yaml", f"image: x\nextraArgs:\n  - --speculative-config\n  - '{WITHOUT}'\n"),
-        ("map.yaml", "kind: ConfigMap\ndata:\n  config.yaml: |\n    model: m\n    speculative_config:\n"
-                     "      method: ngram\n      num_speculative_tokens: 2\n      disable_by_batch_size: 4\n"),
+        (
+            "map.yaml",
+            "kind: ConfigMap\ndata:\n  config.yaml: |\n    model: m\n    speculative_config:\n"
+            "      method: ngram\n      num_speculative_tokens: 2\n      disable_by_batch_size: 4\n",
+        ),
         ("spec.json", WITHOUT),
     ],
-)  # fmt: skip
+)
 def test_more_places_where_commands_stand(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     for what in (tmp_path / name, tmp_path):

@@ -23,9 +23,14 @@ def look(*program: str, release: str = "0.32") -> Examination:
 
 def test_each_refused_parameter_is_found_at_its_own_line() -> None:
     found = look(
-        f"llm = LLM('m', {SPECULATES})", "params = SamplingParams(", "    temperature=0.7,", "    min_p=0.05,",
-        "    logit_bias={token: 2.0 for token in wanted},", ")", "llm.generate('Hello', params)",
-    )  # fmt: skip
+        f"llm = LLM('m', {SPECULATES})",
+        "params = SamplingParams(",
+        "    temperature=0.7,",
+        "    min_p=0.05,",
+        "    logit_bias={token: 2.0 for token in wanted},",
+        ")",
+        "llm.generate('Hello', params)",
+    )
     assert lines(found, "sampling-request-refused") == [5, 6]
     spans = [found.text[f.start : f.end] for f in found.findings]
     assert spans == ["min_p=0.05", "logit_bias={token: 2.0 for token in wanted}"]

@@ -27,18 +27,26 @@ def errors(examination: Examination) -> list[str]:
     [
         ('LLM("m", speculative_config={"method": "ngram", "num_speculative_tokens": 4})', []),
         ('LLM("m", speculative_config={"method": "medusa", "num_speculative_tokens": 4})', ["drafter-missing"]),
-        ('vllm.LLM("m", speculative_config=dict(method="ngram", disable_by_batch_size=4, num_speculative_tokens=2))',
-         ["key-gone"]),
-        ('EngineArgs("m", speculative_config={"method": "mlp_speculator", "model": "d", "num_speculative_tokens": 3})',
-         ["method-gone"]),
-        ('spec = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_method": "typical"}\n'
-         'llm = LLM("m", speculative_config=spec)', ["key-gone"]),
+        (
+            'vllm.LLM("m", speculative_config=dict(method="ngram", disable_by_batch_size=4, num_speculative_tokens=2))',
+            ["key-gone"],
+        ),
+        (
+            'EngineArgs("m", speculative_config={"method": "mlp_speculator", "model": "d", '
+            '"num_speculative_tokens": 3})',
+            ["method-gone"],
+        ),
+        (
+            'spec = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_method": "typical"}\n'
+            'llm = LLM("m", speculative_config=spec)',
+            ["key-gone"],
+        ),
         ('LLM("m", speculative_model="d", num_speculative_tokens=3)', ["flag-gone"]),
         ('spec = {"method": "a"}\nspec = {"method": "b"}\nLLM("m", speculative_config=spec)', []),  # who knows which
         ('LLM("m", speculative_config=read(), **more)', []),
         ('other("m", speculative_config={"method": "medusa"})', []),
     ],
-)  # fmt: skip
+)
 def test_engines_in_programs(program: str, expected: list[str]) -> None:
     found = errors(look(program))
     assert found[: len(expected)] == expected and bool(found) == bool(expected)

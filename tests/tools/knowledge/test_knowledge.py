@@ -24,7 +24,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.9},
     ),
     "first-position-low": (
-        {"method": "eagle3", "first_position_rate": 0.49}, {"method": "ngram", "first_position_rate": 0.49},
+        {"method": "eagle3", "first_position_rate": 0.49},
+        {"method": "ngram", "first_position_rate": 0.49},
     ),
     "position-cliff": ({"cliff": 2, "first_position_rate": 0.8}, {"cliff": 2, "first_position_rate": 0.3}),
     "length-one": ({"drafts": 1000, "acceptance_length": 1.0}, {"drafts": 1000, "acceptance_length": 1.2}),
@@ -50,11 +51,10 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"counters_present": True, "drafts": 0, "generated": 50},
         {"counters_present": True, "drafts": 0, "generated": 0},
     ),
-    "rate-below-band": (
-        {"rate_at_most": 0.7, "band_rate_low": 0.75}, {"rate_at_most": 0.76, "band_rate_low": 0.75},
-    ),
+    "rate-below-band": ({"rate_at_most": 0.7, "band_rate_low": 0.75}, {"rate_at_most": 0.76, "band_rate_low": 0.75}),
     "length-below-band": (
-        {"length_at_most": 2.9, "band_length_low": 3.0}, {"length_at_most": 3.1, "band_length_low": 3.0},
+        {"length_at_most": 2.9, "band_length_low": 3.0},
+        {"length_at_most": 3.1, "band_length_low": 3.0},
     ),
     "no-counters": ({"counters_present": False}, {"counters_present": True}),
     "no-drafts": (
@@ -66,13 +66,15 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "preempting": ({"preemptions": 1}, {"preemptions": 0}),
     "batch-large": ({"running": 32, "drafts": 9}, {"running": 31, "drafts": 9}),
     "prefix-never-hit": (
-        {"prefix_queries": 20000, "prefix_hit_rate": 0.0}, {"prefix_queries": 20000, "prefix_hit_rate": 0.1},
+        {"prefix_queries": 20000, "prefix_hit_rate": 0.0},
+        {"prefix_queries": 20000, "prefix_hit_rate": 0.1},
     ),
     "start-refused": ({"refused_in_log": True}, {"refused_in_log": False}),
     "lossy-rule": ({"lossy": True}, {"lossy": False}),
     "divisor-trap": ({"cliff_over_all": 2}, {"cliff_over_all": 0}),
     "signal-acceptance-falls-kv-climbs": (
-        {"acceptance_falling": True, "kv_usage_rising": True}, {"acceptance_falling": True, "kv_usage_rising": False},
+        {"acceptance_falling": True, "kv_usage_rising": True},
+        {"acceptance_falling": True, "kv_usage_rising": False},
     ),
     "signal-no-overlap": (
         {"acceptance_falling": False, "acceptance_length": 3.0, "length_floor": 2.0, "speed_up": 1.0},
@@ -89,11 +91,12 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "signal-prefix-hits": ({"prefix_hits_fell": True}, {"prefix_hits_fell": False}),
     "signal-itl": ({"itl_unchanged": True}, {"itl_unchanged": False}),
     "dflash-backend-unset": (
-        {"method": "dflash", "draft_backend": ""}, {"method": "dflash", "draft_backend": "flash_attn"},
+        {"method": "dflash", "draft_backend": ""},
+        {"method": "dflash", "draft_backend": "flash_attn"},
     ),
     "medusa-tp-claim": ({"method": "medusa", "tp": 4}, {"method": "medusa", "tp": 1}),
     "choose-none": ({"running": 64}, {"running": 4}),
-}  # fmt: skip
+}
 
 
 def test_every_file_loads_and_every_kind_has_entries() -> None:
@@ -183,11 +186,12 @@ def test_a_bad_file_is_named_with_its_entry(tmp_path: Path) -> None:
     entry |= {"id": "x", "severity": "error", "condition": {"fact": "size", "is": 1}}
     file = tmp_path / "pitfalls.yaml"
     for change, says in (
-        ({}, "'size' is unknown"), ({"condition": {"method": "mtp"}, "message": "{size}"}, "is no fact"),
+        ({}, "'size' is unknown"),
+        ({"condition": {"method": "mtp"}, "message": "{size}"}, "is no fact"),
         ({"condition": {"method": "mtp"}, "severity": "fatal"}, "severity"),
         ({"condition": {"method": "mtp"}, "versions": {"since": "soon"}}, "not a vLLM release"),
         ({"condition": {"method": "mtp"}, "note": "x"}, "note"),
-    ):  # fmt: skip
+    ):
         file.write_text(json.dumps([{**entry, **change}]))
         with pytest.raises(ConfigError, match=says) as raised:
             read_file(file, "pitfalls")

@@ -37,8 +37,18 @@ def check(name: str, *words: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
 @pytest.mark.parametrize(
     ("scene", "code", "expected"),
     [
-        ("healthy-eagle3", 0, {"drafts": "pass", "acceptance rate": "pass", "acceptance length": "pass",
-                               "first position": "pass", "later positions": "pass", "queue": "pass"}),
+        (
+            "healthy-eagle3",
+            0,
+            {
+                "drafts": "pass",
+                "acceptance rate": "pass",
+                "acceptance length": "pass",
+                "first position": "pass",
+                "later positions": "pass",
+                "queue": "pass",
+            },
+        ),
         ("first-position-low", 1, {"acceptance rate": "fail", "acceptance length": "warn", "first position": "warn"}),
         ("length-one", 1, {"drafts": "pass", "acceptance rate": "fail", "acceptance length": "fail"}),
         ("cliff-at-3", 0, {"first position": "pass", "later positions": "warn", "acceptance rate": "warn"}),
@@ -48,7 +58,7 @@ def check(name: str, *words: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         ("speculation-off", 1, {"drafts": "fail"}),
         ("idle", 0, {"drafts": "pass", "acceptance rate": "pass"}),
     ],
-)  # fmt: skip
+)
 def test_each_regime_has_its_verdict(scene: str, code: int, expected: dict[str, str]) -> None:
     result, found, states = check(scene, "--method", "eagle3")
     assert result.exit_code == code == found["exit_code"]
@@ -71,9 +81,12 @@ def test_without_a_method_the_band_is_not_judged_but_the_figures_are_shown() -> 
 
 @pytest.mark.parametrize(
     "words",
-    [("--method", "eagle3"), ("-sc", '{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}'),
-     ("--config", "vllm serve m -sc '{\"method\": \"eagle3\", \"model\": \"x\", \"num_speculative_tokens\": 3}'")],
-)  # fmt: skip
+    [
+        ("--method", "eagle3"),
+        ("-sc", '{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}'),
+        ("--config", 'vllm serve m -sc \'{"method": "eagle3", "model": "x", "num_speculative_tokens": 3}\''),
+    ],
+)
 def test_the_method_may_be_told_in_many_ways(words: tuple[str, ...]) -> None:
     found = check("healthy-eagle3", *(("--config" if word == "-sc" else word) for word in words))[1]
     assert found["models"][0]["expected"]["rate"] == [0.75, 0.92]
@@ -149,8 +162,9 @@ def test_probes_send_requests_and_their_tokens_are_counted() -> None:
     before = started(EAGLE3)
     models = body('{"data": [{"id": "m"}]}', "application/json")
     answer = body('{"usage": {"completion_tokens": 96}, "choices": []}', "application/json")
-    with staged(text(Moment([before])), text(Moment([later(before, 900)])),
-                v1__models=models, v1__completions=answer) as stage:  # fmt: skip
+    with staged(
+        text(Moment([before])), text(Moment([later(before, 900)])), v1__models=models, v1__completions=answer
+    ) as stage:
         result = run("check", stage.url, "--interval", "0.1", "--probe", "--json")
         asked = [path for path, _ in stage.seen if path == "/v1/completions"]
     assert result.exit_code == 0 and len(asked) == 8

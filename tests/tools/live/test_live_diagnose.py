@@ -57,7 +57,7 @@ def test_nothing_wrong_is_said() -> None:
         ("cliff-at-3", "position-cliff", "K is too large: 3 positions are worth drafting"),
         ("speculation-off", "regime-no-drafts", REFUSED),
     ],
-)  # fmt: skip
+)
 def test_each_regime_has_its_first_cause(scene: str, seen: str, first: str) -> None:
     result, found = asked(recorded(scene), "--config", EAGLE_CONFIG)
     assert result.exit_code == 1 and seen in ids(found)
@@ -143,8 +143,16 @@ def test_a_baseline_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_score_is_place_and_facts_and_nothing_else() -> None:
-    facts = {"method": "eagle3", "acceptance_length": 3.0, "speed_up": 1.0, "running": 2, "logged_async": "off",
-             "logged_eager": False, "tp": 1, "counters_present": True}  # fmt: skip
+    facts = {
+        "method": "eagle3",
+        "acceptance_length": 3.0,
+        "speed_up": 1.0,
+        "running": 2,
+        "logged_async": "off",
+        "logged_eager": False,
+        "tp": 1,
+        "counters_present": True,
+    }
     found = diagnose(facts, {}, {"URL": "http://u"})
     best = found.suspects[0]
     assert best.cause == "asynchronous scheduling is off" and best.supported == ("the start-up log says so",)

@@ -58,9 +58,16 @@ def log_of(tmp_path: Path, *parts: str) -> Path:
 def test_start_up_lines_tell_how_it_runs(tmp_path: Path) -> None:
     found = read_log(log_of(tmp_path, START)).facts()
     assert found == {
-        "method": "eagle3", "k": 3, "speculates": True, "logged_async": "off", "logged_eager": False,
-        "logged_runner": "old", "graph_limit": 16, "version": (0, 21, 1), "refused_in_log": False,
-    }  # fmt: skip
+        "method": "eagle3",
+        "k": 3,
+        "speculates": True,
+        "logged_async": "off",
+        "logged_eager": False,
+        "logged_runner": "old",
+        "graph_limit": 16,
+        "version": (0, 21, 1),
+        "refused_in_log": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,14 +75,20 @@ def test_start_up_lines_tell_how_it_runs(tmp_path: Path) -> None:
     [
         ("INFO Cudagraph is disabled under eager mode\n", "logged_eager", True),
         ("INFO Asynchronous scheduling is enabled.\n", "logged_async", "on"),
-        ("WARNING Async scheduling not supported with ngram-based speculative decoding and will be disabled.\n",
-         "logged_async", "off"),
+        (
+            "WARNING Async scheduling not supported with ngram-based speculative decoding and will be disabled.\n",
+            "logged_async",
+            "off",
+        ),
         ("INFO with config: model='m', speculative_config=None, tokenizer='m'\n", "speculates", False),
-        ("ERROR ValueError: speculative_config: unknown method 'eagle9'\n", "logged_refused",
-         "ValueError: speculative_config: unknown method 'eagle9'"),
+        (
+            "ERROR ValueError: speculative_config: unknown method 'eagle9'\n",
+            "logged_refused",
+            "ValueError: speculative_config: unknown method 'eagle9'",
+        ),
         ("INFO serving m on cpu, context 1024 tokens; ngram drafts up to 4 tokens, rule coupled (x)\n", "k", 4),
     ],
-)  # fmt: skip
+)
 def test_single_lines(tmp_path: Path, line: str, fact: str, value: Any) -> None:
     assert read_log(log_of(tmp_path, line)).facts()[fact] == value
 

@@ -17,9 +17,11 @@ from augury.cli import app
 LOOK_UP = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
 SPEED = {"below-plain", "regime-no-speed-up", "signal-no-overlap"}  # what hangs on the clock
 CLIFF = {
-    **LOOK_UP, "num_speculative_tokens": 6, "rejection_sample_method": "synthetic",
+    **LOOK_UP,
+    "num_speculative_tokens": 6,
+    "rejection_sample_method": "synthetic",
     "synthetic_acceptance_rates": [0.95, 0.9, 0.1, 0.05, 0.02, 0.01],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -96,8 +96,18 @@ def test_needs_neither_torch_nor_httpx(server: str, tmp_path: Path) -> None:
 
 def test_figures_are_what_the_server_did(server: str, tmp_path: Path) -> None:
     saved = tmp_path / "saved.json"
-    done = bench(server, "--dataset", script_file(tmp_path, STEADY), "--concurrency", "1,4", "--num-prompts", "8",
-                 "--save", str(saved), "--json")  # fmt: skip
+    done = bench(
+        server,
+        "--dataset",
+        script_file(tmp_path, STEADY),
+        "--concurrency",
+        "1,4",
+        "--num-prompts",
+        "8",
+        "--save",
+        str(saved),
+        "--json",
+    )
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     assert [one["max_concurrency"] for one in said["results"]] == [1, 4]
@@ -128,8 +138,19 @@ def test_figures_are_what_the_server_did(server: str, tmp_path: Path) -> None:
     assert read_results(saved).results == kept
     other = dict(said["conditions"], max_tokens=7)
     assert read_results(saved).differences(other) == ["max_tokens 7 now, 128 then"]
-    again = bench(server, "--dataset", script_file(tmp_path, STEADY), "--concurrency", "4", "--num-prompts", "8",
-                  "--temperature", "1", "--compare", str(saved))  # fmt: skip
+    again = bench(
+        server,
+        "--dataset",
+        script_file(tmp_path, STEADY),
+        "--concurrency",
+        "4",
+        "--num-prompts",
+        "8",
+        "--temperature",
+        "1",
+        "--compare",
+        str(saved),
+    )
     assert "not the same in both: temperature 1.0 now, 0.0 then" in again.stdout and "tok/s a user: " in again.stdout
 
 
@@ -168,6 +189,7 @@ def test_arrivals_have_the_rate_and_the_spread_that_was_asked(burstiness: float)
     assert gaps.mean() == pytest.approx(1 / 50, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(burstiness**-0.5, rel=0.05)
     assert Traffic().arrivals(3) == [0.0, 0.0, 0.0]
+
 
 FAULTS = [
     ({"status": 429}, "HTTP 429", "no: 429"),
@@ -225,8 +247,19 @@ def test_what_is_wrong_is_one_line(words: list[str], told: str, server: str) -> 
 
 def test_ctrl_c_keeps_what_was_measured(server: str, tmp_path: Path) -> None:
     file = script_file(tmp_path, {"chunks": 10, "gap": 0.05})
-    words = ["bench", "serve", server, "--dataset", file, "--concurrency", "1,2", "--num-prompts", "200",
-             "--save", str(tmp_path / "kept.json")]  # fmt: skip
+    words = [
+        "bench",
+        "serve",
+        server,
+        "--dataset",
+        file,
+        "--concurrency",
+        "1,2",
+        "--num-prompts",
+        "200",
+        "--save",
+        str(tmp_path / "kept.json"),
+    ]
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -257,8 +290,12 @@ def reference_events(raw: bytes) -> list[bytes]:
     return [line[5:].strip() for line in raw.split(b"\n") if line.startswith(b"data:")]
 
 
-@given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"").strip()), max_size=6),
-       st.integers(1, 40), st.booleans(), st.data())  # fmt: skip
+@given(
+    st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"").strip()), max_size=6),
+    st.integers(1, 40),
+    st.booleans(),
+    st.data(),
+)
 def test_events_do_not_depend_on_how_bytes_arrive(events: list[bytes], size: int, chunked: bool, data: Any) -> None:
     raw = b"".join(b"data: " + event + b"\n\n" for event in events)
     parts = [raw[i : i + size] for i in range(0, len(raw), size)]

@@ -28,10 +28,15 @@ def made_up(speeds: Any, rounds: list[int], seed: int, name: str = "x") -> dict[
     dice = np.random.default_rng(seed)
     tokens = dice.integers(40, 80, len(rounds))
     return {
-        "max_concurrency": 8, "output_throughput": float(np.mean(speeds)), "dataset_sha256": name,
-        "prompts": list(range(len(rounds))), "rounds": rounds, "output_lens": tokens.tolist(),
-        "ttfts": [0.05] * len(rounds), "latencies": (tokens / speeds).tolist(),
-    }  # fmt: skip
+        "max_concurrency": 8,
+        "output_throughput": float(np.mean(speeds)),
+        "dataset_sha256": name,
+        "prompts": list(range(len(rounds))),
+        "rounds": rounds,
+        "output_lens": tokens.tolist(),
+        "ttfts": [0.05] * len(rounds),
+        "latencies": (tokens / speeds).tolist(),
+    }
 
 
 def pair(true: float, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -74,8 +79,20 @@ def test_vllms_own_results_can_be_the_baseline(server: str, tmp_path: Path) -> N
     """One object without the lists of single requests: ratios, and no interval."""
     old = {"max_concurrency": 2, "output_throughput": 10.0, "median_ttft_ms": 500.0, "median_tpot_ms": 100.0}
     (tmp_path / "vllm.json").write_text(json.dumps(old))
-    done = bench(server, "--dataset", script_file(tmp_path, STEADY), "--concurrency", "2", "--num-prompts", "4",
-                 "--compare", str(tmp_path / "vllm.json"), "--plot", str(tmp_path / "p.png"), "--json")  # fmt: skip
+    done = bench(
+        server,
+        "--dataset",
+        script_file(tmp_path, STEADY),
+        "--concurrency",
+        "2",
+        "--num-prompts",
+        "4",
+        "--compare",
+        str(tmp_path / "vllm.json"),
+        "--plot",
+        str(tmp_path / "p.png"),
+        "--json",
+    )
     (one,) = json.loads(done.stdout)["comparison"]
     assert one["tpot_ratio"]["value"] > 5 and one["tpot_ratio"]["low"] is None and not one["clear"]
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
@@ -95,9 +112,13 @@ def test_two_servers_take_turns(server: str, tmp_path: Path) -> None:
         new, old = both["results"][0], both["baseline_results"][0]
         assert sorted(set(new["rounds"])) == list(range(6)) and new["completed"] == old["completed"] == 24
         turns = sorted(
-            {(side, part): min(s for s, r in zip(result["start_times"], result["rounds"], strict=True) if r == part)
-             for side, result in (("new", new), ("old", old)) for part in range(6)}.items(), key=lambda item: item[1],
-        )  # fmt: skip
+            {
+                (side, part): min(s for s, r in zip(result["start_times"], result["rounds"], strict=True) if r == part)
+                for side, result in (("new", new), ("old", old))
+                for part in range(6)
+            }.items(),
+            key=lambda item: item[1],
+        )
         assert [side for (side, _), _ in turns] == ["new", "old", "old", "new"] * 3
 
 
@@ -118,7 +139,7 @@ SHARE_GPT = [{"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt"
         ("sharegpt.json", json.dumps(SHARE_GPT), [{"messages": CHAT}]),
         ("a.jsonl", json.dumps({"prompt_token_ids": [1, 2], "token_ids": [3]}), [{"prompt": [1, 2]}]),
     ],
-)  # fmt: skip
+)
 def test_data_sets(name: str, text: str, expected: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_text(text)

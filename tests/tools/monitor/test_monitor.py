@@ -25,10 +25,18 @@ from augury.tools.monitor.settings import bound
 from augury.tools.monitor.worlds import World
 
 EVERY_ALERT = {
-    "AuguryAcceptanceLow", "AuguryNoDrafts", "AuguryDraftsNeverAccepted", "AuguryPositionWasteful", "AuguryOneApart",
-    "AuguryBelowPlain", "AuguryPrefixHitsFell", "AuguryQueueGrows", "AuguryAcceptanceFallsKvClimbs", "AuguryTargetDown",
+    "AuguryAcceptanceLow",
+    "AuguryNoDrafts",
+    "AuguryDraftsNeverAccepted",
+    "AuguryPositionWasteful",
+    "AuguryOneApart",
+    "AuguryBelowPlain",
+    "AuguryPrefixHitsFell",
+    "AuguryQueueGrows",
+    "AuguryAcceptanceFallsKvClimbs",
+    "AuguryTargetDown",
     "AuguryOneWithoutDrafts",
-}  # fmt: skip
+}
 LOOK_UPS = ("ngram", "ngram_gpu", "suffix")
 
 
@@ -44,10 +52,15 @@ def test_writes_every_file_and_says_so(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     written = {str(path.relative_to(tmp_path / "kit")) for path in (tmp_path / "kit").rglob("*") if path.is_file()}
     assert written == {
-        "README.md", "RUNBOOK.md", "alertmanager.example.yml", "grafana/augury-speculative-decoding.json",
-        "prometheus/augury-recording.yml", "prometheus/augury-alerts.yml", "prometheus/tests.yml",
+        "README.md",
+        "RUNBOOK.md",
+        "alertmanager.example.yml",
+        "grafana/augury-speculative-decoding.json",
+        "prometheus/augury-recording.yml",
+        "prometheus/augury-alerts.yml",
+        "prometheus/tests.yml",
         "prometheus/prometheus.example.yml",
-    }  # fmt: skip
+    }
     assert all(name in done.stdout for name in written)
     assert "left out: AuguryBelowPlain" in done.stdout
 
@@ -67,9 +80,15 @@ def test_json_says_what_was_written(tmp_path: Path) -> None:
     said = json.loads(augury(str(tmp_path), "--method", "mtp", "--k", "1", "--json").stdout)
     assert len(said["files"]) == 8 and all(Path(name).is_file() for name in said["files"])
     assert said["thresholds"] == {
-        "min_acceptance": 0.5, "first_position_beside": 0.7, "first_position_alone": 0.5, "min_position_rate": 0.4,
-        "length_one": 1.01, "good_length": 1.75, "apart": 0.3, "baseline_tok_s": None,
-    }  # fmt: skip
+        "min_acceptance": 0.5,
+        "first_position_beside": 0.7,
+        "first_position_alone": 0.5,
+        "min_position_rate": 0.4,
+        "length_one": 1.01,
+        "good_length": 1.75,
+        "apart": 0.3,
+        "baseline_tok_s": None,
+    }
     assert list(said["left_out"]) == ["AuguryBelowPlain"]
 
 
@@ -118,8 +137,17 @@ def test_thresholds_have_one_home() -> None:
     assert made(min_acceptance=0.6, min_position=0.3).thresholds()["min_position_rate"] == 0.3
 
 
-CURVES = [[0.93, 0.88, 0.83, 0.22, 0.11, 0.05, 0.02], [0.73, 0.52, 0.35], [0.6, 0.3, 0.2], [0.45, 0.4, 0.3],
-          [0.69, 0.4, 0.3], [0.71, 0.3, 0.2], [0.9, 0.8, 0.7], [0.3], [0.6]]  # fmt: skip
+CURVES = [
+    [0.93, 0.88, 0.83, 0.22, 0.11, 0.05, 0.02],
+    [0.73, 0.52, 0.35],
+    [0.6, 0.3, 0.2],
+    [0.45, 0.4, 0.3],
+    [0.69, 0.4, 0.3],
+    [0.71, 0.3, 0.2],
+    [0.9, 0.8, 0.7],
+    [0.3],
+    [0.6],
+]
 
 
 @needs_promtool
@@ -135,8 +163,14 @@ def test_the_alert_fires_exactly_where_check_objects(method: str, tmp_path: Path
         world = World(labels, ours=False).traffic(curve, 60)
         query = {"expr": 'count(ALERTS{alertname="AuguryAcceptanceLow",alertstate="firing"}) or vector(0)'}
         sample = {"labels": "{}", "value": int(objects)}
-        tests.append({"name": str(number), "interval": "1m", "input_series": world.series,
-                      "promql_expr_test": [query | {"eval_time": "40m", "exp_samples": [sample]}]})  # fmt: skip
+        tests.append(
+            {
+                "name": str(number),
+                "interval": "1m",
+                "input_series": world.series,
+                "promql_expr_test": [query | {"eval_time": "40m", "exp_samples": [sample]}],
+            }
+        )
     place = kit(tmp_path, method=method, selector="") / "prometheus"
     written = yaml.safe_load((place / "tests.yml").read_text()) | {"tests": tests}
     (place / "tests.yml").write_text(yaml.safe_dump(written))
@@ -192,9 +226,17 @@ def test_a_decay_is_a_notice_and_no_reason_to_stop() -> None:
 
 @pytest.mark.parametrize(
     ("selector", "direct"),
-    [('job="vllm"', True), ('instance=~"gpu-.*"', True), ("", False), ("{}", False), ('engine="0"', False),
-     ('job=~".*"', False), ('job!="node"', False), ('zone="eu"', False)],
-)  # fmt: skip
+    [
+        ('job="vllm"', True),
+        ('instance=~"gpu-.*"', True),
+        ("", False),
+        ("{}", False),
+        ('engine="0"', False),
+        ('job=~".*"', False),
+        ('job!="node"', False),
+        ('zone="eu"', False),
+    ],
+)
 def test_only_servers_of_models_are_ever_down(selector: str, direct: bool) -> None:
     (down,) = (alert for alert in alerts(made(selector=selector)) if alert.name == "AuguryTargetDown")
     assert ("absent(" in down.expr) == direct and ("vllm:generation_tokens_total" in down.expr) != direct

@@ -137,10 +137,14 @@ def test_nothing_fires_on_a_healthy_server(ours: tuple[Prometheus, Path, float])
 
 
 EXPECTED = {
-    ("AuguryPositionWasteful", ODD), ("AuguryPositionWasteful", "wrong"), ("AuguryNoDrafts", "plain"),
-    ("AuguryDraftsNeverAccepted", "wrong"), ("AuguryAcceptanceLow", "wrong"), ("AuguryBelowPlain", ODD),
+    ("AuguryPositionWasteful", ODD),
+    ("AuguryPositionWasteful", "wrong"),
+    ("AuguryNoDrafts", "plain"),
+    ("AuguryDraftsNeverAccepted", "wrong"),
+    ("AuguryAcceptanceLow", "wrong"),
+    ("AuguryBelowPlain", ODD),
     ("AuguryNoDrafts", "twins"),
-}  # fmt: skip
+}
 
 
 def alerting(running: Prometheus) -> set[tuple[str, str | None]]:
@@ -155,10 +159,13 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheu
     directory = kit(place / "kit", k=4, baseline_tok_s=1000.0)
     cliff, plain, wrong = StandIn(ODD, [0.9, 0.7, 0.3, 0.1]), StandIn("plain", None), StandIn("wrong", [0.0] * 4)
     with (
-        stand_in(cliff) as first, stand_in(plain) as second, stand_in(wrong) as third,
-        stand_in(StandIn("twins", [0.9, 0.8, 0.7, 0.6])) as well, stand_in(StandIn("twins", None)) as lost,
+        stand_in(cliff) as first,
+        stand_in(plain) as second,
+        stand_in(wrong) as third,
+        stand_in(StandIn("twins", [0.9, 0.8, 0.7, 0.6])) as well,
+        stand_in(StandIn("twins", None)) as lost,
         prometheus(directory, place / "prometheus", "vllm", [first, second, third, well, lost]) as running,
-    ):  # fmt: skip
+    ):
         running.until(lambda: alerting(running) >= EXPECTED)
         twins = running.ask('ALERTS{alertname="AuguryNoDrafts",model_name="twins"}')
         assert [one["metric"]["instance"] for one in twins] == [lost]

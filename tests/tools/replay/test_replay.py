@@ -138,9 +138,12 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 @given(conversations(), st.integers(1, 3), st.integers(0, 2), st.booleans(), st.integers(1, 5))
 def test_ngram_walks_as_brute_force_does(made: list[Script], low: int, more: int, latest: bool, most: int) -> None:
     fast = contender(
-        method="ngram", num_speculative_tokens=most, prompt_lookup_min=low, prompt_lookup_max=low + more,
+        method="ngram",
+        num_speculative_tokens=most,
+        prompt_lookup_min=low,
+        prompt_lookup_max=low + more,
         prompt_lookup_match="latest" if latest else "earliest",
-    )  # fmt: skip
+    )
     slow = Tally(most)
     for script in made:
         fast.walk(script)
@@ -155,16 +158,22 @@ def test_ngram_walks_as_brute_force_does(made: list[Script], low: int, more: int
 
 @SLOW
 @given(
-    conversations(), st.integers(2, 6), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.5]),
+    conversations(),
+    st.integers(2, 6),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.sampled_from([0.0, 0.1, 0.5]),
     st.sampled_from([0, 1, 2, 100]),
-)  # fmt: skip
+)
 def test_suffix_walks_as_brute_force_does(
     made: list[Script], depth: int, factor: float, least: float, kept: int
 ) -> None:
     fast = contender(
-        method="suffix", suffix_decoding_max_tree_depth=depth, suffix_decoding_max_spec_factor=factor,
-        suffix_decoding_min_token_prob=least, suffix_decoding_max_cached_requests=kept,
-    )  # fmt: skip
+        method="suffix",
+        suffix_decoding_max_tree_depth=depth,
+        suffix_decoding_max_spec_factor=factor,
+        suffix_decoding_min_token_prob=least,
+        suffix_decoding_max_cached_requests=kept,
+    )
     slow, past = Tally(depth), []
     for script in made:
         fast.walk(script)
@@ -292,9 +301,13 @@ def test_grids() -> None:
         (c.method, c.num_speculative_tokens, c.prompt_lookup_max, c.suffix_decoding_max_spec_factor) for c in configs
     ]
     assert found == [
-        ("ngram", 4, 2, 1.0), ("ngram", 4, 3, 1.0), ("ngram", 8, 2, 1.0), ("ngram", 8, 3, 1.0),
-        ("suffix", 4, None, 1.5), ("suffix", 8, None, 1.5),
-    ]  # fmt: skip
+        ("ngram", 4, 2, 1.0),
+        ("ngram", 4, 3, 1.0),
+        ("ngram", 8, 2, 1.0),
+        ("ngram", 8, 3, 1.0),
+        ("suffix", 4, None, 1.5),
+        ("suffix", 8, None, 1.5),
+    ]
     assert refused == []
     configs, refused = expand(read_configs(["ngram"], []), {"prompt_lookup_max": [1, 2]})
     assert len(configs) == 1 and "prompt_lookup_min=2" in refused[0]
@@ -326,10 +339,15 @@ def test_refused(methods: list[str], written: list[str], grid: list[str], messag
 
 def test_profiles_are_checked(tmp_path: Path) -> None:
     good = {
-        "method": "ngram", "num_speculative_tokens": 2, "conditional_accept_rates": [0.5, 0.5],
-        "marginal_accept_rates": [0.5, 0.25], "mean_accept_length": 1.75, "mean_accept_length_per_request": 1.7,
-        "acceptance_length_histogram": {"1": 2}, "measurement_conditions": {},
-    }  # fmt: skip
+        "method": "ngram",
+        "num_speculative_tokens": 2,
+        "conditional_accept_rates": [0.5, 0.5],
+        "marginal_accept_rates": [0.5, 0.25],
+        "mean_accept_length": 1.75,
+        "mean_accept_length_per_request": 1.7,
+        "acceptance_length_histogram": {"1": 2},
+        "measurement_conditions": {},
+    }
     path = tmp_path / "speculation_profile.json"
     write_profile(good, path)
     assert read_profile(path) == good and list(tmp_path.iterdir()) == [path]

@@ -64,7 +64,7 @@ SHAPES: dict[str, tuple[Any, list[Any]]] = {
     "token ids": ({"prompt_token_ids": [1, 2], "token_ids": [3, 4]}, [[3, 4]]),
     "prompts alone": ({"turns": ["a", "b"]}, []),
     "bare list of messages": (CHAT, ["Hello"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)

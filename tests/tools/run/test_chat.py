@@ -39,9 +39,12 @@ def server(model: Path) -> Iterator[Served]:
 
 def pipe(*words: str, question: str = QUESTION, **extra: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-c", RUN, "chat", *words], input=question.encode(), capture_output=True,
-        env={**os.environ, **extra}, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", RUN, "chat", *words],
+        input=question.encode(),
+        capture_output=True,
+        env={**os.environ, **extra},
+        timeout=120,
+    )
 
 
 WIDE = (40, 2000)  # lines and columns: nothing wraps
@@ -52,9 +55,14 @@ def talk(*words: str, term: str = "xterm-256color", **extra: str) -> pexpect.spa
     for name in ("NO_COLOR", "COLUMNS"):  # pytest-xdist gives its workers 80 columns
         env.pop(name, None)
     child = pexpect.spawn(
-        sys.executable, ["-c", RUN, "chat", *words], env=env, encoding="utf-8", timeout=60, dimensions=WIDE,
+        sys.executable,
+        ["-c", RUN, "chat", *words],
+        env=env,
+        encoding="utf-8",
+        timeout=60,
+        dimensions=WIDE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
-    )  # fmt: skip
+    )
     child.expect("lists the commands")
     child.expect("> ")
     return child

@@ -36,10 +36,16 @@ from augury.tools.tune.run import Plan, groups_of, race_all, split
 @pytest.mark.parametrize(
     ("share", "freedom", "value"),  # from any printed table
     [
-        (0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 5, 2.571), (0.975, 30, 2.042), (0.995, 4, 4.604),
-        (0.9995, 3, 12.924), (0.95, 10, 1.812), (0.5, 7, 0.0),
+        (0.975, 1, 12.706),
+        (0.975, 2, 4.303),
+        (0.975, 5, 2.571),
+        (0.975, 30, 2.042),
+        (0.995, 4, 4.604),
+        (0.9995, 3, 12.924),
+        (0.95, 10, 1.812),
+        (0.5, 7, 0.0),
     ],
-)  # fmt: skip
+)
 def test_students_quantiles(share: float, freedom: int, value: float) -> None:
     assert student(share, freedom) == pytest.approx(value, abs=2e-3, rel=5e-4)
 
@@ -343,8 +349,11 @@ def test_prompts_in_the_forms_that_people_have(tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("one\ntwo\n")
     assert [body["messages"][-1]["content"] for body in conversations([str(chats), str(lines)])] == [
-        "hello", "hello", "one", "two",
-    ]  # fmt: skip
+        "hello",
+        "hello",
+        "one",
+        "two",
+    ]
     binary = tmp_path / "x.bin"
     binary.write_bytes(bytes(range(256)))
     with pytest.raises(ConfigError, match=r"x\.bin"):
@@ -380,8 +389,18 @@ def test_what_was_run_before_ctrl_c_is_reported(runs: int, capsys: pytest.Captur
     plan = Plan([1, 4], 1.0, 0.95, {"temperature": 0.0, "max_tokens": 8}, list(range(8)), list(range(8)))
     races, stopped = race_all(plan, [CHAIN], Interrupted(runs))  # type: ignore[arg-type]
     assert stopped and list(races) == [1]
-    conditions = {"racing": 8, "held_out": 8, "stopped": True, "baseline": "plain decoding", "model": "m",
-                  "prompts": "p", "max_tokens": 8, "temperature": 0.0, "confidence": 0.95, "seconds": 1.0}  # fmt: skip
+    conditions = {
+        "racing": 8,
+        "held_out": 8,
+        "stopped": True,
+        "baseline": "plain decoding",
+        "model": "m",
+        "prompts": "p",
+        "max_tokens": 8,
+        "temperature": 0.0,
+        "confidence": 0.95,
+        "seconds": 1.0,
+    }
     found = report_of(races, [CHAIN], choose(races, [CHAIN]), {}, {}, conditions)
     show(found)
     assert "Stopped before its end" in capsys.readouterr().out

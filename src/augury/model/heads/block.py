@@ -49,9 +49,14 @@ def make_rotary(config: Any, length: int, device: torch.device) -> tuple[Tensor,
 
 
 def read_layer(
-    weights: Weights, prefix: str, config: Any, rotary: tuple[Tensor, Tensor], width: int = 0, norm: str | None = None,
+    weights: Weights,
+    prefix: str,
+    config: Any,
+    rotary: tuple[Tensor, Tensor],
+    width: int = 0,
+    norm: str | None = None,
     shift: float = 0.0,
-) -> Layer:  # fmt: skip
+) -> Layer:
     """One layer; `width` is that of the attention's input, `norm` the name of the norm before it, if it has one."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, head_dim(config)
     q, kv = config.num_attention_heads * dim, config.num_key_value_heads * dim
@@ -64,8 +69,11 @@ def read_layer(
         out=weights.linear(f"{at}.o_proj", hidden, q),
         q_norm=weights.vector(f"{at}.q_norm.weight", dim, shift) if normed else None,
         k_norm=weights.vector(f"{at}.k_norm.weight", dim, shift) if normed else None,
-        rotary=rotary, scale=dim**-0.5, window=0, eps=config.rms_norm_eps,
-    )  # fmt: skip
+        rotary=rotary,
+        scale=dim**-0.5,
+        window=0,
+        eps=config.rms_norm_eps,
+    )
     mlp = f"{prefix}.mlp"
     return Layer(
         attention_norm=weights.vector(f"{prefix}.{norm}.weight", hidden, shift) if norm else torch.empty(0),

@@ -74,9 +74,15 @@ class DFlash:
         for i, block in enumerate(self.layers):
             attention = block.layer.attention
             ops.rotate_and_store(
-                block.context(context), view, attention.rotary, self.cache.keys[i], self.cache.values[i],
-                None, attention.k_norm, self._eps,
-            )  # fmt: skip
+                block.context(context),
+                view,
+                attention.rotary,
+                self.cache.keys[i],
+                self.cache.values[i],
+                None,
+                attention.k_norm,
+                self._eps,
+            )
 
     def fill(self, rows: Rows, masked: Tensor) -> Tensor:
         """Logits [W, target vocabulary] of the wanted rows: each guesses the token at its own position."""

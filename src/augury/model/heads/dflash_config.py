@@ -111,11 +111,15 @@ def _features(
     """Which streams feed it. DFlash's own ids name the layer whose output is read, ours count the layers run."""
     eagle = raw.get("eagle_config") if isinstance(raw.get("eagle_config"), Mapping) else {}
     places = (
-        (raw.get("eagle_aux_hidden_state_layer_ids"), 0), (raw.get("aux_hidden_state_layer_ids"), 0),
-        (inner.get("target_layer_ids"), 1), (raw.get("dspark_target_layer_ids"), 1), (raw.get("target_layer_ids"), 1),
-        (inner.get("layer_ids"), 0), ((eagle or {}).get("layer_ids"), 0),
+        (raw.get("eagle_aux_hidden_state_layer_ids"), 0),
+        (raw.get("aux_hidden_state_layer_ids"), 0),
+        (inner.get("target_layer_ids"), 1),
+        (raw.get("dspark_target_layer_ids"), 1),
+        (raw.get("target_layer_ids"), 1),
+        (inner.get("layer_ids"), 0),
+        ((eagle or {}).get("layer_ids"), 0),
         (default_layer_ids(layers, target_layers), 1),
-    )  # fmt: skip
+    )
     ids, shift = next((ids, shift) for ids, shift in places if ids)
     if not isinstance(ids, list) or not all(isinstance(i, int) and 0 <= i + shift <= target_layers for i in ids):
         raise ModelError(

@@ -146,9 +146,12 @@ def mask_token(raw: dict[str, Any]) -> int | None:
     """The token that stands for a position not drafted yet, by vLLM's order of names."""
     inner = raw.get("dflash_config") if isinstance(raw.get("dflash_config"), dict) else {}
     for place, name in (
-        (inner, "mask_token_id"), (raw, "mask_token_id"), (raw, "dspark_noise_token_id"), (raw, "pard_token"),
+        (inner, "mask_token_id"),
+        (raw, "mask_token_id"),
+        (raw, "dspark_noise_token_id"),
+        (raw, "pard_token"),
         (raw, "ptd_token_id"),
-    ):  # fmt: skip
+    ):
         if isinstance(place, dict) and isinstance(place.get(name), int):
             return int(place[name])
     return None
@@ -171,5 +174,6 @@ def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Targ
         input_norm=weights.vector("input_norm.weight", wide) if "input_norm.weight" in weights else None,
         stream_norms=[weights.vector(n, target.hidden_size) for n in norms] if norms[0] in weights else [],
         mask_hidden=weights.raw("mask_hidden", 1, 1, wide).view(1, wide).to(target.device, target.cache_dtype)
-        if "mask_hidden" in weights else None,
-    )  # fmt: skip
+        if "mask_hidden" in weights
+        else None,
+    )

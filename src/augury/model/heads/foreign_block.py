@@ -53,9 +53,13 @@ class ForeignBlocks:
         model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(lone)]
         with quietly():
             model, report = model_class.from_pretrained(
-                None, config=lone, state_dict={**known, **spare, "lm_head.weight": torch.zeros(FEW, size)}, dtype=dtype,
-                attn_implementation=ATTENTION, output_loading_info=True,
-            )  # fmt: skip
+                None,
+                config=lone,
+                state_dict={**known, **spare, "lm_head.weight": torch.zeros(FEW, size)},
+                dtype=dtype,
+                attn_implementation=ATTENTION,
+                output_loading_info=True,
+            )
         faults = [f"{key}: {', '.join(map(str, sorted(report[key])))}" for key in FAULTS if report.get(key)]
         if faults:
             raise ModelError(f"the MTP layer does not fit a layer of {lone.model_type}; {'; '.join(faults)}")

@@ -162,9 +162,14 @@ def _token_map(
 
 
 def _matrices(
-    weights: Weights, tensors: dict[str, Tensor], names: Names, raw: dict[str, Any], target: Target,
-    known: Tensor | None, heads: int,
-) -> list[Projection]:  # fmt: skip
+    weights: Weights,
+    tensors: dict[str, Tensor],
+    names: Names,
+    raw: dict[str, Any],
+    target: Target,
+    known: Tensor | None,
+    heads: int,
+) -> list[Projection]:
     """The output matrices: one a head, one for all of them, or the target's own."""
     own = [names.matrix(head) for head in range(heads)]
     shared = bool(raw.get("original_lm_head")) or (str(raw.get("version")) == "2" and not set(own) & set(tensors))

@@ -89,10 +89,13 @@ def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
     # Arctic's emb_dim is the width of the embeddings; the states' width has a name of its own.
     hidden = whole(raw.get("input_hidden_dim")) or (target.hidden_size if lstm else emb)
     sizes = Sizes(
-        hidden=hidden, inner=width_of(directory, raw, "inner_dim", emb) or emb,
-        steps=whole(raw.get("n_predict")) or 0, vocabulary=whole(raw.get("vocab_size")) or 0,
-        tied=bool(raw.get("tie_weights", False)), scaled=bool(raw.get("scale_input", False)),
-    )  # fmt: skip
+        hidden=hidden,
+        inner=width_of(directory, raw, "inner_dim", emb) or emb,
+        steps=whole(raw.get("n_predict")) or 0,
+        vocabulary=whole(raw.get("vocab_size")) or 0,
+        tied=bool(raw.get("tie_weights", False)),
+        scaled=bool(raw.get("scale_input", False)),
+    )
     if not sizes.steps or not sizes.vocabulary:
         name = "vocab_size" if sizes.steps else "n_predict"
         raise ModelError(f"{directory / 'config.json'}: {name} must be a whole number above 0; an {KIND} needs it.")

@@ -83,8 +83,9 @@ def settle_eagle3(head: Eagle3Head, directory: Path, longest: int) -> None:
         logger.warning(
             "the head guesses clearly better with norm_before_residual=%s than with %s, which its config.json says or "
             "leaves unsaid; that is how it is run. Correct the file to silence this.",
-            head.flags.norm_before_residual, stated[1],
-        )  # fmt: skip
+            head.flags.norm_before_residual,
+            stated[1],
+        )
 
 
 def settle_dflash(head: DFlash, directory: Path, longest: int, masks: int) -> None:
@@ -110,8 +111,9 @@ def _warn_of_layers(stated: tuple[int, ...], better: tuple[int, ...]) -> None:
     logger.warning(
         "the head's config.json names feature layers %s, but it guesses clearly better from %s (layers already run): "
         "those are read. Its ids count a layer by the other end; correct the file to silence this.",
-        list(stated), list(better),
-    )  # fmt: skip
+        list(stated),
+        list(better),
+    )
 
 
 def _readings(stated: tuple[int, ...], target: Target) -> list[tuple[int, ...]]:
@@ -140,11 +142,19 @@ def text_rows(tokens: Tensor, first: int, shift: int = 0) -> Rows:
     logical = torch.arange(first, first + len(tokens), device=tokens.device)
     blocks = -(-(first + len(tokens)) // BLOCK)
     return Rows(
-        tokens=tokens, positions=logical - shift, slots=torch.zeros_like(logical), context=logical + 1, base=logical,
-        ancestors=torch.zeros_like(logical), write=logical + BLOCK, wanted=torch.arange(len(tokens)).to(tokens.device),
-        block_tables=torch.arange(1, blocks + 1, device=tokens.device)[None], block_size=BLOCK, span=blocks * BLOCK,
+        tokens=tokens,
+        positions=logical - shift,
+        slots=torch.zeros_like(logical),
+        context=logical + 1,
+        base=logical,
+        ancestors=torch.zeros_like(logical),
+        write=logical + BLOCK,
+        wanted=torch.arange(len(tokens)).to(tokens.device),
+        block_tables=torch.arange(1, blocks + 1, device=tokens.device)[None],
+        block_size=BLOCK,
+        span=blocks * BLOCK,
         first=shift,
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -41,21 +41,30 @@ class Advice:
         """For programs."""
         asked, traffic, best = self.question, self.question.traffic, self.recommended
         return {
-            "target": asked.facts.name, "cost_from": asked.cost.name,
+            "target": asked.facts.name,
+            "cost_from": asked.cost.name,
             "engine": "augury" if asked.ours else "vllm",
             "vllm_version": None if asked.ours else ".".join(map(str, asked.release)),
             "traffic": {
-                "source": traffic.source, "answers": traffic.requests, "prompt_tokens": round(traffic.prompt_tokens, 1),
-                "answer_tokens": round(traffic.answer_tokens, 1), "kind": traffic.kind,
-                "running": traffic.running, "prefix_cached": round(traffic.cached, 4),
+                "source": traffic.source,
+                "answers": traffic.requests,
+                "prompt_tokens": round(traffic.prompt_tokens, 1),
+                "answer_tokens": round(traffic.answer_tokens, 1),
+                "kind": traffic.kind,
+                "running": traffic.running,
+                "prefix_cached": round(traffic.cached, 4),
                 "prefix_share": None if traffic.prefix_share is None else round(traffic.prefix_share, 4),
             },
             "decoding_share": {str(load): round(share, 4) for load, share in self.decoding_share},
-            "recommended": best.config if best else None, "method": best.candidate.method if best else None,
-            "interval": "5th to 95th percentile", "cannot": self.cannot, "do_not": list(self.against),
-            "assumed": list(self.assumed), "to_be_surer": list(self.surer),
+            "recommended": best.config if best else None,
+            "method": best.candidate.method if best else None,
+            "interval": "5th to 95th percentile",
+            "cannot": self.cannot,
+            "do_not": list(self.against),
+            "assumed": list(self.assumed),
+            "to_be_surer": list(self.surer),
             "methods": [line.as_record() for line in self.lines],
-        }  # fmt: skip
+        }
 
 
 def advise(asked: Question) -> Advice:

@@ -70,10 +70,18 @@ def advise(
         traffic, seen = served(url, traffic)
         profiles += [seen] if seen else []
     asked = Question(
-        facts, shape, cost, traffic, recorded, profiles,
-        [_drafter(name) for name in drafter or ()], release, loads,
-        None if max_memory is None else max_memory * 1e9, vllm_version is not None,
-    )  # fmt: skip
+        facts,
+        shape,
+        cost,
+        traffic,
+        recorded,
+        profiles,
+        [_drafter(name) for name in drafter or ()],
+        release,
+        loads,
+        None if max_memory is None else max_memory * 1e9,
+        vllm_version is not None,
+    )
     advice = weigh(asked)
     if as_json:
         from augury.tools.shared.terminal import print_json

@@ -96,9 +96,13 @@ def _one_layer(target: Shape, name: str) -> Shape:
     attention = target.hidden * (2 * target.hidden + values)  # queries and output, keys and values
     mlp = int(3 * HEAD_WIDTH * target.hidden * target.hidden)
     return replace(
-        _blank(name, target), vocab=target.vocab, every_row=attention + mlp, cache_values=values,
-        attention_width=target.attention_width, kv_heads=target.kv_heads,
-    )  # fmt: skip
+        _blank(name, target),
+        vocab=target.vocab,
+        every_row=attention + mlp,
+        cache_values=values,
+        attention_width=target.attention_width,
+        kv_heads=target.kv_heads,
+    )
 
 
 def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
@@ -106,15 +110,24 @@ def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
     if head.of_target:  # experts and precision included
         share = target.layers
         layer = replace(
-            target, name=name, layers=1, every_row=target.every_row // share, expert=target.expert // share,
-            cache_values=target.cache_values // share, window_values=target.window_values // share, tied=True,
-        )  # fmt: skip
+            target,
+            name=name,
+            layers=1,
+            every_row=target.every_row // share,
+            expert=target.expert // share,
+            cache_values=target.cache_values // share,
+            window_values=target.window_values // share,
+            tied=True,
+        )
     else:
         layer = _one_layer(target, name)
         layer = replace(
-            layer, layers=head.layers, every_row=head.layers * layer.every_row,
-            cache_values=head.layers * layer.cache_values, vocab=min(head.vocabulary or target.vocab, target.vocab),
-        )  # fmt: skip
+            layer,
+            layers=head.layers,
+            every_row=head.layers * layer.every_row,
+            cache_values=head.layers * layer.cache_values,
+            vocab=min(head.vocabulary or target.vocab, target.vocab),
+        )
     return _joined(layer, head)
 
 

@@ -34,8 +34,13 @@ class Line:
         loads = [{**at.as_record(), "fits": True} for at in self.by_load]
         loads += [{"requests": requests, "fits": False} for requests in self.too_many]
         return {
-            "method": self.candidate.method, "verdict": self.verdict, "reason": self.reason,
-            "acceptance_source": self.candidate.source, "acceptance_is_yours": self.candidate.yours,
-            "speculative_config": self.config, "drafter_memory_bytes": round(self.memory_bytes),
-            "by_requests": sorted(loads, key=lambda one: int(one["requests"])), "notes": list(self.candidate.notes),
-        }  # fmt: skip
+            "method": self.candidate.method,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "acceptance_source": self.candidate.source,
+            "acceptance_is_yours": self.candidate.yours,
+            "speculative_config": self.config,
+            "drafter_memory_bytes": round(self.memory_bytes),
+            "by_requests": sorted(loads, key=lambda one: int(one["requests"])),
+            "notes": list(self.candidate.notes),
+        }

@@ -32,8 +32,15 @@ def draw(advice: Advice, path: Path) -> None:
             if at.tokens:
                 # Where another line passes close by, its label stands above the dot and this one below.
                 near = any(abs(at.decode.value - other) < CLOSE for other in labelled[at.requests])
-                axis.annotate(f"K={at.tokens}", (at.requests, at.decode.value), fontsize=7, color=drawn.get_color(),
-                              xytext=(0, -11 if near else 5), textcoords="offset points", ha="center")  # fmt: skip
+                axis.annotate(
+                    f"K={at.tokens}",
+                    (at.requests, at.decode.value),
+                    fontsize=7,
+                    color=drawn.get_color(),
+                    xytext=(0, -11 if near else 5),
+                    textcoords="offset points",
+                    ha="center",
+                )
                 labelled[at.requests].append(at.decode.value)
     axis.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     if len(loads) > 1:

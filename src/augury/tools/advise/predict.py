@@ -42,13 +42,16 @@ class At:
     def as_record(self) -> dict[str, Any]:
         """By name."""
         return {
-            "requests": self.requests, "num_speculative_tokens": self.tokens,
+            "requests": self.requests,
+            "num_speculative_tokens": self.tokens,
             "speedup": round(self.decode.value, 4),
-            "low": round(self.decode.low, 4), "high": round(self.decode.high, 4),
+            "low": round(self.decode.low, 4),
+            "high": round(self.decode.high, 4),
             "end_to_end": {name: round(value, 4) for name, value in self.whole._asdict().items()},
-            "step_ms": round(self.step_ms, 4), "plain_step_ms": round(self.plain_ms, 4),
+            "step_ms": round(self.step_ms, 4),
+            "plain_step_ms": round(self.plain_ms, 4),
             "tokens_per_step": round(self.tokens_per_step, 4),
-        }  # fmt: skip
+        }
 
 
 @dataclass
@@ -89,9 +92,14 @@ class Predictor:
         times[1:] *= np.exp(noise)
         share = self.decoding_share(requests)
         return At(
-            requests, tokens, summed(times), summed(1 / (1 - share + share / times)), float(steps[0]), plain,
+            requests,
+            tokens,
+            summed(times),
+            summed(1 / (1 - share + share / times)),
+            float(steps[0]),
+            plain,
             float(draws.tokens[0]),
-        )  # fmt: skip
+        )
 
     def best(self, acceptance: Acceptance, drafting: Drafting, requests: int) -> At:
         """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""

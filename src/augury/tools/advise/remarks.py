@@ -90,8 +90,9 @@ def surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
         free = [line for line in lines if line.by_load and METHODS[line.candidate.method].weights == "none"]
         wide = ", ".join(
             f"{line.candidate.method} {line.by_load[0].decode.low:.1f} to {line.by_load[0].decode.high:.1f}"
-            for line in free if not line.candidate.yours and line.by_load[0].tokens
-        )  # fmt: skip
+            for line in free
+            if not line.candidate.yours and line.by_load[0].tokens
+        )
         told = f" (now a guess: {wide})" if wide else ""
         found.append(f"give --trace with a day's requests and answers: n-gram and suffix are then replayed{told}")
     elif asked.traffic.requests < FEW_ANSWERS:

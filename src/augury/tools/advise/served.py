@@ -39,9 +39,10 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
     finished = counted.get("finished", 0.0)
     queries = counted.get("prefix_queries", 0.0)
     now = replace(
-        traffic, running=reading.gauges.get("running"),
+        traffic,
+        running=reading.gauges.get("running"),
         cached=min(1.0, counted.get("prefix_hits", 0.0) / queries) if queries else traffic.cached,
-    )  # fmt: skip
+    )
     if traffic.requests:
         return now
     if finished < ENOUGH:
@@ -50,9 +51,12 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
             "--trace."
         )
     return replace(
-        now, prompt_tokens=counted.get("prompt_tokens", 0.0) / finished,
-        answer_tokens=max(1.0, counted.get("generation_tokens", 0.0) / finished), requests=int(finished), source=url,
-    )  # fmt: skip
+        now,
+        prompt_tokens=counted.get("prompt_tokens", 0.0) / finished,
+        answer_tokens=max(1.0, counted.get("generation_tokens", 0.0) / finished),
+        requests=int(finished),
+        source=url,
+    )
 
 
 def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:

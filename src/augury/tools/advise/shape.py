@@ -85,13 +85,23 @@ def shape_of(facts: ModelFacts) -> Shape:
     weight_bytes, fp8 = precision(facts.raw)
     tied = read.place("tie_word_embeddings")
     return Shape(
-        facts.name, layers, hidden, read.need("vocab_size"),
+        facts.name,
+        layers,
+        hidden,
+        read.need("vocab_size"),
         every_row=layers * attention + (layers - expert_layers) * dense + expert_layers * shared,
-        experts=experts, experts_used=used, expert=expert * expert_layers,
-        tied=tied if isinstance(tied, bool) else False, kv_heads=1 if latent else kv_heads, attention_width=width,
-        cache_values=full * values, window_values=windowed * values, window=window,
-        weight_bytes=weight_bytes, fp8=fp8,
-    )  # fmt: skip
+        experts=experts,
+        experts_used=used,
+        expert=expert * expert_layers,
+        tied=tied if isinstance(tied, bool) else False,
+        kv_heads=1 if latent else kv_heads,
+        attention_width=width,
+        cache_values=full * values,
+        window_values=windowed * values,
+        window=window,
+        weight_bytes=weight_bytes,
+        fp8=fp8,
+    )
 
 
 class _Fields:

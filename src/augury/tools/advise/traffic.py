@@ -77,9 +77,15 @@ class Recorded:
         spans = [span for script in self.scripts for span in script.spans]
         answers, share = [stop - start for start, stop in spans], prefix_share(self.scripts)
         return Traffic(
-            float(np.mean([start for start, _ in spans])), float(np.mean(answers)), self.kind, len(spans), self.source,
-            cached=share, prefix_share=share, answers=answers,
-        )  # fmt: skip
+            float(np.mean([start for start, _ in spans])),
+            float(np.mean(answers)),
+            self.kind,
+            len(spans),
+            self.source,
+            cached=share,
+            prefix_share=share,
+            answers=answers,
+        )
 
     def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, Counts]:
         """Counts of a model-free configuration at every K.

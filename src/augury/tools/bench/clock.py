@@ -110,11 +110,18 @@ def watched(engine: Engine) -> Iterator[Steps]:
 
     scheduler, target, ops = engine.scheduler, engine.target, choose(engine.target.device)
     kernels: dict[str, Any] = {
-        "linear": matrix, "packed_linear": matrix, "rms_norm": "norms", "add_rms_norm": "norms",
-        "silu_mul": "activation", "rotate_and_store": "rotary and cache write", "store": "rotary and cache write",
+        "linear": matrix,
+        "packed_linear": matrix,
+        "rms_norm": "norms",
+        "add_rms_norm": "norms",
+        "silu_mul": "activation",
+        "rotate_and_store": "rotary and cache write",
+        "store": "rotary and cache write",
         # What is left of the fused operation once its attention is booked by itself.
-        "rotate_store_attend": "rotary and cache write", "attend": ATTENTION, "_attend": ATTENTION,
-    }  # fmt: skip
+        "rotate_store_attend": "rotary and cache write",
+        "attend": ATTENTION,
+        "_attend": ATTENTION,
+    }
     changes: list[tuple[Any, str, Any]] = [
         (engine, "step", steps.step(timed(OTHER, engine.step))),
         (scheduler, "plan", timed("plan", steps.plan(scheduler.plan))),

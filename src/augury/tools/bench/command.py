@@ -50,9 +50,16 @@ def bench(
 ) -> None:
     """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
     plan = Plan(
-        model, _words(peers), _sizes(batch), _words(prompts), max_tokens, rounds, threads, dtype,
+        model,
+        _words(peers),
+        _sizes(batch),
+        _words(prompts),
+        max_tokens,
+        rounds,
+        threads,
+        dtype,
         _speculation(speculative_config),
-    )  # fmt: skip
+    )
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():

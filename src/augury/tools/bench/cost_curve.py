@@ -54,16 +54,20 @@ def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: P
         drafting = [point for config in methods for point in measure_drafting(plan, directory, config, texts, tick)]
     curve = check_curve(
         {
-            "format": FORMAT, "model": _model(plan.model, directory), "conditions": conditions_of(plan, before),
+            "format": FORMAT,
+            "model": _model(plan.model, directory),
+            "conditions": conditions_of(plan, before),
             "buckets": buckets(max(plan.batches) * max(ROWS)),
             "steps": [
                 {"context": c, "requests": r, "rows": n, **summary(every)}
-                for (c, r), cycles in sorted(times.items()) for n, every in steadied(cycles).items()
+                for (c, r), cycles in sorted(times.items())
+                for n, every in steadied(cycles).items()
             ],
-            "reading": summary(reading), "drafting": drafting,
+            "reading": summary(reading),
+            "drafting": drafting,
         },
         str(file or "the curve"),
-    )  # fmt: skip
+    )
     if file is not None:
         store(curve, file)
     if as_json:
@@ -87,10 +91,13 @@ def measure_steps(
     cycles = WARM_UP + CYCLES
     need = max(CONTEXTS) + (cycles + 4) * len(ROWS) + most + 8
     llm = LLM(
-        directory, dtype=plan.dtype, max_num_seqs=max(plan.batches), max_num_batched_tokens=max(256, largest),
+        directory,
+        dtype=plan.dtype,
+        max_num_seqs=max(plan.batches),
+        max_num_batched_tokens=max(256, largest),
         enable_prefix_caching=False,
         speculative_config={**MODEL_FREE[0], "num_speculative_tokens": most},
-    )  # fmt: skip
+    )
     if (llm.config.max_model_len or 0) < need:
         raise ConfigError(f"--model {plan.model}: a curve needs {need} tokens of context; the model has fewer.")
     drafter = RowsDrafter(most, llm.engine.target.vocab_size - 1)
@@ -224,12 +231,19 @@ def conditions_of(plan: Plan, before: tuple[float, float, float]) -> dict[str, A
         time.perf_counter() - before[2],
     )
     return {
-        "cpu": cpu_name(), "threads": plan.threads, "versions": versions(), "model": plan.model, "dtype": plan.dtype,
-        "prompts": plan.prompts, "rounds": plan.rounds, "cycles": CYCLES * plan.rounds, "temperature": 0.0,
+        "cpu": cpu_name(),
+        "threads": plan.threads,
+        "versions": versions(),
+        "model": plan.model,
+        "dtype": plan.dtype,
+        "prompts": plan.prompts,
+        "rounds": plan.rounds,
+        "cycles": CYCLES * plan.rounds,
+        "temperature": 0.0,
         "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "disturbance": round(max(0.0, all_of_it - mine) / (seconds * (os.cpu_count() or 1)), 3),  # others' share
         "taken": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-    }  # fmt: skip
+    }
 
 
 def _model(name: str, directory: str) -> dict[str, Any]:

@@ -82,14 +82,17 @@ def lines_of(record: Record, contenders: list[Contender]) -> list[Line]:
 def _line(record: Record, contender: Contender, prompts: str, batch: int, totals: list[Total]) -> Line:
     drafts, drafted, accepted = (sum(getattr(t, name) for t in totals) for name in ("drafts", "drafted", "accepted"))
     return Line(
-        prompts, batch, contender.name, contender.mode(batch),
+        prompts,
+        batch,
+        contender.name,
+        contender.mode(batch),
         speed=Spread.of([total.speed for total in totals]),
         to_baseline=ratio(totals, record.totals.get(Key(prompts, batch, BASELINE))),
         to_plain=ratio(totals, record.totals.get(Key(prompts, batch, contender.plain))),
         acceptance_rate=accepted / drafted if drafted else None,
         acceptance_length=1 + accepted / drafts if drafts else None,
         rounds=[asdict(total) | {"tokens_per_second": total.speed} for total in totals],
-    )  # fmt: skip
+    )
 
 
 def disturbance(record: Record, processors: int) -> float:

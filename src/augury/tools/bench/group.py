@@ -28,10 +28,14 @@ class BenchCommands(Commands):
 bench_app = typer.Typer(cls=BenchCommands, add_completion=False, rich_markup_mode=panels())
 bench_app.callback(invoke_without_command=True)(bench)
 later(
-    bench_app, "serve", "augury.tools.load.command:bench_serve",
+    bench_app,
+    "serve",
+    "augury.tools.load.command:bench_serve",
     "Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them.",
-)  # fmt: skip
+)
 later(
-    bench_app, "gpu", "augury.tools.bench.gpu.command:bench_gpu",
+    bench_app,
+    "gpu",
+    "augury.tools.bench.gpu.command:bench_gpu",
     "Measure the engine alone on random weights with a given acceptance: step by step, beside vLLM's figures.",
-)  # fmt: skip
+)

@@ -134,11 +134,13 @@ def saving(layers: int, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
     ids = list(stream_layers(layers))
     spec = {
-        "method": "extract_hidden_states", "num_speculative_tokens": 1,
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
         "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": ids}},
-    }  # fmt: skip
+    }
     transfer = {
-        "kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer",
+        "kv_connector": "ExampleHiddenStatesConnector",
+        "kv_role": "kv_producer",
         "kv_connector_extra_config": {"shared_storage_path": folder},
-    }  # fmt: skip
+    }
     return spec, transfer

@@ -15,6 +15,7 @@ DEPTH = 4  # tokens of a head's draft
 LOOK_UP_DEPTH = 8
 TREE = {"tree": {"max_nodes": 10, "top_k": 3}}
 
+
 @dataclass(frozen=True, slots=True)
 class MethodLine:
     """One line of the table: a method in one shape."""
@@ -73,8 +74,9 @@ def _reasons() -> dict[str, str]:
     lined = {line.method for line in all_lines()}
     return {
         name: (own if card.weights == "import path" else other).format(name)
-        for name, card in METHODS.items() if name not in lined
-    }  # fmt: skip
+        for name, card in METHODS.items()
+        if name not in lined
+    }
 
 
 REASONS = _reasons()

@@ -33,11 +33,19 @@ LEGEND = (
 def conditions_of(plan: Plan, counts: dict[str, int], record: MethodRecord) -> dict[str, Any]:
     """What the figures depend on."""
     return {
-        "cpu": cpu_name(), "threads": plan.threads, "versions": versions(), "model": plan.model, "dtype": plan.dtype,
-        "prompts": counts, "batches": plan.batches, "max_tokens": plan.max_tokens, "temperature": 0.0,
-        "rounds": plan.rounds, "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "cpu": cpu_name(),
+        "threads": plan.threads,
+        "versions": versions(),
+        "model": plan.model,
+        "dtype": plan.dtype,
+        "prompts": counts,
+        "batches": plan.batches,
+        "max_tokens": plan.max_tokens,
+        "temperature": 0.0,
+        "rounds": plan.rounds,
+        "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "disturbance": disturbance(record, os.cpu_count() or 1),
-    }  # fmt: skip
+    }
 
 
 def conditions_line(conditions: dict[str, Any]) -> str:
@@ -56,9 +64,12 @@ def _rounds(count: int) -> str:
 
 
 def report_of(
-    conditions: dict[str, Any], lines: list[MethodLine], record: MethodRecord, gates: dict[str, Gate],
+    conditions: dict[str, Any],
+    lines: list[MethodLine],
+    record: MethodRecord,
+    gates: dict[str, Gate],
     left_out: dict[str, str],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Everything, for --json; tables and pictures are made from it."""
     panels = dict.fromkeys((key.prompts, key.batch) for key in record.totals)
     results = [
@@ -69,9 +80,13 @@ def report_of(
     ]
     told = {kind: {n: v for n, v in asdict(gate).items() if n != "directory"} for kind, gate in gates.items()}
     return {
-        "conditions": conditions, "results": results, "gates": told, "gates_are": gate_note(told),
-        "left_out": left_out, "broken": record.broken,
-    }  # fmt: skip
+        "conditions": conditions,
+        "results": results,
+        "gates": told,
+        "gates_are": gate_note(told),
+        "left_out": left_out,
+        "broken": record.broken,
+    }
 
 
 def gate_note(gates: dict[str, dict[str, Any]]) -> str | None:
@@ -92,19 +107,27 @@ def figures(record: MethodRecord, line: MethodLine, key: Key) -> dict[str, Any]:
     theirs = record.answers.get(plain)
     same = agreement(key, PLAIN, record.answers[key], theirs) if theirs and line.method else None
     return {
-        "prompts": key.prompts, "batch": key.batch, "line": line.name, "method": line.method,
-        "speculative_config": line.speculative or None, "gate": line.gate,
+        "prompts": key.prompts,
+        "batch": key.batch,
+        "line": line.name,
+        "method": line.method,
+        "speculative_config": line.speculative or None,
+        "gate": line.gate,
         "speed": asdict(Spread.of([total.speed for total in totals])),
         "to_plain": asdict(times) if times else None,
         "acceptance_rate": ran.accepted / ran.drafted if ran.drafted else None,
         "acceptance_length": 1 + ran.accepted / ran.drafts if ran.drafts else None,
         "acceptance_by_position": [a / d for a, d in zip(ran.accepted_at, ran.drafted_at, strict=True)],
-        "drafts": ran.drafts, "drafted": ran.drafted, "accepted": ran.accepted,
-        "steps": ran.steps, "tokens_per_step": ran.step_tokens / ran.steps if ran.steps else None,
+        "drafts": ran.drafts,
+        "drafted": ran.drafted,
+        "accepted": ran.accepted,
+        "steps": ran.steps,
+        "tokens_per_step": ran.step_tokens / ran.steps if ran.steps else None,
         "step_ms": step_ms(ran),
         "same_text": {"equal": same.equal, "total": same.total, "first_difference": same.first_difference}
-        if same else None,
-    }  # fmt: skip
+        if same
+        else None,
+    }
 
 
 def step_ms(ran: MethodRan) -> dict[str, float]:
@@ -141,17 +164,24 @@ def accepted_cells(result: dict[str, Any]) -> list[str]:
     places = " ".join(f"{100 * share:.0f}" for share in shares[:SHOWN]) + (" ..." if len(shares) > SHOWN else "")
     text = "" if same is None else "same" if same["equal"] == same["total"] else f"{same['equal']}/{same['total']}"
     return [
-        _name(result), "" if rate is None else f"{rate:.0%}", "" if length is None else f"{length:.2f}", text, places,
-    ]  # fmt: skip
+        _name(result),
+        "" if rate is None else f"{rate:.0%}",
+        "" if length is None else f"{length:.2f}",
+        text,
+        places,
+    ]
 
 
 def cost_cells(result: dict[str, Any]) -> list[str]:
     """A line of the second."""
     times, tokens = result["to_plain"], result["tokens_per_step"]
     return [
-        _name(result), *(f"{ms:.1f}" for ms in result["step_ms"].values()), f"{tokens:.2f}" if tokens else "",
-        f"{result['speed']['median']:.1f}", f"{times['median']:.2f}" if times else "",
-    ]  # fmt: skip
+        _name(result),
+        *(f"{ms:.1f}" for ms in result["step_ms"].values()),
+        f"{tokens:.2f}" if tokens else "",
+        f"{result['speed']['median']:.1f}",
+        f"{times['median']:.2f}" if times else "",
+    ]
 
 
 def _name(result: dict[str, Any]) -> str:

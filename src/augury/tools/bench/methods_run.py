@@ -90,10 +90,18 @@ class MethodWorker:
         foreign = max(0.0, machine_seconds() - machine - (time.process_time() - own))
         parts = {part: sum(step.get(part, 0.0) for step in steps.decode) for part in (TARGET, DRAFTER, REST)}
         return MethodRan(
-            seconds, [answer.outputs[0].token_ids for answer in answers],
-            spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens, foreign,
-            len(steps.decode), steps.tokens, parts, list(spec.accepted_per_pos), list(spec.drafted_per_pos),
-        )  # fmt: skip
+            seconds,
+            [answer.outputs[0].token_ids for answer in answers],
+            spec.num_drafts,
+            spec.num_draft_tokens,
+            spec.num_accepted_tokens,
+            foreign,
+            len(steps.decode),
+            steps.tokens,
+            parts,
+            list(spec.accepted_per_pos),
+            list(spec.drafted_per_pos),
+        )
 
 
 def clocked(engine: Any) -> Steps:

@@ -96,9 +96,14 @@ class LlamaCppPeer:
             nodes, reach = setup.speculative["num_speculative_tokens"], setup.speculative.get("prompt_lookup_max") or 2
             lookup = _Counted(LlamaPromptLookupDecoding(reach, nodes), self._sizes)
         self._model: Any = Llama(
-            setup.gguf, n_ctx=setup.max_len, n_threads=setup.threads, n_threads_batch=setup.threads,
-            draft_model=lookup, logits_all=lookup is not None, verbose=False,
-        )  # fmt: skip
+            setup.gguf,
+            n_ctx=setup.max_len,
+            n_threads=setup.threads,
+            n_threads_batch=setup.threads,
+            draft_model=lookup,
+            logits_all=lookup is not None,
+            verbose=False,
+        )
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
         """Answer the prompts one after another."""
@@ -140,9 +145,12 @@ class AuguryPeer:
 
         spec = setup.speculative if setup.contender.speculates else None
         self._llm = LLM(
-            setup.directory, dtype=setup.dtype, device="cpu", load_format=setup.contender.load_format,
+            setup.directory,
+            dtype=setup.dtype,
+            device="cpu",
+            load_format=setup.contender.load_format,
             speculative_config=spec,
-        )  # fmt: skip
+        )
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
         """Answer the prompts at once."""

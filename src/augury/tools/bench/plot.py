@@ -40,9 +40,13 @@ def _panel(axis: Any, lines: list[Line]) -> None:
         [line.speed.high - line.speed.median for line in lines],
     ]
     axis.barh(
-        range(len(lines)), speeds, xerr=spread, height=0.68, color=[_color(line) for line in lines],
+        range(len(lines)),
+        speeds,
+        xerr=spread,
+        height=0.68,
+        color=[_color(line) for line in lines],
         error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2.5},
-    )  # fmt: skip
+    )
     axis.set_yticks(range(len(lines)), [line.contender for line in lines], color=INK, fontsize=9.5)
     for y, line in enumerate(lines):
         times = f" ({line.to_baseline.median:.2f}x)" if line.to_baseline else ""

@@ -61,10 +61,14 @@ def _cells(line: Line) -> list[str]:
 
     rate, length = line.acceptance_rate, line.acceptance_length
     return [
-        line.contender, f"{line.speed.median:.1f}", f"{line.speed.low:.1f}-{line.speed.high:.1f}",
-        times(line.to_baseline), times(line.to_plain),
-        "" if rate is None else f"{rate:.0%}", "" if length is None else f"{length:.2f}",
-    ]  # fmt: skip
+        line.contender,
+        f"{line.speed.median:.1f}",
+        f"{line.speed.low:.1f}-{line.speed.high:.1f}",
+        times(line.to_baseline),
+        times(line.to_plain),
+        "" if rate is None else f"{rate:.0%}",
+        "" if length is None else f"{length:.2f}",
+    ]
 
 
 def agreement_lines(agreements: list[Agreement]) -> list[tuple[str, bool]]:
@@ -101,9 +105,12 @@ def show(console: Console, report: dict[str, Any], lines: list[Line], agreements
 
 
 def as_report(
-    conditions: dict[str, Any], lines: list[Line], agreements: list[Agreement],
-    left_out: dict[str, str], broken: dict[str, str],
-) -> dict[str, Any]:  # fmt: skip
+    conditions: dict[str, Any],
+    lines: list[Line],
+    agreements: list[Agreement],
+    left_out: dict[str, str],
+    broken: dict[str, str],
+) -> dict[str, Any]:
     """Everything, for --json."""
     return {
         "conditions": conditions,

@@ -90,9 +90,15 @@ def certify(
         else:
             servers = _servers(url, baseline_url, model, baseline_model, api_key, baseline_api_key, timeout)
             amounts = {
-                "max_tokens": max_tokens, "seeds": seeds, "samples": samples or 1000, "alpha": alpha,
-                "in_flight": batch or 8, "same_seed": same_seed, "logprobs": logprobs, "tolerance": tolerance,
-            }  # fmt: skip
+                "max_tokens": max_tokens,
+                "seeds": seeds,
+                "samples": samples or 1000,
+                "alpha": alpha,
+                "in_flight": batch or 8,
+                "same_seed": same_seed,
+                "logprobs": logprobs,
+                "tolerance": tolerance,
+            }
             if temperature:
                 amounts["temperatures"] = temperature
             found = _urls(*servers, _texts(_asked(prompts)), amounts, progress)
@@ -107,9 +113,14 @@ def _exact(progress: Progress) -> Certificate:
 
 
 def _model(
-    name: str, spec: dict[str, Any], arguments: dict[str, Any], prompts: list[Asked], temperatures: list[float] | None,
-    amounts: dict[str, Any], progress: Any,
-) -> Report:  # fmt: skip
+    name: str,
+    spec: dict[str, Any],
+    arguments: dict[str, Any],
+    prompts: list[Asked],
+    temperatures: list[float] | None,
+    amounts: dict[str, Any],
+    progress: Any,
+) -> Report:
     from augury.config.engine import EngineConfig
     from augury.tools.shared.loading import load
 
@@ -130,9 +141,14 @@ def _model(
 
 
 def _servers(
-    url: str | None, baseline: str | None, model: str | None, baseline_model: str | None, key: str | None,
-    baseline_key: str | None, timeout: float,
-) -> tuple[Any, Any]:  # fmt: skip
+    url: str | None,
+    baseline: str | None,
+    model: str | None,
+    baseline_model: str | None,
+    key: str | None,
+    baseline_key: str | None,
+    timeout: float,
+) -> tuple[Any, Any]:
     from augury.tools.shared.endpoint import Endpoint
 
     if not url or not baseline:

@@ -45,11 +45,14 @@ SETTINGS = (
     Setting(
         "T=1 top-p penalties",
         {
-            "temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1, "frequency_penalty": 0.2,
+            "temperature": 1.0,
+            "top_p": 0.9,
+            "repetition_penalty": 1.1,
+            "frequency_penalty": 0.2,
             "presence_penalty": 0.1,
         },
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,13 @@ class _Comparison:
         spec = self.fast.engine.stats.spec
         report.drafted = spec.num_drafts > 0
         report.acceptance = {
-            "num_drafts": spec.num_drafts, "num_draft_tokens": spec.num_draft_tokens,
-            "num_accepted_tokens": spec.num_accepted_tokens, "acceptance_rate": round(spec.acceptance_rate, 4),
+            "num_drafts": spec.num_drafts,
+            "num_draft_tokens": spec.num_draft_tokens,
+            "num_accepted_tokens": spec.num_accepted_tokens,
+            "acceptance_rate": round(spec.acceptance_rate, 4),
             "acceptance_length": round(spec.acceptance_length, 4),
             "per_position": [a / d for a, d in zip(spec.accepted_per_pos, spec.drafted_per_pos, strict=True)],
-        }  # fmt: skip
+        }
         report.seconds = time.perf_counter() - begun
         return report
 
@@ -147,9 +152,14 @@ class _Comparison:
         return seen
 
     def difference(
-        self, setting: Setting, prompt: int, seed: int, runs: tuple[list[int], list[int]], at: int,
+        self,
+        setting: Setting,
+        prompt: int,
+        seed: int,
+        runs: tuple[list[int], list[int]],
+        at: int,
         views: list[dict[int, Seen]],
-    ) -> Difference:  # fmt: skip
+    ) -> Difference:
         """A report on the first token that differs."""
         plain, fast = (run[at] if at < len(run) else None for run in runs)
         texts = ["(end)" if token is None else self.text([token]) for token in (plain, fast)]
@@ -163,10 +173,16 @@ class _Comparison:
             return unseen
         found = tie(behind[0], behind[1], (plain, fast), dtype_of(self.plain))
         return unseen._replace(
-            plain_run=behind[0].of(plain, fast), drafted_run=behind[1].of(plain, fast), gap=found.gap,
-            plain_id=plain, drafted_id=fast,
-            apart=found.apart, bound=found.bound, bound_is=found.bound_is, near_tie=found.near,
-        )  # fmt: skip
+            plain_run=behind[0].of(plain, fast),
+            drafted_run=behind[1].of(plain, fast),
+            gap=found.gap,
+            plain_id=plain,
+            drafted_id=fast,
+            apart=found.apart,
+            bound=found.bound,
+            bound_is=found.bound_is,
+            near_tie=found.near,
+        )
 
     # --- the law ---------------------------------------------------------------------------------------------------
 
@@ -244,17 +260,24 @@ class _Comparison:
         config = self.fast.config.speculative_config
         assert config is not None
         found = {
-            "model": self.fast.config.model, "dtype": str(dtype_of(self.fast)).removeprefix("torch."),
-            "device": str(self.fast.engine.target.device), "torch": torch.__version__,
-            "speculative_config": config.to_dict(), "rule": self.rule, "batch": self.fast.config.max_num_seqs,
-            "prompts": len(self.tokens), "max_tokens": self.plan.max_tokens, "seeds": self.plan.seeds,
+            "model": self.fast.config.model,
+            "dtype": str(dtype_of(self.fast)).removeprefix("torch."),
+            "device": str(self.fast.engine.target.device),
+            "torch": torch.__version__,
+            "speculative_config": config.to_dict(),
+            "rule": self.rule,
+            "batch": self.fast.config.max_num_seqs,
+            "prompts": len(self.tokens),
+            "max_tokens": self.plan.max_tokens,
+            "seeds": self.plan.seeds,
             "settings": {setting.name: setting.params for setting in self.plan.settings},
-        }  # fmt: skip
+        }
         if self.rule != "coupled":
             found |= {
-                "samples": self.plan.samples, "prompts_sampled": min(LAW_PROMPTS, len(self.tokens)),
+                "samples": self.plan.samples,
+                "prompts_sampled": min(LAW_PROMPTS, len(self.tokens)),
                 "sampled_tokens_each": self.depth,
-            }  # fmt: skip
+            }
         return found
 
 

@@ -51,10 +51,19 @@ def _law_parts(report: Report) -> list[str]:
             )
             for c in place.cells
         ]
-        rows.append((
-            place.setting, place.prompt + 1, repr(place.beginning), int(size), number(place.fit.statistic),
-            place.fit.df, number(place.fit.p), number(law.adjusted[i]), f"{law.finds(place.fit):.3f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                place.setting,
+                place.prompt + 1,
+                repr(place.beginning),
+                int(size),
+                number(place.fit.statistic),
+                place.fit.df,
+                number(place.fit.p),
+                number(law.adjusted[i]),
+                f"{law.finds(place.fit):.3f}",
+            )
+        )
     names = ("setting", "prompt", "behind", "samples", "G", "df", "p", "p, Holm", "finds TV")
     head = [h2("Sampled tokens against plain sampling"), f"<p>{escape(law_line(law))}</p>"]
     return [*head, scatter(points, "expected share", "observed share"), table(names, rows)]

@@ -87,9 +87,15 @@ class Verdict:
     def _place(self, number: int, place: Place) -> dict[str, Any]:
         cells = [{"token": cell.label, "observed": cell.observed, "expected": cell.expected} for cell in place.cells]
         return {
-            "setting": place.setting, "prompt": place.prompt, "beginning": place.beginning, "depth": place.depth,
-            **_fit_record(place.fit), **self._judged(number, place.fit), "outside": place.outside, "cells": cells,
-        }  # fmt: skip
+            "setting": place.setting,
+            "prompt": place.prompt,
+            "beginning": place.beginning,
+            "depth": place.depth,
+            **_fit_record(place.fit),
+            **self._judged(number, place.fit),
+            "outside": place.outside,
+            "cells": cells,
+        }
 
 
 def _fit_record(fit: Fit) -> dict[str, Any]:

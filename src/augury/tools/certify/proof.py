@@ -64,9 +64,11 @@ class Certificate:
         asked = [line.production for line in self.lossless if line.production is not None]
         return ARITHMETIC.format(
             variation=max((line.total_variation for line in self.lossless), default=0),
-            points=sum(found.points for found in asked), wrong=sum(found.wrong for found in asked),
-            error=max((found.error for found in asked), default=0.0), allowed=exact.LAW_ERROR,
-        )  # fmt: skip
+            points=sum(found.points for found in asked),
+            wrong=sum(found.wrong for found in asked),
+            error=max((found.error for found in asked), default=0.0),
+            allowed=exact.LAW_ERROR,
+        )
 
     def record(self) -> dict[str, Any]:
         """For --json; fractions as text."""
@@ -78,10 +80,13 @@ class Certificate:
             "cases": self.cases,
             "lines": [_line_record(line) for line in self.lines],
             "published": {rule: str(length) for rule, length in self.published.items()},
-            "conditions": {"vocabulary": "2 or 3 tokens", "target": "rational laws that depend on the whole prefix",
-                           "torch": torch.__version__},
+            "conditions": {
+                "vocabulary": "2 or 3 tokens",
+                "target": "rational laws that depend on the whole prefix",
+                "torch": torch.__version__,
+            },
             "seconds": round(self.seconds, 2),
-        }  # fmt: skip
+        }
 
 
 def _line_record(line: exact.Line) -> dict[str, Any]:

@@ -88,9 +88,13 @@ class Equality:
     def record(self) -> dict[str, Any]:
         """For --json."""
         return {
-            "setting": self.setting, "answers": self.answers, "equal": self.equal, "tokens": self.tokens,
-            "holds": self.holds, "differences": [difference.record() for difference in self.differences],
-        }  # fmt: skip
+            "setting": self.setting,
+            "answers": self.answers,
+            "equal": self.equal,
+            "tokens": self.tokens,
+            "holds": self.holds,
+            "differences": [difference.record() for difference in self.differences],
+        }
 
 
 @dataclass(slots=True)

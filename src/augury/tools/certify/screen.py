@@ -104,9 +104,15 @@ def lossless_table(lines: list[Line], full: bool) -> Table:
         cases = sum(line.cases for line in group)
         held = "" if all(line.holds for line in group) else "red"
         table.add_row(
-            first.rule, first.drafts, shape, _transforms(group), f"{cases:,}", str(worst),
-            _range([line.accepted for line in group]), style=held,
-        )  # fmt: skip
+            first.rule,
+            first.drafts,
+            shape,
+            _transforms(group),
+            f"{cases:,}",
+            str(worst),
+            _range([line.accepted for line in group]),
+            style=held,
+        )
     return table
 
 
@@ -183,10 +189,15 @@ def places_table(law: Verdict) -> Table:
         place, fit = law.places[i], law.places[i].fit
         behind = visible(place.beginning) if place.depth else "(start)"
         table.add_row(
-            place.setting, f"{place.prompt + 1} {behind}", f"{sum(c.observed for c in place.cells):,.0f}",
-            f"{fit.statistic:.1f} / {fit.df}", f"{fit.p:.2g}", f"{law.adjusted[i]:.2g}", f"{law.finds(fit):.3f}",
+            place.setting,
+            f"{place.prompt + 1} {behind}",
+            f"{sum(c.observed for c in place.cells):,.0f}",
+            f"{fit.statistic:.1f} / {fit.df}",
+            f"{fit.p:.2g}",
+            f"{law.adjusted[i]:.2g}",
+            f"{law.finds(fit):.3f}",
             style="" if law.adjusted[i] >= law.alpha else "red",
-        )  # fmt: skip
+        )
     return table
 
 

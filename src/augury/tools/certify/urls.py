@@ -104,9 +104,7 @@ class _Comparison:
         apart = max((abs(rows[0][token] - rows[1][token]) for token in rows[0] if token in rows[1]), default=None)
         bound = self.plan.tolerance
         # Noise that cannot be seen takes part in a sampled choice, so only a greedy gap tells.
-        near = ask.temperature == 0 and all(
-            value is not None and abs(value) <= bound for value in (gap, back, apart)
-        )  # fmt: skip
+        near = ask.temperature == 0 and all(value is not None and abs(value) <= bound for value in (gap, back, apart))
         says = f"--tolerance {bound:g} nats (0.25: two bfloat16 steps at a logit between 16 and 32)"
         return Difference(
             name, ask.prompt, ask.seed, at, texts[0], texts[1], runs[0], runs[1], gap, apart, bound, says, near
@@ -138,9 +136,13 @@ class _Comparison:
         def one(ask: _Ask) -> Answer:
             told: dict[str, Any] = {"logprobs": LIKELY} if self.plan.logprobs else {}
             answer = at.complete(
-                self.plan.prompts[ask.prompt], max_tokens=ask.max_tokens, temperature=ask.temperature, top_p=1.0,
-                seed=ask.seed, **told,
-            )  # fmt: skip
+                self.plan.prompts[ask.prompt],
+                max_tokens=ask.max_tokens,
+                temperature=ask.temperature,
+                top_p=1.0,
+                seed=ask.seed,
+                **told,
+            )
             self.progress.step()
             return answer
 
@@ -165,13 +167,21 @@ class _Comparison:
         """What the figures depend on."""
         plan = self.plan
         return {
-            "url": self.fast.base, "model": self.fast.model, "baseline_url": self.plain.base,
-            "baseline_model": self.plain.model, "prompts": len(plan.prompts),
-            "prompts_sampled": min(LAW_PROMPTS, len(plan.prompts)), "max_tokens": plan.max_tokens,
-            "temperatures": list(plan.temperatures), "samples": plan.samples,
-            "sampled_tokens_each": min(DEPTH, plan.max_tokens), "requests_in_flight": plan.in_flight,
-            "same_seed": plan.same_seed, "logprobs": plan.logprobs, "tolerance": plan.tolerance,
-        }  # fmt: skip
+            "url": self.fast.base,
+            "model": self.fast.model,
+            "baseline_url": self.plain.base,
+            "baseline_model": self.plain.model,
+            "prompts": len(plan.prompts),
+            "prompts_sampled": min(LAW_PROMPTS, len(plan.prompts)),
+            "max_tokens": plan.max_tokens,
+            "temperatures": list(plan.temperatures),
+            "samples": plan.samples,
+            "sampled_tokens_each": min(DEPTH, plan.max_tokens),
+            "requests_in_flight": plan.in_flight,
+            "same_seed": plan.same_seed,
+            "logprobs": plan.logprobs,
+            "tolerance": plan.tolerance,
+        }
 
 
 def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> list[Place]:

@@ -98,9 +98,12 @@ def ask(asked: Asked) -> Question:
             "use --config FILE."
         )
     return Question(
-        given, target, asked.as_of, asked.tensor_parallel_size or _whole(stored, "tensor-parallel-size"),
+        given,
+        target,
+        asked.as_of,
+        asked.tensor_parallel_size or _whole(stored, "tensor-parallel-size"),
         asked.max_model_len or _whole(stored, "max-model-len"),
-    )  # fmt: skip
+    )
 
 
 def _written(asked: Asked) -> dict[str, Any] | None:
@@ -208,8 +211,10 @@ def _show(console: Console, question: Question, answer: Answer, code: int) -> No
         console.print(Text.assemble(("refused", "bold red"), f"{against}  {answer.error}"), soft_wrap=True)
         return
     word, style = {
-        FINE: ("fine", "bold green"), WARNED: ("works, with remarks", "bold yellow"), REFUSED: ("refused", "bold red"),
-    }[code]  # fmt: skip
+        FINE: ("fine", "bold green"),
+        WARNED: ("works, with remarks", "bold yellow"),
+        REFUSED: ("refused", "bold red"),
+    }[code]
     if answer.not_here and not question.as_of:
         word = "valid, but it does not run here"
     console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)

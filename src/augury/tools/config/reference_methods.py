@@ -8,8 +8,12 @@ from augury.methods.spec import Method
 
 COLUMNS = ("method", "weights", "chain", "tree", "sampled drafts", "parallel", "CPU", "GPU graph")
 WEIGHTS = {
-    "none": "none", "draft": "its own", "target": "the target's", "either": "its own", "import path": "your class",
-}  # fmt: skip
+    "none": "none",
+    "draft": "its own",
+    "target": "the target's",
+    "either": "its own",
+    "import path": "your class",
+}
 YOURS = "up to it"  # what a user's class may do is its own affair
 
 
@@ -26,9 +30,7 @@ def _cells(card: Method) -> list[str]:
     if card.weights == "import path":
         return [name, WEIGHTS[card.weights], "yes", YOURS, YOURS, YOURS, "yes", YOURS]
     sampled = "yes" if "draft_sample_method" in card.keys else "no"
-    return [
-        name, WEIGHTS[card.weights], chain, _tree(card), sampled, _parallel(card), "yes", captured,
-    ]  # fmt: skip
+    return [name, WEIGHTS[card.weights], chain, _tree(card), sampled, _parallel(card), "yes", captured]
 
 
 def _tree(card: Method) -> str:

@@ -35,11 +35,19 @@ def command_facts(
     model = keys.get("model") if isinstance(keys.get("model"), str) else None
     named = by_name(model)
     facts: dict[str, Any] = {
-        "tool": args.found.tool, "serves": program != "vllm bench serve",
-        "benchmarks_serving": program == "vllm bench serve", "speculates": args.speculates, "method": method,
-        "method_written": written, "method_alias": written in ALIASES, "model": model, "k": tokens,
-        "rows": tokens + 1 if tokens else None, "named_method": named.method if named else None, "version": release,
-    }  # fmt: skip
+        "tool": args.found.tool,
+        "serves": program != "vllm bench serve",
+        "benchmarks_serving": program == "vllm bench serve",
+        "speculates": args.speculates,
+        "method": method,
+        "method_written": written,
+        "method_alias": written in ALIASES,
+        "model": model,
+        "k": tokens,
+        "rows": tokens + 1 if tokens else None,
+        "named_method": named.method if named else None,
+        "version": release,
+    }
     if method in readers(TREE_DEPTH):
         facts["tree_depth"] = whole_number(keys.get(TREE_DEPTH)) or KEYS[TREE_DEPTH].default
     facts |= _engine(args) | _surroundings(args) | _graphs(args, facts["rows"])
@@ -55,24 +63,30 @@ def _engine(args: Arguments) -> dict[str, Any]:
     metrics = args.flag("per-request-spec-decode-metrics")
     said = {True: "on", False: "off", None: "default"}
     return {
-        "tp": args.number("tensor-parallel-size") or 1, "pp": args.number("pipeline-parallel-size") or 1,
-        "dp": args.number("data-parallel-size") or 1, "dcp": args.number("decode-context-parallel-size") or 1,
+        "tp": args.number("tensor-parallel-size") or 1,
+        "pp": args.number("pipeline-parallel-size") or 1,
+        "dp": args.number("data-parallel-size") or 1,
+        "dcp": args.number("decode-context-parallel-size") or 1,
         "log_stats": args.switch("disable-log-stats") is not True,
         "draft_tp": whole_number(draft_tp.value) if draft_tp else None,
-        "max_num_seqs": args.number("max-num-seqs"), "token_budget": args.number("max-num-batched-tokens"),
-        "block_size": args.number("block-size"), "lora": bool(args.switch("enable-lora")),
-        "async_scheduling": said[args.switch("async-scheduling")], "enforce_eager": bool(args.switch("enforce-eager")),
+        "max_num_seqs": args.number("max-num-seqs"),
+        "token_budget": args.number("max-num-batched-tokens"),
+        "block_size": args.number("block-size"),
+        "lora": bool(args.switch("enable-lora")),
+        "async_scheduling": said[args.switch("async-scheduling")],
+        "enforce_eager": bool(args.switch("enforce-eager")),
         "prefix_caching": said[args.switch("enable-prefix-caching")],
         "chunked_prefill": said[args.switch("enable-chunked-prefill")],
         "attention_backend": str(backend.value).lower() if backend else None,
         "logits_processors": args.flag("logits-processors") is not None,
-        "fast_prefill": bool(args.switch("kv-sharing-fast-prefill")), "dbo": bool(args.switch("enable-dbo")),
+        "fast_prefill": bool(args.switch("kv-sharing-fast-prefill")),
+        "dbo": bool(args.switch("enable-dbo")),
         "kv_transfer": args.flag("kv-transfer-config") is not None,
         "per_request_metrics": metrics is not None and metrics.value != "none",
         "structured": args.flag(*STRUCTURED) is not None,
         "logprobs": args.flag("logprobs-mode", "max-logprobs") is not None,
         "pooling": task is not None and str(task.value) in POOLING,
-    }  # fmt: skip
+    }
 
 
 def _surroundings(args: Arguments) -> dict[str, Any]:
@@ -87,11 +101,12 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "v1_switch": variables.get("VLLM_USE_V1", "unset"),
         "offline": variables.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes"),
         "ascend": bool(sampler) or "ascend" in args.found.image or getattr(quantization, "value", "") == "ascend",
-        "ascend_lossy": block or bool(sampler.get("enable_entropy_verify")), "ascend_block": block,
+        "ascend_lossy": block or bool(sampler.get("enable_entropy_verify")),
+        "ascend_block": block,
         "temperature": str(temperature.value) if temperature else "unset",
         "output_len": args.number("random-output-len") or args.number("output-len"),
         "target_name": _target_name(args),
-    }  # fmt: skip
+    }
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
 
 
@@ -148,9 +163,11 @@ def _derived(facts: dict[str, Any], keys: dict[str, Any], release: Version | Non
     parallel = bool(keys.get("parallel_drafting")) or card.always_parallel
     slots = card.extra_slots(tokens, parallel) if tokens else None
     found: dict[str, Any] = {
-        "continues_target": card.continues_target, "extra_slots": slots,
-        "runs_async": _runs_async(card, keys, release), "old_runner": _old_runner(card, facts, keys, release),
-    }  # fmt: skip
+        "continues_target": card.continues_target,
+        "extra_slots": slots,
+        "runs_async": _runs_async(card, keys, release),
+        "old_runner": _old_runner(card, facts, keys, release),
+    }
     if seqs and tokens:
         found["verify_rows"] = seqs * (tokens + 1)
     if seqs and slots:
@@ -165,9 +182,7 @@ def _runs_async(card: Method, keys: dict[str, Any], release: Version | None) -> 
     return card.vllm_async and not keys.get("disable_padded_drafter_batch")
 
 
-def _old_runner(
-    card: Method, facts: dict[str, Any], keys: dict[str, Any], release: Version | None
-) -> bool | None:
+def _old_runner(card: Method, facts: dict[str, Any], keys: dict[str, Any], release: Version | None) -> bool | None:
     if release is None:
         return None
     if facts["runner"] == "0" or falls_back(card, keys) or release < V2_DEFAULT:

@@ -5,18 +5,29 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 SHORT = {
-    "-sc": "speculative-config", "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size",
-    "-dp": "data-parallel-size", "-q": "quantization", "-O": "compilation-config", "-cc": "compilation-config",
-}  # fmt: skip
+    "-sc": "speculative-config",
+    "-tp": "tensor-parallel-size",
+    "-pp": "pipeline-parallel-size",
+    "-dp": "data-parallel-size",
+    "-q": "quantization",
+    "-O": "compilation-config",
+    "-cc": "compilation-config",
+}
 
 # Flags that say something of speculation, and the key they set; the first sets them all.
 SPECULATIVE = {
-    "speculative-config": "", "spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens",
-}  # fmt: skip
+    "speculative-config": "",
+    "spec-method": "method",
+    "spec-model": "model",
+    "spec-tokens": "num_speculative_tokens",
+}
 FLAG_SINCE = {
-    "-sc": "0.19", "--spec-method": "0.22", "--spec-model": "0.22", "--spec-tokens": "0.22",
+    "-sc": "0.19",
+    "--spec-method": "0.22",
+    "--spec-model": "0.22",
+    "--spec-tokens": "0.22",
     "--per-request-spec-decode-metrics": "0.28",
-}  # fmt: skip
+}
 
 # What the first engine had instead of one object; vLLM 0.8.3 removed them all.
 OLD_FLAGS = {

@@ -35,17 +35,24 @@ def as_record(examination: Examination) -> dict[str, Any]:
         for c in examination.commands
     ]
     return {
-        "name": examination.name, "commands": commands,
+        "name": examination.name,
+        "commands": commands,
         "findings": [_finding(examination, finding) for finding in examination.findings],
-    }  # fmt: skip
+    }
 
 
 def _finding(examination: Examination, finding: Finding) -> dict[str, Any]:
     return {
-        "id": finding.id, "severity": finding.severity, "message": finding.message, "why": finding.why,
-        "fix": finding.fix, "source": finding.source, **_region(examination, finding.start, finding.end),
-        "text": examination.text[finding.start : finding.end], "fixable": bool(finding.edits),
-    }  # fmt: skip
+        "id": finding.id,
+        "severity": finding.severity,
+        "message": finding.message,
+        "why": finding.why,
+        "fix": finding.fix,
+        "source": finding.source,
+        **_region(examination, finding.start, finding.end),
+        "text": examination.text[finding.start : finding.end],
+        "fixable": bool(finding.edits),
+    }
 
 
 def _region(examination: Examination, start: int, end: int) -> dict[str, int]:
@@ -62,9 +69,10 @@ def sarif(examinations: Sequence[Examination]) -> dict[str, Any]:
     results = [_result(one, f, used.index(f.id)) for one in examinations for f in one.findings]
     driver = {"name": "augury doctor", "version": __version__, "semanticVersion": __version__, "rules": rules}
     return {
-        "$schema": SCHEMA, "version": "2.1.0",
+        "$schema": SCHEMA,
+        "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
-    }  # fmt: skip
+    }
 
 
 def _rule(entry: Entry) -> dict[str, Any]:
@@ -81,10 +89,12 @@ def _result(examination: Examination, finding: Finding, rule: int) -> dict[str, 
     artifact = {"uri": _uri(examination.name)}
     place = {"artifactLocation": artifact, "region": _region(examination, finding.start, finding.end)}
     result: dict[str, Any] = {
-        "ruleId": finding.id, "ruleIndex": rule, "level": finding.severity,
+        "ruleId": finding.id,
+        "ruleIndex": rule,
+        "level": finding.severity,
         "message": {"text": f"{finding.message}. Why: {finding.why} Fix: {finding.fix}"},
         "locations": [{"physicalLocation": place}],
-    }  # fmt: skip
+    }
     if finding.edits:
         replacements = [
             {"deletedRegion": _region(examination, edit.start, edit.end), "insertedContent": {"text": edit.text}}

@@ -17,11 +17,11 @@ from augury.tools.knowledge.base import Entry, knowledge, readable
 PREFIX = "choose-"
 DRAFTS_FROM = {
     "none": "text that was seen before; there are no weights to load",
-    "draft": "a checkpoint of its own, named by \"model\"",
+    "draft": 'a checkpoint of its own, named by "model"',
     "target": "layers in the target's own files",
-    "either": "layers in the target's own files, or a checkpoint named by \"model\"",
-    "import path": "a class of yours, named by \"model\"",
-}  # fmt: skip
+    "either": 'layers in the target\'s own files, or a checkpoint named by "model"',
+    "import path": 'a class of yours, named by "model"',
+}
 READS = {"none": "the tokens alone", "last": "the target's last hidden state", "auxiliary": "states of inner layers"}
 FIT = 100  # columns: longer lines are hard to read on a wide screen
 

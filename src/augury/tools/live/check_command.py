@@ -40,9 +40,8 @@ def check(
     """Check a live vLLM or Augury server. Exit code: 0 healthy, 1 a check failed, 2 it could not be read."""
     try:
         asked = Asked(
-            known_method(method) if method else None, k, read_band(band) if band else None, model,
-            told(config),
-        )  # fmt: skip
+            known_method(method) if method else None, k, read_band(band) if band else None, model, told(config)
+        )
         session = Session(Server(url, api_key, timeout), asked)
         judged = _judged(session, interval, probe, as_json)
     except ConfigError as error:

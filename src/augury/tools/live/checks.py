@@ -35,9 +35,13 @@ class Check:
     def record(self) -> dict[str, str]:
         """For programs."""
         return {
-            "name": self.name, "state": self.state, "figure": self.figure, "against": self.against, "fix": self.fix,
+            "name": self.name,
+            "state": self.state,
+            "figure": self.figure,
+            "against": self.against,
+            "fix": self.fix,
             "knowledge": self.entry,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,10 +128,13 @@ def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sourc
 def _record(session: Session, sources: Sources, found: list[Found], code: int) -> dict[str, Any]:
     findings = sources.config.findings if sources.config else ()
     return {
-        "url": session.server.base, "engine": session.who.engine, "version": session.who.release,
+        "url": session.server.base,
+        "engine": session.who.engine,
+        "version": session.who.release,
         "configuration": [{"id": f.id, "severity": f.severity, "message": f.message, "fix": f.fix} for f in findings],
-        "models": [_model(one) for one in found], "exit_code": code,
-    }  # fmt: skip
+        "models": [_model(one) for one in found],
+        "exit_code": code,
+    }
 
 
 def _model(found: Found) -> dict[str, Any]:

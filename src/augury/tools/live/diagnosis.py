@@ -18,25 +18,37 @@ MORE_LOG = "a log with the start-up lines, and more lines about drafts"
 LOG, CONFIG, LONGER = "--log FILE", "--config COMMAND", "a longer --interval"
 # Who can tell a fact that is missing, and its name for people.
 TOLD_BY = {
-    "speed_up": (BASELINE, "the speed-up"), "tail_worse": (BASELINE, "its tails"),
-    "prefix_hits_fell": (BASELINE, "its prefix hits"), "itl_unchanged": (BASELINE, "its latency between tokens"),
-    "acceptance_falling": (LOG, "whether acceptance falls"), "refused_in_log": (LOG, "errors at the start"),
-    "logged_async": (LOG, "asynchronous scheduling"), "logged_eager": (LOG, "graphs"),
-    "graph_limit": (LOG, "sizes of graphs"), "logged_runner": (LOG, "the model runner"),
-    "method": (CONFIG, "the method"), "speculates": (CONFIG, "whether speculation was asked for"),
-    "findings": (CONFIG, "faults of the configuration"), "target_mtp": (CONFIG, "whether the target has MTP layers"),
-    "token_ids_differ": (CONFIG, "whether the tokenizers agree"), "version": ("--vllm-version", "the release"),
-    "queue_growing": (LONGER, "the queue"), "kv_usage_rising": (LONGER, "whether the KV cache fills"),
+    "speed_up": (BASELINE, "the speed-up"),
+    "tail_worse": (BASELINE, "its tails"),
+    "prefix_hits_fell": (BASELINE, "its prefix hits"),
+    "itl_unchanged": (BASELINE, "its latency between tokens"),
+    "acceptance_falling": (LOG, "whether acceptance falls"),
+    "refused_in_log": (LOG, "errors at the start"),
+    "logged_async": (LOG, "asynchronous scheduling"),
+    "logged_eager": (LOG, "graphs"),
+    "graph_limit": (LOG, "sizes of graphs"),
+    "logged_runner": (LOG, "the model runner"),
+    "method": (CONFIG, "the method"),
+    "speculates": (CONFIG, "whether speculation was asked for"),
+    "findings": (CONFIG, "faults of the configuration"),
+    "target_mtp": (CONFIG, "whether the target has MTP layers"),
+    "token_ids_differ": (CONFIG, "whether the tokenizers agree"),
+    "version": ("--vllm-version", "the release"),
+    "queue_growing": (LONGER, "the queue"),
+    "kv_usage_rising": (LONGER, "whether the KV cache fills"),
     "preemptions_rising": (LONGER, "preemptions"),
     "acceptance_rate": ("traffic, or augury check --probe", "acceptance"),
     "class_spread": ("one class of prompts at a time to augury check", "acceptance by class"),
-}  # fmt: skip
+}
 # What is seen twice is said once: an entry is left out where one of these says more.
 SAID_BY = {
-    "rate-below-band": {"rate-under-half"}, "length-below-band": {"length-one", "regime-short-drafts"},
+    "rate-below-band": {"rate-under-half"},
+    "length-below-band": {"length-one", "regime-short-drafts"},
     "acceptance-fell": {"signal-acceptance-falls-kv-climbs", "signal-preemptions"},
-    "regime-short-drafts": {"length-one"}, "no-counters": {"regime-no-drafts"}, "no-drafts": {"regime-no-drafts"},
-}  # fmt: skip
+    "regime-short-drafts": {"length-one"},
+    "no-counters": {"regime-no-drafts"},
+    "no-drafts": {"regime-no-drafts"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +63,13 @@ class Symptom:
     def record(self) -> dict[str, str]:
         """For programs."""
         return {
-            "id": self.entry.id, "severity": self.entry.severity, "message": self.message, "why": self.why,
-            "fix": self.fix, "source": self.entry.source,
-        }  # fmt: skip
+            "id": self.entry.id,
+            "severity": self.entry.severity,
+            "message": self.message,
+            "why": self.why,
+            "fix": self.fix,
+            "source": self.entry.source,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +91,14 @@ class Suspect:
     def record(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "cause": self.cause, "of": self.symptom, "score": round(self.score, 2), "place": round(self.place, 2),
-            "for": list(self.supported), "against": list(self.contradicted), "confirm": self.confirm,
-        }  # fmt: skip
+            "cause": self.cause,
+            "of": self.symptom,
+            "score": round(self.score, 2),
+            "place": round(self.place, 2),
+            "for": list(self.supported),
+            "against": list(self.contradicted),
+            "confirm": self.confirm,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +148,13 @@ def _suspects(entry: Entry, world: World, words: Mapping[str, str]) -> Iterator[
             confirm = confirm.replace(word, text)
         place = 1 - number / len(entry.causes)
         yield Suspect(
-            sentence(cause.cause, world.facts), entry.id, place, _said(cause.supported, world),
-            _said(cause.contradicted, world), confirm,
-        )  # fmt: skip
+            sentence(cause.cause, world.facts),
+            entry.id,
+            place,
+            _said(cause.supported, world),
+            _said(cause.contradicted, world),
+            confirm,
+        )
 
 
 def _said(evidence: tuple[Evidence, ...], world: World) -> tuple[str, ...]:

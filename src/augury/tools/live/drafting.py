@@ -120,12 +120,17 @@ class Drafting:
     def record(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "drafts": self.drafts, "drafted_tokens": self.drafted, "accepted_tokens": self.accepted,
-            "acceptance_rate": self.rate, "acceptance_rate_interval": self.rate_interval,
-            "acceptance_length": self.length, "acceptance_length_interval": self.length_interval,
-            "tokens_per_draft": self.per_draft, "per_position_over_all_drafts": self.marginal,
+            "drafts": self.drafts,
+            "drafted_tokens": self.drafted,
+            "accepted_tokens": self.accepted,
+            "acceptance_rate": self.rate,
+            "acceptance_rate_interval": self.rate_interval,
+            "acceptance_length": self.length,
+            "acceptance_length_interval": self.length_interval,
+            "tokens_per_draft": self.per_draft,
+            "per_position_over_all_drafts": self.marginal,
             "per_position_over_drafts_that_reached_it": self.fair,
-        }  # fmt: skip
+        }
 
 
 def wilson(rate: float, trials: float) -> tuple[float, float]:

@@ -35,9 +35,14 @@ class Expectation:
     def record(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "method": self.method, "named_by": self.named_by, "k": self.k, "rate": self.rate, "length": self.length,
-            "where": self.where, "differs": self.told,
-        }  # fmt: skip
+            "method": self.method,
+            "named_by": self.named_by,
+            "k": self.k,
+            "rate": self.rate,
+            "length": self.length,
+            "where": self.where,
+            "differs": self.told,
+        }
 
 
 def known_method(name: str, option: str = "--method") -> str:
@@ -71,8 +76,15 @@ def expect(
     if length and tokens and length[0] > tokens + 1:
         length = None  # with so small a K nothing can reach it
     where = YOURS if rate else card.where if card else ""
-    told = _otherwise(window, [("--method", method), ("--k", k), ("the configuration", config.get("method")),
-                               ("the configuration", config.get("k"))])  # fmt: skip
+    told = _otherwise(
+        window,
+        [
+            ("--method", method),
+            ("--k", k),
+            ("the configuration", config.get("method")),
+            ("the configuration", config.get("k")),
+        ],
+    )
     return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where, told)
 
 

@@ -23,27 +23,37 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
     """Facts of one model; what cannot be known is left out."""
     drafting, after = window.drafting, window.after
     found: dict[str, Any] = {
-        "counters_present": after.speculates or bool(after.missing), "method": expected.method, "k": expected.k,
-        "lossy": after.lossy, "generated": window.generated,
-        "running": after.gauges.get("running"), "waiting": after.gauges.get("waiting"),
-        "kv_usage": after.gauges.get("kv_usage"), "prefix_hit_rate": window.hit_rate,
-        "prefix_queries": after.counters.get("prefix_queries"), "speed_up": _believable(window),
+        "counters_present": after.speculates or bool(after.missing),
+        "method": expected.method,
+        "k": expected.k,
+        "lossy": after.lossy,
+        "generated": window.generated,
+        "running": after.gauges.get("running"),
+        "waiting": after.gauges.get("waiting"),
+        "kv_usage": after.gauges.get("kv_usage"),
+        "prefix_hit_rate": window.hit_rate,
+        "prefix_queries": after.counters.get("prefix_queries"),
+        "speed_up": _believable(window),
         "preemptions": window.counted.get("preemptions") if window.seconds else None,
         "length_floor": expected.length_floor,
-    }  # fmt: skip
+    }
     found |= _counters(window) | _disagreements(window, expected)
     if after.speculates:
         found |= {"speculates": True, "drafts": drafting.drafts}
     sane = not found["counters_missing"] and not found["counters_impossible"]
     if sane and drafting.drafts >= MANY and drafting.rate_interval and drafting.length_interval:
         found |= {
-            "acceptance_rate": drafting.rate, "acceptance_length": drafting.length,
-            "rate_at_most": drafting.rate_interval[1], "length_at_most": drafting.length_interval[1],
-            "first_position_rate": drafting.first, "cliff": drafting.cliff(drafting.curve),
-            "useful_k": drafting.useful, "varying_lengths": drafting.varies,
+            "acceptance_rate": drafting.rate,
+            "acceptance_length": drafting.length,
+            "rate_at_most": drafting.rate_interval[1],
+            "length_at_most": drafting.length_interval[1],
+            "first_position_rate": drafting.first,
+            "cliff": drafting.cliff(drafting.curve),
+            "useful_k": drafting.useful,
+            "varying_lengths": drafting.varies,
             "band_rate_low": expected.rate[0] if expected.rate else None,
             "band_length_low": expected.length[0] if expected.length else None,
-        }  # fmt: skip
+        }
         if drafting.curve is None:
             found["cliff_over_all"] = drafting.cliff(drafting.marginal)
     if window.generated and sane:
@@ -56,9 +66,11 @@ def _counters(window: Window) -> dict[str, Any]:
     gone = [name for name in window.after.missing if name != ACCEPTED_AT]  # without that one rates are still known
     fault = impossible(window)
     return {
-        "counters_missing": len(gone), "missing_counters": ", ".join(gone) or None,
-        "counters_impossible": fault is not None, "impossible": fault,
-    }  # fmt: skip
+        "counters_missing": len(gone),
+        "missing_counters": ", ".join(gone) or None,
+        "counters_impossible": fault is not None,
+        "impossible": fault,
+    }
 
 
 def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
@@ -66,10 +78,14 @@ def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
     change = rate_change(window)
     served, told = expected.told or (None, None)
     return {
-        "rate_change": change, "rate_earlier": window.whole.rate if change else None,
+        "rate_change": change,
+        "rate_earlier": window.whole.rate if change else None,
         "rate_now": window.in_interval.rate if change else None,
-        **engine_facts(window), "config_differs": expected.told is not None, "served_as": served, "told_as": told,
-    }  # fmt: skip
+        **engine_facts(window),
+        "config_differs": expected.told is not None,
+        "served_as": served,
+        "told_as": told,
+    }
 
 
 def _believable(window: Window) -> float | None:

@@ -87,10 +87,16 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
         _put(found["histograms"], figure, gather(samples.get(f"{name}_bucket", []), samples.get(f"{name}_sum", [])))
     engines = {labels.get("engine", "0") for labels, _ in samples.get(GAUGES["running"][0], [])}
     return Reading(
-        model, at, **found, accepted_at=_by_position(samples, ACCEPTED_AT),
-        drafted_at=_by_position(samples, DRAFTED_AT), engines=max(1, len(engines)),
-        by_engine=_by_engine(samples, engines), missing=_missing(samples, found["counters"]), **_ours(samples),
-    )  # fmt: skip
+        model,
+        at,
+        **found,
+        accepted_at=_by_position(samples, ACCEPTED_AT),
+        drafted_at=_by_position(samples, DRAFTED_AT),
+        engines=max(1, len(engines)),
+        by_engine=_by_engine(samples, engines),
+        missing=_missing(samples, found["counters"]),
+        **_ours(samples),
+    )
 
 
 def _by_engine(samples: dict[str, Series], engines: set[str]) -> dict[str, dict[str, float]]:
@@ -115,9 +121,11 @@ def _ours(samples: dict[str, Series]) -> dict[str, Any]:
     methods = [labels.get("method") for labels, value in samples.get("augury:method_info", []) if value]
     k, lossy = _max(samples.get("augury:num_speculative_tokens", [])), _max(samples.get("augury:lossy_rule", []))
     return {
-        "method": methods[0] if methods else None, "k_now": None if k is None else int(k),
-        "lossy": None if lossy is None else bool(lossy), "speed_up": _max(samples.get("augury:speedup_estimate", [])),
-    }  # fmt: skip
+        "method": methods[0] if methods else None,
+        "k_now": None if k is None else int(k),
+        "lossy": None if lossy is None else bool(lossy),
+        "speed_up": _max(samples.get("augury:speedup_estimate", [])),
+    }
 
 
 def _first(samples: dict[str, Series], names: tuple[str, ...], endings: tuple[str, ...]) -> Series:

@@ -14,16 +14,27 @@ Series = list[tuple[dict[str, str], float]]
 
 # Whose metrics they are, by how their names begin; the first that fits.
 ENGINES = (
-    ("sglang:", "SGLang"), ("llamacpp:", "llama.cpp"), ("tgi_", "Text Generation Inference"),
-    ("trtllm_", "TensorRT-LLM"), ("nv_inference", "the Triton server"), ("lmdeploy:", "LMDeploy"),
-    ("dynamo_", "Dynamo's front end"), ("ray_", "Ray"), ("node_", "a node exporter"), ("DCGM_", "a GPU exporter"),
-    ("container_", "cAdvisor"), ("prometheus_", "Prometheus itself"),
-)  # fmt: skip
+    ("sglang:", "SGLang"),
+    ("llamacpp:", "llama.cpp"),
+    ("tgi_", "Text Generation Inference"),
+    ("trtllm_", "TensorRT-LLM"),
+    ("nv_inference", "the Triton server"),
+    ("lmdeploy:", "LMDeploy"),
+    ("dynamo_", "Dynamo's front end"),
+    ("ray_", "Ray"),
+    ("node_", "a node exporter"),
+    ("DCGM_", "a GPU exporter"),
+    ("container_", "cAdvisor"),
+    ("prometheus_", "Prometheus itself"),
+)
 # Names that only vLLM's first engine had: its figures were counted in another way.
 FIRST_ENGINE = (
-    "vllm:spec_decode_draft_acceptance_rate", "vllm:spec_decode_efficiency", "vllm:spec_decode_num_emitted_tokens",
-    "vllm:num_requests_swapped", "vllm:cpu_cache_usage_perc",
-)  # fmt: skip
+    "vllm:spec_decode_draft_acceptance_rate",
+    "vllm:spec_decode_efficiency",
+    "vllm:spec_decode_num_emitted_tokens",
+    "vllm:num_requests_swapped",
+    "vllm:cpu_cache_usage_perc",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,17 @@ class ServerLog:
     def facts(self) -> dict[str, Any]:
         """By the names that the knowledge asks for."""
         found: dict[str, Any] = {
-            "method": self.method, "k": self.k, "speculates": self.speculates, "logged_async": self.asynchronous,
-            "logged_eager": self.eager, "logged_runner": self.runner, "logged_refused": self.refused,
+            "method": self.method,
+            "k": self.k,
+            "speculates": self.speculates,
+            "logged_async": self.asynchronous,
+            "logged_eager": self.eager,
+            "logged_runner": self.runner,
+            "logged_refused": self.refused,
             "refused_in_log": self.refused is not None,
-            "graph_limit": self.graph_limit, **self._trends(),
-        }  # fmt: skip
+            "graph_limit": self.graph_limit,
+            **self._trends(),
+        }
         found["version"] = release_numbers(self.release)
         return {name: value for name, value in found.items() if value is not None}
 

@@ -106,9 +106,7 @@ class Session:
         tokens = 0
         for number in range(PROBES):
             # The first words differ, so that not every prompt comes out of the prefix cache.
-            body = {
-                "model": model, "prompt": f"{number}. {PROBE_TEXT}", "max_tokens": PROBE_TOKENS, "temperature": 0,
-            }  # fmt: skip
+            body = {"model": model, "prompt": f"{number}. {PROBE_TEXT}", "max_tokens": PROBE_TOKENS, "temperature": 0}
             reply = self.server.post("/v1/completions", body, timeout=60.0)
             usage = reply.get("usage") if isinstance(reply, dict) else None
             told = usage.get("completion_tokens") if isinstance(usage, dict) else 0

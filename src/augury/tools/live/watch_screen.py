@@ -95,8 +95,9 @@ def _figures(track: Track, seen: Seen, room: int) -> list[Text]:
     rate = _curve("acceptance", seen, lambda w: w.in_interval.rate, drafting.rate, "{:.3f}", half, 1.0)
     length = _curve("length", seen, lambda w: w.in_interval.length, drafting.length, "{:.2f}", half)
     speed = _curve("tok/s", seen, lambda w: w.per_second("generation_tokens"), _speed(seen), "{:,.0f}", half)
-    queue = _curve("running", seen, lambda w: w.after.gauges.get("running"), window.after.gauges.get("running"),
-                   "{:.0f}", half)  # fmt: skip
+    queue = _curve(
+        "running", seen, lambda w: w.after.gauges.get("running"), window.after.gauges.get("running"), "{:.0f}", half
+    )
     rates = drafting.curve or drafting.marginal
     positions = Text("positions  ", "dim").append_text(by_position(rates, room - 11)) if rates else Text()
     return [rate.append_text(length), speed.append_text(queue), positions, _load(window), _news(track, seen)]
@@ -107,9 +108,14 @@ def _speed(seen: Seen) -> float | None:
 
 
 def _curve(
-    name: str, seen: Seen, value: Callable[[Window], float | None], now: float | None, form: str, room: int,
+    name: str,
+    seen: Seen,
+    value: Callable[[Window], float | None],
+    now: float | None,
+    form: str,
+    room: int,
     top: float | None = None,
-) -> Text:  # fmt: skip
+) -> Text:
     """A name, the figure, and how it went over the last readings."""
     text = Text.assemble((f"{name:<10} ", "dim"), (f"{form.format(now) if now is not None else '-':<7}", "bold"))
     values = fitted([value(step) for step in seen.steps], max(1, room - text.cell_len - 2))

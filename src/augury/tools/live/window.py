@@ -107,19 +107,30 @@ class Window:
         }
         rates = ("drafts", "drafted", "accepted", "generation_tokens", "prompt_tokens", "preemptions")
         return {
-            "model": self.after.model, "engines": self.after.engines, "seconds": self.seconds,
-            "restarted": self.restarted, "idle": self.idle,
+            "model": self.after.model,
+            "engines": self.after.engines,
+            "seconds": self.seconds,
+            "restarted": self.restarted,
+            "idle": self.idle,
             "judged_by": "since start" if self.since_start else "interval",
-            **self.drafting.record(), "generated_tokens": self.generated, "tokens_per_step": self.tokens_per_step,
+            **self.drafting.record(),
+            "generated_tokens": self.generated,
+            "tokens_per_step": self.tokens_per_step,
             "per_second": {name: self.per_second(name) for name in rates},
             **{name: self.after.gauges.get(name) for name in ("running", "waiting", "kv_usage")},
-            "prefix_hit_rate": self.hit_rate, "preemptions": self.counted.get("preemptions"),
-            "interval": self.in_interval.record() if self.seconds else None, "since_start": self.whole.record(),
+            "prefix_hit_rate": self.hit_rate,
+            "preemptions": self.counted.get("preemptions"),
+            "interval": self.in_interval.record() if self.seconds else None,
+            "since_start": self.whole.record(),
             "by_engine": {name: drafting.record() for name, (drafting, _) in self.engines.items()},
-            "latency_seconds": latencies, "latencies_since_start": self.latencies_since_start,
-            "method": self.after.method, "k": self.k, "k_now": self.after.k_now, "lossy": self.after.lossy,
+            "latency_seconds": latencies,
+            "latencies_since_start": self.latencies_since_start,
+            "method": self.after.method,
+            "k": self.k,
+            "k_now": self.after.k_now,
+            "lossy": self.after.lossy,
             "speed_up": self.after.speed_up,
-        }  # fmt: skip
+        }
 
 
 def window(before: Reading | None, after: Reading) -> Window:
@@ -134,9 +145,17 @@ def window(before: Reading | None, after: Reading) -> Window:
         counted = {name: value - earlier.counters.get(name, 0.0) for name, value in after.counters.items()}
     latencies, stale = _latencies(earlier, after)
     return Window(
-        after, after.at - earlier.at if earlier else 0.0, counted, whole if since_start else part, since_start,
-        restarted, latencies, stale, part, earlier,
-    )  # fmt: skip
+        after,
+        after.at - earlier.at if earlier else 0.0,
+        counted,
+        whole if since_start else part,
+        since_start,
+        restarted,
+        latencies,
+        stale,
+        part,
+        earlier,
+    )
 
 
 def _finite(value: float | None) -> float | None:
@@ -162,9 +181,12 @@ def _drafting(after: Reading, before: Reading | None) -> Drafting:
 
     earlier = before or Reading(after.model, after.at)
     return Drafting(
-        since("drafts"), since("drafted"), since("accepted"), _less(after.accepted_at, earlier.accepted_at),
+        since("drafts"),
+        since("drafted"),
+        since("accepted"),
+        _less(after.accepted_at, earlier.accepted_at),
         _less(after.drafted_at, earlier.drafted_at),
-    )  # fmt: skip
+    )
 
 
 def _less(after: tuple[float, ...], before: tuple[float, ...]) -> tuple[float, ...]:

@@ -83,9 +83,11 @@ def bench_serve(
     plan.prompts.extend(fitted(prompt, chat) for prompt in load(dataset, max(map(plan.count, levels))))
     servers = [_server(NEW, "URL", url, model, api_key, _object("--extra-body", extra_body))]
     if baseline_url is not None:
-        fields = _object("--extra-body", extra_body) if baseline_extra_body is None else _object(
-            "--baseline-extra-body", baseline_extra_body
-        )  # fmt: skip
+        fields = (
+            _object("--extra-body", extra_body)
+            if baseline_extra_body is None
+            else _object("--baseline-extra-body", baseline_extra_body)
+        )
         other = _server(OLD, "--baseline-url", baseline_url, baseline_model or model, api_key, fields)
         servers.append(replace(other, again=other.base == servers[0].base))
     with progress("warming up", sum(map(plan.count, levels)) * len(servers)) as tick:
@@ -96,9 +98,7 @@ def bench_serve(
     raise typer.Exit(_exit_code(sweep.interrupted, results))
 
 
-def _server(
-    name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]
-) -> Server:  # fmt: skip
+def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> Server:
     base, basic = address_of(url)
     there = Endpoint(flag, base, key, model or (_listed(flag, url, base) if basic else None))
     # A password in the address means this server; a key may come from the environment, for any.
@@ -118,10 +118,15 @@ def _results(sweep: Sweep, servers: list[Server], plan: Plan) -> dict[str, list[
     found: dict[str, list[dict[str, Any]]] = {}
     for server in servers:
         told = {
-            "endpoint_type": backend, "backend": backend, "label": server.name, "model_id": server.model,
-            "tokenizer_id": None, "request_rate": "inf" if plan.traffic.rate == float("inf") else plan.traffic.rate,
-            "burstiness": plan.traffic.burstiness, "dataset_sha256": fingerprint(plan.prompts),
-        }  # fmt: skip
+            "endpoint_type": backend,
+            "backend": backend,
+            "label": server.name,
+            "model_id": server.model,
+            "tokenizer_id": None,
+            "request_rate": "inf" if plan.traffic.rate == float("inf") else plan.traffic.rate,
+            "burstiness": plan.traffic.burstiness,
+            "dataset_sha256": fingerprint(plan.prompts),
+        }
         found[server.name] = [
             as_result(level, told | {"num_prompts": plan.count(level.concurrency)})
             for level in sweep.levels[server.name]
@@ -148,9 +153,13 @@ def _conditions(plan: Plan, servers: list[Server], dataset: str) -> dict[str, An
 
 
 def _give(
-    results: dict[str, list[dict[str, Any]]], conditions: dict[str, Any], before: Past | None, save: Path | None,
-    plot: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    results: dict[str, list[dict[str, Any]]],
+    conditions: dict[str, Any],
+    before: Past | None,
+    save: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
     """Print, save and draw."""
     old = results.get(OLD, before.results if before else None)
     found = compare(results[NEW], old) if old is not None else None

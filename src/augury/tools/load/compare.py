@@ -119,10 +119,13 @@ def _level(new: dict[str, Any], old: dict[str, Any], seed: int) -> Comparison:
     ttft = _ratio(fresh, past, _first, draws, inverse=True)
     tpot = _ratio(fresh, past, _each, draws, inverse=True)
     return Comparison(
-        new["max_concurrency"], speed or _plain(new, old, "output_throughput", False),
-        ttft or _plain(new, old, "median_ttft_ms", True), tpot or _plain(new, old, "median_tpot_ms", True),
-        _over(new["output_throughput"], old["output_throughput"]), same,
-    )  # fmt: skip
+        new["max_concurrency"],
+        speed or _plain(new, old, "output_throughput", False),
+        ttft or _plain(new, old, "median_ttft_ms", True),
+        tpot or _plain(new, old, "median_tpot_ms", True),
+        _over(new["output_throughput"], old["output_throughput"]),
+        same,
+    )
 
 
 def _requests(result: dict[str, Any]) -> Requests:

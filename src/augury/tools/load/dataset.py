@@ -20,11 +20,10 @@ def load(name: str, wanted: int) -> list[Body]:
     """The first prompts of a set or a file, at most so many as are wanted."""
     if name in SETS:
         return [
-            {"messages": prompt.messages()} | (
-                {"continue_final_message": True, "add_generation_prompt": False} if prompt.answer else {}
-            )
+            {"messages": prompt.messages()}
+            | ({"continue_final_message": True, "add_generation_prompt": False} if prompt.answer else {})
             for prompt in SETS[name]
-        ][:wanted]  # fmt: skip
+        ][:wanted]
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"--dataset {name}: neither a file nor one of the built-in sets ({', '.join(SETS)}).")

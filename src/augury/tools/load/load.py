@@ -57,9 +57,13 @@ class Stopped:
 
 
 async def run_round(
-    client: Client, bodies: Sequence[tuple[int, bytes]], concurrency: int, traffic: Traffic, stopped: Stopped,
+    client: Client,
+    bodies: Sequence[tuple[int, bytes]],
+    concurrency: int,
+    traffic: Traffic,
+    stopped: Stopped,
     tick: Callable[[], None],
-) -> Round:  # fmt: skip
+) -> Round:
     """Send the bodies with at most so many at once; those that had not ended when the user stopped it are left out."""
     done, room = Round(), asyncio.Semaphore(concurrency)
     begun = time.perf_counter()
@@ -74,9 +78,8 @@ async def run_round(
 
     moments = traffic.arrivals(len(bodies))
     tasks = [
-        asyncio.create_task(one(prompt, body, moment))
-        for (prompt, body), moment in zip(bodies, moments, strict=True)
-    ]  # fmt: skip
+        asyncio.create_task(one(prompt, body, moment)) for (prompt, body), moment in zip(bodies, moments, strict=True)
+    ]
     stopped.watch(tasks)
     if stopped.asked:
         stopped()

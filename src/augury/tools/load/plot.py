@@ -29,9 +29,13 @@ def _drawn(results: dict[str, list[dict[str, Any]]], conditions: str, path: Path
         axis.plot(users, totals, color=colour, linewidth=1.6, marker="o", markersize=5, label=name)
         for level, user, total in zip(levels, users, totals, strict=True):
             axis.annotate(
-                str(level["max_concurrency"]), (user, total), xytext=(5, 5), textcoords="offset points", fontsize=8.5,
+                str(level["max_concurrency"]),
+                (user, total),
+                xytext=(5, 5),
+                textcoords="offset points",
+                fontsize=8.5,
                 color=colour,
-            )  # fmt: skip
+            )
     every = [level for levels in results.values() for level in levels]
     axis.set_xlim(0, 1.12 * max(level["output_throughput_per_user"] for level in every) or 1)
     axis.set_ylim(0, 1.12 * max(level["output_throughput"] for level in every) or 1)

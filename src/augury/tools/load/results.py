@@ -101,9 +101,10 @@ def _spread(name: str, seconds: list[float]) -> dict[str, float | None]:
         return {f"{which}_{name}_ms": None for which in names}
     values = np.array(seconds) * 1000
     found: dict[str, float | None] = {
-        f"mean_{name}_ms": float(values.mean()), f"median_{name}_ms": float(np.median(values)),
+        f"mean_{name}_ms": float(values.mean()),
+        f"median_{name}_ms": float(np.median(values)),
         f"std_{name}_ms": float(values.std()),
-    }  # fmt: skip
+    }
     return found | {f"p{share}_{name}_ms": float(np.percentile(values, share)) for share in PERCENTILES}
 
 

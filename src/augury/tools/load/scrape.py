@@ -74,9 +74,11 @@ def gained(before: Counted | None, after: Counted | None) -> Counted | None:
         return None
     positions = {p: count - before.positions.get(p, 0.0) for p, count in after.positions.items()}
     return Counted(
-        after.drafts - before.drafts, after.draft_tokens - before.draft_tokens,
-        after.accepted_tokens - before.accepted_tokens, positions,
-    )  # fmt: skip
+        after.drafts - before.drafts,
+        after.draft_tokens - before.draft_tokens,
+        after.accepted_tokens - before.accepted_tokens,
+        positions,
+    )
 
 
 def added(parts: list[Counted | None]) -> Counted | None:

@@ -35,8 +35,11 @@ def show(console: Console, conditions: dict[str, Any], results: dict[str, list[d
                 console.print(said, style="bold red", markup=False)
             _errors(console, level)
         if any(level["tokens_counted_by"] == "chunks" for level in measured):
-            _say(console, f"{name} does not say how many tokens it sent (usage): chunks are counted, and with "
-                 "speculation those are fewer.")  # fmt: skip
+            _say(
+                console,
+                f"{name} does not say how many tokens it sent (usage): chunks are counted, and with "
+                "speculation those are fewer.",
+            )
     if any(level["completed"] for levels in results.values() for level in levels):
         _say(console, HONEST)
 
@@ -44,9 +47,12 @@ def show(console: Console, conditions: dict[str, Any], results: dict[str, list[d
 def conditions_line(conditions: dict[str, Any]) -> str:
     """What the figures depend on, in one line."""
     parts = [
-        conditions["model"], f"{conditions['dataset']} ({conditions['prompts']} prompts)",
-        f"max_tokens {conditions['max_tokens']}", f"temperature {conditions['temperature']:g}", conditions["endpoint"],
-    ]  # fmt: skip
+        conditions["model"],
+        f"{conditions['dataset']} ({conditions['prompts']} prompts)",
+        f"max_tokens {conditions['max_tokens']}",
+        f"temperature {conditions['temperature']:g}",
+        conditions["endpoint"],
+    ]
     if conditions["request_rate"] != "inf":
         parts.append(f"{conditions['request_rate']:g} requests a second, burstiness {conditions['burstiness']:g}")
     reused = "prompts are reused, so prefix caches are warm"
@@ -63,9 +69,14 @@ def conditions_line(conditions: dict[str, Any]) -> str:
 def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
     speculates = any("spec_decode_acceptance_length" in level for level in levels)
     table = Table(
-        title=name, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim",
+        title=name,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
         padding=(0, 1 if narrow else 2, 0, 0),
-    )  # fmt: skip
+    )
     names = ["\nstreams", "\nok", "tok/s\nall", "tok/s\na user", "TTFT ms\np50", "\np99", "TPOT ms\np50", "\np99"]
     names += [] if narrow else ["E2E ms\np50", "requests\na second", "\nfailed"]
     names += ["drafts\naccepted", "tokens\na step"] if speculates else []
@@ -73,10 +84,15 @@ def _table(name: str, levels: list[dict[str, Any]], narrow: bool) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for level in levels:
         cells = [
-            str(level["max_concurrency"]), str(level["completed"]), f"{level['output_throughput']:.1f}",
-            f"{level['output_throughput_per_user']:.1f}", f"{level['median_ttft_ms']:.0f}",
-            f"{level['p99_ttft_ms']:.0f}", _figure(level["median_tpot_ms"]), _figure(level["p99_tpot_ms"]),
-        ]  # fmt: skip
+            str(level["max_concurrency"]),
+            str(level["completed"]),
+            f"{level['output_throughput']:.1f}",
+            f"{level['output_throughput_per_user']:.1f}",
+            f"{level['median_ttft_ms']:.0f}",
+            f"{level['p99_ttft_ms']:.0f}",
+            _figure(level["median_tpot_ms"]),
+            _figure(level["p99_tpot_ms"]),
+        ]
         if not narrow:
             cells += [f"{level['median_e2el_ms']:.0f}", f"{level['request_throughput']:.2f}", str(level["failed"])]
         if speculates:
@@ -96,8 +112,11 @@ def _errors(console: Console, level: dict[str, Any]) -> None:
         message = level["first_errors"][kind].translate(UNSAFE)
         console.print(
             f"{_streams(level['max_concurrency'])}: {count} of {level['completed'] + level['failed']} failed, {kind}: "
-            f"{message}", style="red", soft_wrap=not console.is_terminal, markup=False,
-        )  # fmt: skip
+            f"{message}",
+            style="red",
+            soft_wrap=not console.is_terminal,
+            markup=False,
+        )
 
 
 def _streams(number: int) -> str:
@@ -106,18 +125,20 @@ def _streams(number: int) -> str:
 
 def show_comparison(
     console: Console, found: list[Comparison], new: str, old: str, differences: list[str] | None
-) -> None:  # fmt: skip
+) -> None:
     """Ratios with their intervals, and the verdict; `differences` is None where both were measured in one run."""
     table = Table(
-        title=f"{new} against {old} (above 1: {new} is better)", title_justify="left", title_style="bold", box=None,
-        pad_edge=False, header_style="dim",
-    )  # fmt: skip
+        title=f"{new} against {old} (above 1: {new} is better)",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
     for column in ("streams", "tok/s a user", "TPOT p50", "TTFT p50", "tok/s, all"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in found:
-        table.add_row(
-            str(one.concurrency), said(one.speed), said(one.tpot), said(one.ttft), f"{one.throughput:.2f}x"
-        )  # fmt: skip
+        table.add_row(str(one.concurrency), said(one.speed), said(one.tpot), said(one.ttft), f"{one.throughput:.2f}x")
     if found:
         console.print(table)
     if differences is not None:

@@ -48,8 +48,14 @@ async def one_request(host: str, port: int, client: Client, dice: random.Random)
     prompt = " ".join(dice.choices(TEXT.split(), k=dice.randint(3, 60)))
     longest = dice.randint(SHORTEST, LONGEST)
     leave_at = dice.randint(1, longest) if dice.random() < LEAVE else None
-    body = {"prompt": prompt, "max_tokens": longest, "stream": True, "ignore_eos": True, "return_token_ids": True,
-            "temperature": dice.choice([0, 0.7])}  # fmt: skip
+    body = {
+        "prompt": prompt,
+        "max_tokens": longest,
+        "stream": True,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "temperature": dice.choice([0, 0.7]),
+    }
     text = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n"
     begun = latest = time.perf_counter()

@@ -127,9 +127,14 @@ async def _run(plan: Plan, servers: list[Server], tick: Callable[[str], None], s
 
 
 async def _level(
-    plan: Plan, servers: list[Server], clients: dict[str, Client], concurrency: int, stopped: Stopped,
-    tick: Callable[[str], None], sweep: Sweep,
-) -> None:  # fmt: skip
+    plan: Plan,
+    servers: list[Server],
+    clients: dict[str, Client],
+    concurrency: int,
+    stopped: Stopped,
+    tick: Callable[[str], None],
+    sweep: Sweep,
+) -> None:
     """One concurrency: every server warmed up, then turns, in the opposite order every other time."""
     levels = {server.name: Level(concurrency) for server in servers}
     rounds = plan.rounds(concurrency)

@@ -94,13 +94,16 @@ class _Writer:
         by_k = " A low rate with a good first position is a K that is too large, which is another alert."
         by_k = by_k if settings.first_beside is not None else ""
         return self._of_engine(
-            "AuguryAcceptanceLow", f"{rate} and ({low}) and {self.enough_here}", "10m", "warning",
+            "AuguryAcceptanceLow",
+            f"{rate} and ({low}) and {self.enough_here}",
+            "10m",
+            "warning",
             "@model on @where (engine @engine): @which",
             f"A drafter such as {settings.method.name} then has a fault until shown otherwise: another tokenizer, a "
             f"wrong checkpoint, traffic or a temperature far from what it was trained on.{by_k}",
             "augury diagnose http://@where says which; look at the first position before all others.",
             which=self._which(),
-        )  # fmt: skip
+        )
 
     def _which(self) -> str:
         """A template that says which of the two laws is broken; the first position explains a low rate too."""
@@ -125,28 +128,38 @@ class _Writer:
         if free:
             meaning += " With a method that looks text up it may also be that nothing repeats itself."
         return self._of_engine(
-            "AuguryNoDrafts", self._without_drafts(), "30m" if free else "10m", "info" if free else "critical",
-            "@model on @where (engine @engine) generates @value tokens a second and drafts none", meaning,
+            "AuguryNoDrafts",
+            self._without_drafts(),
+            "30m" if free else "10m",
+            "info" if free else "critical",
+            "@model on @where (engine @engine) generates @value tokens a second and drafts none",
+            meaning,
             "augury diagnose http://@where, then the server's start-up log; augury doctor on its command.",
             value='{{ $value | printf "%.0f" }}',
-        )  # fmt: skip
+        )
 
     def one_without_drafts(self) -> Alert:
         """A look-up that finds nothing on one server only: then it is not the text."""
         drafting = f"{self.model} {self.recorded('model_drafts:rate5m')} > {FEWEST_DRAFTS:g}"
         return self._of_engine(
-            "AuguryOneWithoutDrafts", f"({self._without_drafts()}) and {drafting}", "30m", "warning",
+            "AuguryOneWithoutDrafts",
+            f"({self._without_drafts()}) and {drafting}",
+            "30m",
+            "warning",
             "@model on @where (engine @engine) drafts none, and others of this model do",
             "The others find text that repeats itself, so this server most likely runs without speculation: started "
             "with other options, or its configuration was refused.",
             "augury diagnose http://@where, and compare its start-up log with another's; augury doctor on its command.",
-        )  # fmt: skip
+        )
 
     def never_accepted(self) -> Alert:
         """Drafts that are all wrong."""
         nothing = f"{self.recorded('engine_acceptance_length:mean5m')} <= {self.settings.length_one:g}"
         return self._of_engine(
-            "AuguryDraftsNeverAccepted", f"{nothing} and {self.enough_here}", "10m", "critical",
+            "AuguryDraftsNeverAccepted",
+            f"{nothing} and {self.enough_here}",
+            "10m",
+            "critical",
             "@model on @where (engine @engine) drafts and nothing is accepted (length @value, the target's own token "
             "included)",
             "Drafter and method do not match; an EAGLE-3 checkpoint run as EAGLE does this without a word. Every step "
@@ -154,7 +167,7 @@ class _Writer:
             "augury diagnose http://@where, and compare the method with the drafter's config.json; meanwhile serve "
             "plain.",
             value=NUMBER,
-        )  # fmt: skip
+        )
 
     def position(self, bar: float) -> Alert:
         """A K that may be too large, with the one to use: a notice, for a smooth decay is healthy."""
@@ -166,7 +179,10 @@ class _Writer:
         )
         lowest = f"min by ({', '.join(self.settings.model_labels)}) ({self.recorded(name)})"
         return self._alert(
-            "AuguryPositionWasteful", f"{lowest} < {bar:g} and {self.enough}", "30m", "info",
+            "AuguryPositionWasteful",
+            f"{lowest} < {bar:g} and {self.enough}",
+            "30m",
+            "info",
             f"@model: the last drafted position is accepted in @value of the drafts; under {floor} seldom pays: @k",
             "A smooth decay over the positions is healthy, and augury check passes it; but a position under "
             f"{floor} seldom pays for its verification, least of all under load. K is the number of positions that "
@@ -175,7 +191,7 @@ class _Writer:
             "num_speculative_tokens_per_batch_size (vLLM 0.24) where it depends on load. augury diagnose http://@where "
             "shows every position.",
             k=useful,
-        )  # fmt: skip
+        )
 
     def apart(self) -> Alert:
         """One server that is drafted for much worse than the others of its model."""
@@ -183,14 +199,16 @@ class _Writer:
         # the median: a mean would let one good server make the others look bad
         usual = f"quantile by ({', '.join(self.settings.model_labels)}) (0.5, {rate})"
         return self._of_engine(
-            "AuguryOneApart", f"1 - {rate} / {self.model} group_left () {usual} > {self.settings.apart:g}",
-            "30m", "warning",
+            "AuguryOneApart",
+            f"1 - {rate} / {self.model} group_left () {usual} > {self.settings.apart:g}",
+            "30m",
+            "warning",
             "@model on @where (engine @engine): acceptance is @value below the median of its model",
             "One server is drafted for much worse than the others of its model: it runs another checkpoint or other "
             "options, or a class of traffic goes to it that the drafter does not know (a head trained on chat falls "
             "from 3 tokens a step to 2 on code).",
             "augury diagnose http://@where, and a server near the median; route that class elsewhere or train on it.",
-        )  # fmt: skip
+        )
 
     def below_plain(self) -> Alert:
         """Speculation that does harm."""
@@ -203,13 +221,17 @@ class _Writer:
             expr = f"{self.recorded('model_tokens_per_request:rate5m')} < {plain * settings.break_even:g}"
             unit = f"tokens a second and request, and plain decoding made {plain:g}"
         return self._alert(
-            "AuguryBelowPlain", f"{expr} and {self.enough}", "15m", "critical",
+            "AuguryBelowPlain",
+            f"{expr} and {self.enough}",
+            "15m",
+            "critical",
             f"@model is slower than without speculation: @value {unit}",
             "Verifying rejected drafts costs more than accepted ones save; mostly the batch has become so large that "
             "the target computes all the time.",
             "augury diagnose http://@where; lower K, gate it by batch size, or switch speculation off.",
-            value=NUMBER, where=self._server(worst),
-        )  # fmt: skip
+            value=NUMBER,
+            where=self._server(worst),
+        )
 
     def prefix_hits(self) -> Alert:
         """A prefix cache that speculation has spoilt: against a day ago, and only if drafts are new since then."""
@@ -217,12 +239,13 @@ class _Writer:
         return self._alert(
             "AuguryPrefixHitsFell",
             f"({hits} offset 1d - {hits}) > {HIT_DROP:g} and {self.enough} unless {self.model} {drafts} offset 1d > 0",
-            "30m", "warning",
+            "30m",
+            "warning",
             "@model: the prefix cache is hit @value less than a day ago, before speculation was on",
             "EAGLE-like drafters drop the last block of every hit; 92 to 71, 97 to 40 and 73 to 0 per cent were "
             "reported. Long prompts are then read again, which costs more than drafts save.",
             "augury diagnose http://@where; smaller KV blocks, or disable_eagle_block_drop (vLLM 0.30).",
-        )  # fmt: skip
+        )
 
     def queue(self) -> Alert:
         """Good drafts, and still more requests than can be served."""
@@ -231,13 +254,14 @@ class _Writer:
             "AuguryQueueGrows",
             f"deriv({waiting}[10m]) > 0 and min_over_time({waiting}[10m]) > 0 "
             f"and {self.model} {self.recorded('model_acceptance_length:mean5m')} > {good}",
-            "10m", "warning",
+            "10m",
+            "warning",
             "@model: the queue grows although drafts are good",
             f"More than {good} tokens a step and still more requests than it can serve: the target computes all the "
             "time, and rejected drafts take their share of it.",
             "augury diagnose http://@where; cut K for large batches, or send requests elsewhere.",
             where=self._server("topk(1, vllm:num_requests_waiting{%s})"),
-        )  # fmt: skip
+        )
 
     def kv(self) -> Alert:
         """Memory pressure that looks like a bad drafter."""
@@ -245,12 +269,13 @@ class _Writer:
         return self._alert(
             "AuguryAcceptanceFallsKvClimbs",
             f"delta({rate}[30m]) < -{FALL:g} and {self.model} delta({used}[30m]) > {CLIMB:g} and {self.enough}",
-            "10m", "warning",
+            "10m",
+            "warning",
             f"@model: acceptance fell by more than {FALL:.2f} within half an hour while the KV cache filled",
             "Draft slots, a cache fault or preemption: drafts of preempted requests are lost.",
             "augury diagnose http://@where; mend the memory first (--max-num-seqs, K), then judge the drafter.",
             where=self._server("topk(1, vllm:kv_cache_usage_perc{%s})"),
-        )  # fmt: skip
+        )
 
     def down(self) -> Alert:
         """Nobody to ask."""
@@ -260,12 +285,15 @@ class _Writer:
             seen = f"last_over_time(vllm:generation_tokens_total{settings.selected()}[{SEEN}])"
             expr = f"{up} == 0 and on (job, instance) {seen}"
         return self._alert(
-            "AuguryTargetDown", expr, "2m", "critical",
+            "AuguryTargetDown",
+            expr,
+            "2m",
+            "critical",
             "the metrics of @where cannot be read",
             "The server is down, or its /metrics is; no other alert can speak for it.",
             "Ask the server itself: curl http://@where/health; augury check http://@where once it answers.",
             where="{{ if $labels.instance }}{{ $labels.instance }}{{ else }}HOST:PORT{{ end }}",
-        )  # fmt: skip
+        )
 
 
 def rate_low(settings: Settings, rate: str, first: str) -> str:

@@ -44,9 +44,17 @@ def init(
 ) -> None:
     """Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard."""
     settings = settle(
-        method, k, selector, model_name, datasource, kind, min_acceptance, min_position_rate, baseline_tok_s,
+        method,
+        k,
+        selector,
+        model_name,
+        datasource,
+        kind,
+        min_acceptance,
+        min_position_rate,
+        baseline_tok_s,
         runbook_url,
-    )  # fmt: skip
+    )
     texts = files(settings, _command())
     written = write(directory, texts, force)
     if as_json:

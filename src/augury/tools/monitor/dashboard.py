@@ -16,9 +16,18 @@ def dashboard(settings: Settings) -> dict[str, Any]:
     """The dashboard, ready to be written as JSON and imported."""
     writer = Panels(settings)
     rows = [
-        writer.now(), row("Acceptance"), writer.acceptance(), row("What it costs and brings"), writer.worth(),
-        row("What users feel"), writer.latency(), row("Load"), writer.load(), row("Alerts"), writer.alerts(),
-    ]  # fmt: skip
+        writer.now(),
+        row("Acceptance"),
+        writer.acceptance(),
+        row("What it costs and brings"),
+        writer.worth(),
+        row("What users feel"),
+        writer.latency(),
+        row("Load"),
+        writer.load(),
+        row("Alerts"),
+        writer.alerts(),
+    ]
     return {
         "uid": "augury-spec-decode",
         "title": "Augury: speculative decoding",
@@ -46,11 +55,21 @@ def _variables(settings: Settings) -> list[dict[str, Any]]:
     def labels(name: str, selector: str) -> dict[str, Any]:
         query = f"label_values(vllm:generation_tokens_total{selector}, {name})"
         return {
-            "name": name, "label": name, "type": "query", "datasource": source,
-            "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": True, "includeAll": True,
-            "allValue": ".*", "current": {"text": ["All"], "value": ["$__all"], "selected": True}, "options": [],
-            "hide": 0, "regex": "",
-        }  # fmt: skip
+            "name": name,
+            "label": name,
+            "type": "query",
+            "datasource": source,
+            "query": {"query": query, "refId": name},
+            "refresh": 2,
+            "sort": 1,
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",
+            "current": {"text": ["All"], "value": ["$__all"], "selected": True},
+            "options": [],
+            "hide": 0,
+            "regex": "",
+        }
 
     steps = [{"text": step, "value": step, "selected": step == "5m"} for step in INTERVALS]
     return [
@@ -123,8 +142,10 @@ class Panels:
 
     def _against_plain(self) -> tuple[str, str, Query]:
         """Title, explanation and query of the speed-up, as good as it can be told."""
-        each = self._over(self._rate("vllm:generation_tokens_total"),
-                          f"avg_over_time(({self._gauge('vllm:num_requests_running')})[$interval:])")  # fmt: skip
+        each = self._over(
+            self._rate("vllm:generation_tokens_total"),
+            f"avg_over_time(({self._gauge('vllm:num_requests_running')})[$interval:])",
+        )
         if self.settings.ours:
             text = "Estimated from steps with and without drafts at the same number of requests. Under 1 it does harm."
             return "Speed-up against plain", text, Query(self._gauge("augury:speedup_estimate", "min"))
@@ -160,9 +181,11 @@ class Panels:
 
     def acceptance(self) -> list[Panel]:
         """Rate, length, and every position."""
-        over = "drafts that reached it" if self.settings.ours else (
-            "all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are"
-        )  # fmt: skip
+        over = (
+            "drafts that reached it"
+            if self.settings.ours
+            else ("all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are")
+        )
         bar = self.settings.min_position
         position = f"Share of accepted drafts at each position, over {over}."
         position += f" Under {bar:.2f} one seldom pays." if bar else " A look-up has no bar for late ones."
@@ -188,13 +211,24 @@ class Panels:
             counted = self._spec("accepted_tokens_per_pos", "sum by (model_name, position)")
             limit = Query(f"count by (model_name) ({counted})", "{{model_name}} configured")
         return [
-            Panel("timeseries", "Drafted and accepted tokens a second", "The gap between the two lines is waste.",
-                  (Query(self._spec("draft_tokens"), "{{model_name}} drafted"),
-                   Query(self._spec("accepted_tokens"), "{{model_name}} accepted"))),
-            Panel("timeseries", "K in use", "Tokens in a draft, on average, and the most there may be.",
-                  (drafted, limit), decimals=1),
+            Panel(
+                "timeseries",
+                "Drafted and accepted tokens a second",
+                "The gap between the two lines is waste.",
+                (
+                    Query(self._spec("draft_tokens"), "{{model_name}} drafted"),
+                    Query(self._spec("accepted_tokens"), "{{model_name}} accepted"),
+                ),
+            ),
+            Panel(
+                "timeseries",
+                "K in use",
+                "Tokens in a draft, on average, and the most there may be.",
+                (drafted, limit),
+                decimals=1,
+            ),
             Panel("timeseries", title, text, (query,), decimals=2),
-        ]  # fmt: skip
+        ]
 
     def latency(self) -> list[Panel]:
         """What users feel."""
@@ -229,6 +263,11 @@ class Panels:
     def alerts(self) -> list[Panel]:
         """What is firing."""
         return [
-            Panel("alertlist", "Alerts", "Firing and pending alerts of augury-alerts.yml; each names its first step.",
-                  width=24, height=7),
-        ]  # fmt: skip
+            Panel(
+                "alertlist",
+                "Alerts",
+                "Firing and pending alerts of augury-alerts.yml; each names its first step.",
+                width=24,
+                height=7,
+            )
+        ]

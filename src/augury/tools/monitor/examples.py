@@ -73,9 +73,14 @@ def readme(settings: Settings, command: str) -> str:
     missing = "".join(f"\n{name} is left out: {why}.\n" for name, why in left_out(settings).items())
     thresholds = ", ".join(f"{name} {value:g}" for name, value in settings.thresholds().items() if value is not None)
     return README.format(
-        command=command, method=settings.method.name, k=settings.k, rows=rows, missing=missing, thresholds=thresholds,
+        command=command,
+        method=settings.method.name,
+        k=settings.k,
+        rows=rows,
+        missing=missing,
+        thresholds=thresholds,
         selector=settings.selected() or "every target",
-    )  # fmt: skip
+    )
 
 
 def runbook(settings: Settings) -> str:

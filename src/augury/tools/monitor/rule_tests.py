@@ -66,9 +66,7 @@ class Tests:
     def _silent(self, name: str, minute: int) -> dict[str, Any]:
         return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
 
-    def _fires(
-        self, name: str, minute: int, labels: dict[str, str] | None = None, **words: str
-    ) -> dict[str, Any]:  # fmt: skip
+    def _fires(self, name: str, minute: int, labels: dict[str, str] | None = None, **words: str) -> dict[str, Any]:
         alert: Alert = self.alerts[name]
         about = labels if labels is not None else self._about(self.settings.model_labels)
         here = {"where": about.get("instance", self.labels.get("instance", "")), "engine": about.get("engine", "")}
@@ -181,10 +179,12 @@ class Tests:
         name, low, k = "AuguryPositionWasteful", bar / 2, self.settings.k
         tests = [
             self._test(
-                "no position is worth its verification", self._world(self._all(low)), self._silent(name, 28),
+                "no position is worth its verification",
+                self._world(self._all(low)),
+                self._silent(name, 28),
                 self._fires(name, 55, value=share(low), k=none_useful(self.settings)),
             )
-        ]  # fmt: skip
+        ]
         if useful := k // 2:
             world = self._world([self.good] * useful + [low] * (k - useful))
             said = f"num_speculative_tokens {useful} keeps those above"
@@ -273,10 +273,14 @@ class Tests:
         enabled.late(self._all(self.good), DAY, 2 * HOUR)
         always.traffic(self._all(self.good), DAY + 2 * HOUR)
         return [
-            self._test("speculation was switched on a day later", enabled, self._silent(name, DAY - 5),
-                       self._fires(name, hour, value="30%")),
+            self._test(
+                "speculation was switched on a day later",
+                enabled,
+                self._silent(name, DAY - 5),
+                self._fires(name, hour, value="30%"),
+            ),
             self._test("it was on all the time", always, self._silent(name, hour)),
-        ]  # fmt: skip
+        ]
 
     def _down(self) -> Test:
         name = "AuguryTargetDown"

@@ -133,10 +133,17 @@ class Settings:
 
 
 def settle(
-    method: str, k: int, selector: str, model_name: str | None, datasource: str | None,
-    kind: Literal["ours", "vllm"], min_acceptance: float | None, min_position: float | None,
-    baseline_tok_s: float | None, runbook_url: str | None = None,
-) -> Settings:  # fmt: skip
+    method: str,
+    k: int,
+    selector: str,
+    model_name: str | None,
+    datasource: str | None,
+    kind: Literal["ours", "vllm"],
+    min_acceptance: float | None,
+    min_position: float | None,
+    baseline_tok_s: float | None,
+    runbook_url: str | None = None,
+) -> Settings:
     """Settings from the command line's words."""
     card = METHODS.get(ALIASES.get(method, method))
     if card is None:
@@ -162,9 +169,19 @@ def settle(
         min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
     return Settings(
-        card, k, tuple(read_selector(selector)), model, datasource, kind == "ours", min_acceptance,
-        first_beside, first_alone, min_position, baseline_tok_s, runbook_url,
-    )  # fmt: skip
+        card,
+        k,
+        tuple(read_selector(selector)),
+        model,
+        datasource,
+        kind == "ours",
+        min_acceptance,
+        first_beside,
+        first_alone,
+        min_position,
+        baseline_tok_s,
+        runbook_url,
+    )
 
 
 def method_names() -> str:

@@ -22,9 +22,7 @@ class World:
         """As the test file has them."""
         return [{"series": name, "values": " ".join(values)} for name, values in self._courses.items()]
 
-    def add(
-        self, metric: str, values: str, target: bool = False, labels: dict[str, str] | None = None
-    ) -> World:  # fmt: skip
+    def add(self, metric: str, values: str, target: bool = False, labels: dict[str, str] | None = None) -> World:
         """Let a series go on with these values; `target` leaves out what a scrape target does not know."""
         unknown, every = ("model_name", "engine") if target else (), labels or self.labels
         return self._add(metric, values, {k: v for k, v in every.items() if k not in unknown}, None)
@@ -34,9 +32,14 @@ class World:
         return self.add(metric, f"{values}x{minutes}", target)
 
     def traffic(
-        self, rates: list[float], minutes: int, drafts: float = DRAFTS, tokens: float | None = None,
-        labels: dict[str, str] | None = None, drafted: float | None = None,
-    ) -> World:  # fmt: skip
+        self,
+        rates: list[float],
+        minutes: int,
+        drafts: float = DRAFTS,
+        tokens: float | None = None,
+        labels: dict[str, str] | None = None,
+        drafted: float | None = None,
+    ) -> World:
         """Drafts of which each position is accepted at its rate; counters begin at nought.
 
         `drafted`: tokens of a draft, where drafts differ in length.
@@ -84,7 +87,7 @@ class World:
 
 def _counted(
     rates: list[float], drafts: float, ours: bool, tokens: float | None, drafted: float | None = None
-) -> list[tuple[str, int | None, float]]:  # fmt: skip
+) -> list[tuple[str, int | None, float]]:
     """Each counter with its position, if it has one, and what it gains in a minute."""
     accepted = drafts * sum(rates)
     found: list[tuple[str, int | None, float]] = [

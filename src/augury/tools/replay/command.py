@@ -106,9 +106,12 @@ def progress(reader: TraceReader) -> Iterator[Any]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("reading", total=max(reader.total_bytes, 1), done="")
@@ -152,9 +155,15 @@ def load_cache(file: Path) -> Any:
 
 
 def _report(
-    running: Replay, reader: TraceReader, tokenizer: str, max_model_len: int | None, refused: list[str],
-    as_json: bool, plot: Path | None, profile: Path | None,
-) -> None:  # fmt: skip
+    running: Replay,
+    reader: TraceReader,
+    tokenizer: str,
+    max_model_len: int | None,
+    refused: list[str],
+    as_json: bool,
+    plot: Path | None,
+    profile: Path | None,
+) -> None:
     from augury.tools.replay.figures import best_of, summarise
     from augury.tools.replay.report import conditions_line, conditions_of, profile_of, show
     from augury.tools.shared.profile import write_profile

@@ -168,9 +168,18 @@ class SuffixWalker:
         def advance(at: int, steps: int) -> int:
             while True:
                 at, state = walk_suffix(
-                    *self.stock.arena.arrays, self._book, text, at, stop, steps, *self.rule, self.limit, self.most,
-                    line, curve,
-                )  # fmt: skip
+                    *self.stock.arena.arrays,
+                    self._book,
+                    text,
+                    at,
+                    stop,
+                    steps,
+                    *self.rule,
+                    self.limit,
+                    self.most,
+                    line,
+                    curve,
+                )
                 if state == DONE:
                     return int(at)
                 assert state == NO_ROOM, state  # token ids were checked when they were read

@@ -62,13 +62,22 @@ class Figures:
     def as_record(self) -> dict[str, float | int]:
         """Everything by name."""
         ratios = (
-            "acceptance_rate", "acceptance_length", "tokens_per_step", "steps_saved", "share_drafted",
-            "drafted_per_step", "wasted_per_token",
-        )  # fmt: skip
+            "acceptance_rate",
+            "acceptance_length",
+            "tokens_per_step",
+            "steps_saved",
+            "share_drafted",
+            "drafted_per_step",
+            "wasted_per_token",
+        )
         record: dict[str, float | int] = {
-            "responses": self.responses, "emitted_tokens": self.emitted, "steps": self.steps,
-            "drafted_steps": self.drafts, "draft_tokens": self.drafted, "accepted_tokens": self.accepted,
-        }  # fmt: skip
+            "responses": self.responses,
+            "emitted_tokens": self.emitted,
+            "steps": self.steps,
+            "drafted_steps": self.drafts,
+            "draft_tokens": self.drafted,
+            "accepted_tokens": self.accepted,
+        }
         return record | {name: round(getattr(self, name), 6) for name in ratios}
 
 
@@ -138,16 +147,24 @@ def summarise(contender: Contender, log: Log) -> Summary:
         return _grouped(lines[first:last], emitted[first:last], np.zeros(last - first, np.int64))[0]
 
     return Summary(
-        name=name_of(contender), method=contender.config.method, tokens=contender.config.num_speculative_tokens,
+        name=name_of(contender),
+        method=contender.config.method,
+        tokens=contender.config.num_speculative_tokens,
         total=over(0, count),
         by_class=dict(zip(labels.tolist(), _grouped(lines, emitted, label_of), strict=True)),
         by_turn=dict(enumerate(_grouped(lines, emitted, np.array(log.turns, np.int64) - 1), 1)),
-        first_tenth=over(0, tenth) if tenth else None, last_tenth=over(count - tenth, count) if tenth else None,
-        course=_grouped(lines, emitted, windows), per_request=float(own.mean()) if len(own) else 1.0,
-        drafted_at=curve[DRAFTED_AT].tolist(), offered_at=curve[OFFERED_AT].tolist(),
-        accepted_at=curve[ACCEPTED_AT].tolist(), lengths=contender.curve[LENGTHS].tolist(),
-        times=_times(contender, log), bytes=held, bytes_per_token=held / tokens if tokens else 0.0,
-    )  # fmt: skip
+        first_tenth=over(0, tenth) if tenth else None,
+        last_tenth=over(count - tenth, count) if tenth else None,
+        course=_grouped(lines, emitted, windows),
+        per_request=float(own.mean()) if len(own) else 1.0,
+        drafted_at=curve[DRAFTED_AT].tolist(),
+        offered_at=curve[OFFERED_AT].tolist(),
+        accepted_at=curve[ACCEPTED_AT].tolist(),
+        lengths=contender.curve[LENGTHS].tolist(),
+        times=_times(contender, log),
+        bytes=held,
+        bytes_per_token=held / tokens if tokens else 0.0,
+    )
 
 
 def best_of(summaries: list[Summary]) -> int:

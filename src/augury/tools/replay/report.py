@@ -35,32 +35,50 @@ def conditions_of(reader: TraceReader, log: Log, tokenizer: str, max_model_len: 
             {"name": path.name, "bytes": path.stat().st_size, "format": reader.formats.get(str(path))}
             for path in reader.paths
         ],
-        "conversations": log.conversations, "responses": len(log.turns), "without_response": log.without_response,
+        "conversations": log.conversations,
+        "responses": len(log.turns),
+        "without_response": log.without_response,
         "sent_again": log.resent,
-        "torn_records": len(reader.torn), "cut_by_max_model_len": log.cut, "prompt_tokens": log.prompt_tokens,
-        "response_tokens": log.response_tokens, "tenants": len(log.tenants), "tokenizer": tokenizer,
-        "max_model_len": max_model_len, "limit": reader.limit, "model": "none: recorded text",
-        "temperature": "as recorded", "acceptance": "drafted tokens equal to the recorded ones (coupled, greedy)",
-        "batch": 1, "order": "as recorded, one response after another; each response's first token comes from prefill",
-        "hardware": cpu_name(), "versions": versions_of({name: name for name in PACKAGES}),
-    }  # fmt: skip
+        "torn_records": len(reader.torn),
+        "cut_by_max_model_len": log.cut,
+        "prompt_tokens": log.prompt_tokens,
+        "response_tokens": log.response_tokens,
+        "tenants": len(log.tenants),
+        "tokenizer": tokenizer,
+        "max_model_len": max_model_len,
+        "limit": reader.limit,
+        "model": "none: recorded text",
+        "temperature": "as recorded",
+        "acceptance": "drafted tokens equal to the recorded ones (coupled, greedy)",
+        "batch": 1,
+        "order": "as recorded, one response after another; each response's first token comes from prefill",
+        "hardware": cpu_name(),
+        "versions": versions_of({name: name for name in PACKAGES}),
+    }
 
 
 def profile_of(summary: Summary, config: dict[str, Any], conditions: dict[str, Any]) -> dict[str, Any]:
     """One configuration in the shape of speculation_profile.json, and under `replay` what that has no field for."""
     tokens = max(summary.tokens, len(summary.accepted_at))
     profile = make_profile(
-        summary.method, tokens, summary.accepted_at, summary.total.drafts, summary.lengths, summary.per_request,
+        summary.method,
+        tokens,
+        summary.accepted_at,
+        summary.total.drafts,
+        summary.lengths,
+        summary.per_request,
         {**conditions, "speculative_config": config},
-    )  # fmt: skip
+    )
     profile["per_category"] = {
         label: {"mean_accept_length": round(part.acceptance_length, 6), **part.as_record()}
         for label, part in summary.by_class.items()
     }
     profile["replay"] = {
-        "name": summary.name, **summary.total.as_record(),
+        "name": summary.name,
+        **summary.total.as_record(),
         "accept_rates_where_drafted": [round(rate, 6) for rate in summary.where_drafted],
-        "drafted_per_position": summary.drafted_at, "accepted_per_position": summary.accepted_at,
+        "drafted_per_position": summary.drafted_at,
+        "accepted_per_position": summary.accepted_at,
         "by_turn": {str(turn): part.as_record() for turn, part in summary.by_turn.items()},
         "first_tenth": summary.first_tenth and summary.first_tenth.as_record(),
         "last_tenth": summary.last_tenth and summary.last_tenth.as_record(),
@@ -68,8 +86,9 @@ def profile_of(summary: Summary, config: dict[str, Any], conditions: dict[str, A
         "draft_us": {"p50": summary.times.p50, "p99": summary.times.p99, "samples": summary.times.samples},
         "walk_us_per_emitted_token": round(summary.times.per_token, 3),
         "walk_tokens_per_second": round(summary.times.tokens_per_second),
-        "index_bytes": summary.bytes, "index_bytes_per_token": round(summary.bytes_per_token, 2),
-    }  # fmt: skip
+        "index_bytes": summary.bytes,
+        "index_bytes_per_token": round(summary.bytes_per_token, 2),
+    }
     return profile
 
 
@@ -110,11 +129,17 @@ def _overview(summaries: list[Summary], best: int) -> Table:
         total, times = summary.total, summary.times
         mark = " *" if i == best and len(summaries) > 1 else ""
         table.add_row(
-            summary.name + mark, f"{total.acceptance_rate:.1%}", f"{total.acceptance_length:.2f}",
-            f"{total.tokens_per_step:.2f}", f"{total.steps_saved:.1%}", f"{total.share_drafted:.0%}",
-            f"{total.drafted_per_step:.2f}", f"{total.wasted_per_token:.2f}", f"{times.p50:.0f}/{times.p99:.0f}",
+            summary.name + mark,
+            f"{total.acceptance_rate:.1%}",
+            f"{total.acceptance_length:.2f}",
+            f"{total.tokens_per_step:.2f}",
+            f"{total.steps_saved:.1%}",
+            f"{total.share_drafted:.0%}",
+            f"{total.drafted_per_step:.2f}",
+            f"{total.wasted_per_token:.2f}",
+            f"{times.p50:.0f}/{times.p99:.0f}",
             style="bold" if mark else None,
-        )  # fmt: skip
+        )
     if len(summaries) > 1:
         table.caption, table.caption_justify = "* fewest steps", "left"
     return table

@@ -23,9 +23,15 @@ DRAFTED_AT, OFFERED_AT, ACCEPTED_AT, LENGTHS = range(4)  # lines of the curve; L
 
 @njit(**OPTIONS)
 def settle(
-    text: np.ndarray, length: int, stop: int, tokens: np.ndarray, parents: np.ndarray, count: int,
-    line: np.ndarray, curve: np.ndarray,
-) -> int:  # fmt: skip
+    text: np.ndarray,
+    length: int,
+    stop: int,
+    tokens: np.ndarray,
+    parents: np.ndarray,
+    count: int,
+    line: np.ndarray,
+    curve: np.ndarray,
+) -> int:
     """Judge a draft by text[length:stop] and count it; gives how many of its tokens were accepted."""
     line[STEPS] += 1
     if count == 0:
@@ -52,9 +58,20 @@ def settle(
 
 @njit(**OPTIONS)
 def walk_ngram(
-    text: np.ndarray, start: int, stop: int, steps: int, arena: np.ndarray, state: np.ndarray,
-    min_n: int, max_n: int, latest: bool, limit: int, most: int, line: np.ndarray, curve: np.ndarray,
-) -> int:  # fmt: skip
+    text: np.ndarray,
+    start: int,
+    stop: int,
+    steps: int,
+    arena: np.ndarray,
+    state: np.ndarray,
+    min_n: int,
+    max_n: int,
+    latest: bool,
+    limit: int,
+    most: int,
+    line: np.ndarray,
+    curve: np.ndarray,
+) -> int:
     """Decode text[0, start:stop] in at most so many steps; gives how much is known then.
 
     `state` and `arena` are those of an NgramIndex with one slot that is large enough for the whole text.
@@ -65,18 +82,33 @@ def walk_ngram(
     while length < stop and steps > 0:
         steps -= 1
         lengths[0] = length
-        serve_ngram(
-            text, zero, zero, lengths, budget, arena, state, min_n, max_n, latest, limit, 0, tokens, counts
-        )  # fmt: skip
+        serve_ngram(text, zero, zero, lengths, budget, arena, state, min_n, max_n, latest, limit, 0, tokens, counts)
         length += 1 + settle(text[0], length, stop, tokens[0], parents, counts[0], line, curve)
     return min(length, stop)
 
 
 @njit(**OPTIONS)
 def walk_suffix(  # type: ignore[no-untyped-def]
-    nodes, places, blocks, sequences, table, counters, book, text, start, stop, steps,
-    factor, offset, least, width, limit, most, line, curve,
-):  # fmt: skip
+    nodes,
+    places,
+    blocks,
+    sequences,
+    table,
+    counters,
+    book,
+    text,
+    start,
+    stop,
+    steps,
+    factor,
+    offset,
+    least,
+    width,
+    limit,
+    most,
+    line,
+    curve,
+):
     """The same with a suffix index; gives also whether the index said that it was DONE or has to grow first.
 
     The book has one line, see suffix_batch.
@@ -88,9 +120,27 @@ def walk_suffix(  # type: ignore[no-untyped-def]
         steps -= 1
         lengths[0] = length
         state = serve_suffix(
-            nodes, places, blocks, sequences, table, counters, book, zero, text, zero, lengths, budget,
-            limit, factor, offset, least, width, tokens, parents, counts,
-        )  # fmt: skip
+            nodes,
+            places,
+            blocks,
+            sequences,
+            table,
+            counters,
+            book,
+            zero,
+            text,
+            zero,
+            lengths,
+            budget,
+            limit,
+            factor,
+            offset,
+            least,
+            width,
+            tokens,
+            parents,
+            counts,
+        )
         if state != DONE:
             return length, state
         length += 1 + settle(text[0], length, stop, tokens[0], parents[0], counts[0], line, curve)

@@ -99,9 +99,11 @@ class Local:
 
         engine = self.llm.engine
         params = SamplingParams(
-            temperature=wishes.temperature, max_tokens=wishes.max_tokens, seed=wishes.seed,
+            temperature=wishes.temperature,
+            max_tokens=wishes.max_tokens,
+            seed=wishes.seed,
             extra_args={"speculative": wishes.speculative},
-        )  # fmt: skip
+        )
         prompt = chat_prompt(self.llm, messages)["prompt_token_ids"]
         (request,) = self.llm.intake.requests("chat", prompt, params)
         report = Report(0, request, self.llm, detailed=False)

@@ -183,11 +183,14 @@ def _print_table(console: Console, duels: list[Duel], facts: dict[str, Any], sec
         spec = duel.ngram[-1].spec
         faster = "green" if duel.speedup >= 1.05 else ""
         table.add_row(
-            duel.prompt.title, f"{plain:.1f}", f"{ngram:.1f}", Text(f"{duel.speedup:.2f}x", faster),
+            duel.prompt.title,
+            f"{plain:.1f}",
+            f"{ngram:.1f}",
+            Text(f"{duel.speedup:.2f}x", faster),
             f"{spec.acceptance_rate:.0%}" if spec.num_drafts else "none made",
             f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-",
             "yes" if duel.identical else "NO",
-        )  # fmt: skip
+        )
     console.print()
     console.print(table)
     threads = f"{facts['device']}, {facts['threads']} threads"

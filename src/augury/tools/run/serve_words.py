@@ -9,13 +9,23 @@ from augury.config.engine import NOT_YET, check_neutral
 from augury.config.errors import ConfigError
 
 LISTS = ("--served-model-name", "--api-key")  # several values may follow one flag
-SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size",
-         "-q": "quantization"}  # fmt: skip
+SHORT = {
+    "-tp": "tensor_parallel_size",
+    "-pp": "pipeline_parallel_size",
+    "-dp": "data_parallel_size",
+    "-q": "quantization",
+}
 SWITCHES = ("trust_remote_code", "enable_lora", "async_scheduling", "skip_tokenizer_init")
 NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
 # What they turn off or on is so here in any case.
-NOTHING = ("--disable-log-requests", "--no-enable-log-requests", "--disable-uvicorn-access-log", "--no-enable-lora",
-           "--no-trust-remote-code", "--no-async-scheduling")  # fmt: skip
+NOTHING = (
+    "--disable-log-requests",
+    "--no-enable-log-requests",
+    "--disable-uvicorn-access-log",
+    "--no-enable-lora",
+    "--no-trust-remote-code",
+    "--no-async-scheduling",
+)
 
 
 def from_vllm(words: list[str]) -> list[str]:

@@ -18,17 +18,27 @@ from augury.config.files import write_text
 from augury.tools.shared.json_files import read_json
 
 KEYS: dict[str, type | tuple[type, ...]] = {
-    "method": str, "num_speculative_tokens": int, "conditional_accept_rates": list, "marginal_accept_rates": list,
-    "mean_accept_length": (int, float), "mean_accept_length_per_request": (int, float),
-    "acceptance_length_histogram": dict, "measurement_conditions": dict,
-}  # fmt: skip
+    "method": str,
+    "num_speculative_tokens": int,
+    "conditional_accept_rates": list,
+    "marginal_accept_rates": list,
+    "mean_accept_length": (int, float),
+    "mean_accept_length_per_request": (int, float),
+    "acceptance_length_histogram": dict,
+    "measurement_conditions": dict,
+}
 SAME = 1e-4  # rates are rounded to six digits
 
 
 def make_profile(
-    method: str, tokens: int, accepted: Sequence[int], drafts: int, lengths: Sequence[int], per_request: float,
+    method: str,
+    tokens: int,
+    accepted: Sequence[int],
+    drafts: int,
+    lengths: Sequence[int],
+    per_request: float,
     conditions: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """A profile from counts: drafts accepted up to each position, all drafts, drafts by tokens accepted."""
     reached = [*accepted, *[0] * (tokens - len(accepted))]
     before = [drafts, *reached]

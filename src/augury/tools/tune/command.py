@@ -35,8 +35,7 @@ def tune(
     max_tokens: Annotated[int, typer.Option(min=8, help="New tokens for each prompt, at most.")] = 64,
     temperature: Annotated[float, typer.Option(min=0, help="Every arm draws with the same seeds.")] = 0.0,
     minutes: Annotated[
-        float,
-        typer.Option(min=0, help="Stop racing after so long; loading, a first rung and the last word extra."),
+        float, typer.Option(min=0, help="Stop racing after so long; loading, a first rung and the last word extra.")
     ] = 10,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals, over all looks.")] = 0.95,
     canary_url: Annotated[str, typer.Option(help="A second server to hold against URL.")] = "",
@@ -92,17 +91,22 @@ def _check_paths(*paths: Path | None) -> None:
 
 def _conditions(plan: Plan, prompts: str, seconds: float) -> dict[str, Any]:
     return {
-        "prompts": prompts, "racing": len(plan.racing), "held_out": len(plan.held_out), "confidence": plan.confidence,
-        **plan.params, "seconds": round(seconds, 1),
-    }  # fmt: skip
+        "prompts": prompts,
+        "racing": len(plan.racing),
+        "held_out": len(plan.held_out),
+        "confidence": plan.confidence,
+        **plan.params,
+        "seconds": round(seconds, 1),
+    }
 
 
 def _write(found: dict[str, Any], out: Path | None, report: Path | None) -> None:
     from augury.tools.tune.page import tuning_page
 
     jobs: list[tuple[Path | None, Callable[[], str]]] = [
-        (out, lambda: json.dumps(found["choice"]["speculative_config"]) + "\n"), (report, lambda: tuning_page(found)),
-    ]  # fmt: skip
+        (out, lambda: json.dumps(found["choice"]["speculative_config"]) + "\n"),
+        (report, lambda: tuning_page(found)),
+    ]
     for path, text in jobs:
         if path is not None and not (path == out and found["choice"]["verdict"] == UNSURE):
             try:

@@ -21,9 +21,13 @@ class LocalRunner:
     """Answers groups of prompts by any arm."""
 
     def __init__(
-        self, model: str, engine: dict[str, Any], families: Sequence[Family], prompts: list[Tokens],
+        self,
+        model: str,
+        engine: dict[str, Any],
+        families: Sequence[Family],
+        prompts: list[Tokens],
         params: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Loads the plain engine; others are built when they first run, or never if their drafter is refused."""
         from augury.engine.llm import LLM
 

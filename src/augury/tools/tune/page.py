@@ -43,12 +43,18 @@ def _load(load: dict[str, Any]) -> list[str]:
     ]
     rows = [
         (
-            arm["name"], f"{arm['speed_up']:.2f}", _reach(arm), f"{arm['tokens_per_second']:.1f}",
-            f"{arm['draft_acceptance_rate']:.0%}", f"{arm['mean_acceptance_length']:.2f}", arm["runs"], arm["rungs"],
+            arm["name"],
+            f"{arm['speed_up']:.2f}",
+            _reach(arm),
+            f"{arm['tokens_per_second']:.1f}",
+            f"{arm['draft_acceptance_rate']:.0%}",
+            f"{arm['mean_acceptance_length']:.2f}",
+            arm["runs"],
+            arm["rungs"],
             arm["out"] or "",
         )
         for arm in load["arms"]
-    ]  # fmt: skip
+    ]
     names = ("", "speed-up", "sure to lie in", "tok/s", "accepted", "length", "runs", "rungs", "left the race")
     return [
         h2(f"{load['concurrency']} at once: {load['verdict']}"),

@@ -18,22 +18,29 @@ ENOUGH_DRAFTS = 200
 
 
 def report_of(
-    races: Mapping[int, Race], families: Sequence[Family], choice: Choice, confirmed: Mapping[int, Interval],
-    left_out: Mapping[str, str], conditions: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+    races: Mapping[int, Race],
+    families: Sequence[Family],
+    choice: Choice,
+    confirmed: Mapping[int, Interval],
+    left_out: Mapping[str, str],
+    conditions: Mapping[str, Any],
+) -> dict[str, Any]:
     """Everything, in plain values."""
     specs = {family.name: family for family in families}
     return {
         "choice": {
-            "verdict": choice.verdict, "reason": choice.reason, "family": choice.family,
-            "speculative_config": choice.speculative, "k_by_concurrency": choice.ks,
+            "verdict": choice.verdict,
+            "reason": choice.reason,
+            "family": choice.family,
+            "speculative_config": choice.speculative,
+            "k_by_concurrency": choice.ks,
         },
         "confirmed": [{"concurrency": load, **_interval(speed)} for load, speed in confirmed.items()],
         "loads": [_load(load, race, specs) for load, race in races.items()],
         "left_out": dict(left_out),
         "notes": notes_of(races, choice, confirmed, conditions),
         "conditions": dict(conditions),
-    }  # fmt: skip
+    }
 
 
 def _load(load: int, race: Race, families: Mapping[str, Family]) -> dict[str, Any]:
@@ -60,12 +67,18 @@ def _arm(race: Race, arm: Arm, families: Mapping[str, Family]) -> dict[str, Any]
     runs = [run for every in lane.runs.values() for run in every]
     rate, length = lane.acceptance()
     return {
-        "name": arm.name, "family": arm.family, "k": arm.k, **_interval(race.speed_up(arm)),
+        "name": arm.name,
+        "family": arm.family,
+        "k": arm.k,
+        **_interval(race.speed_up(arm)),
         "speculative_config": families[arm.family].at(arm.k) if arm.k else None,
         "tokens_per_second": round(sum(run.tokens for run in runs) / sum(run.seconds for run in runs), 3),
-        "draft_acceptance_rate": round(rate, 4), "mean_acceptance_length": round(length, 4),
-        "runs": len(runs), "rungs": lane.rung + 1, "out": lane.out or None,
-    }  # fmt: skip
+        "draft_acceptance_rate": round(rate, 4),
+        "mean_acceptance_length": round(length, 4),
+        "runs": len(runs),
+        "rungs": lane.rung + 1,
+        "out": lane.out or None,
+    }
 
 
 def _interval(speed: Interval) -> dict[str, float | None]:
@@ -120,9 +133,13 @@ def show(found: dict[str, Any]) -> None:
     console = output_console()
     for load in found["loads"]:
         table = Table(
-            title=f"{load['concurrency']} at once: {load['verdict']}", title_justify="left", box=None,
-            title_style="bold", header_style="dim", pad_edge=False,
-        )  # fmt: skip
+            title=f"{load['concurrency']} at once: {load['verdict']}",
+            title_justify="left",
+            box=None,
+            title_style="bold",
+            header_style="dim",
+            pad_edge=False,
+        )
         for name in ("speed-up", "sure to lie in", "accepted", "length", "rungs"):
             if name == "speed-up":
                 table.add_column("")
@@ -145,9 +162,13 @@ def _row(arm: dict[str, Any], leads: bool, canary: bool) -> list[str]:
     colour = "green" if arm["low"] > 1 else "red" if arm["high"] is not None and arm["high"] < 1 else "yellow"
     name = f"[bold]{arm['name']}[/]" if leads else arm["name"]
     return [
-        name, f"[{colour}]{arm['speed_up']:.2f}[/]", f"{arm['low']:.2f}-{high}",
-        f"{arm['draft_acceptance_rate']:.0%}", f"{arm['mean_acceptance_length']:.2f}", str(arm["rungs"]),
-    ]  # fmt: skip
+        name,
+        f"[{colour}]{arm['speed_up']:.2f}[/]",
+        f"{arm['low']:.2f}-{high}",
+        f"{arm['draft_acceptance_rate']:.0%}",
+        f"{arm['mean_acceptance_length']:.2f}",
+        str(arm["rungs"]),
+    ]
 
 
 def last_word(found: Mapping[str, Any]) -> str:
@@ -169,8 +190,9 @@ def _show_choice(console: Any, found: dict[str, Any]) -> None:
             high = "inf" if entry["high"] is None else f"{entry['high']:.2f}"
             console.print(
                 f"{last_word(found)}, {entry['concurrency']} at once: {entry['speed_up']:.2f} times plain "
-                f"({entry['low']:.2f}-{high})", soft_wrap=True,
-            )  # fmt: skip
+                f"({entry['low']:.2f}-{high})",
+                soft_wrap=True,
+            )
     for note in found["notes"]:
         console.print(f"[dim]{note}[/]", soft_wrap=True)
     told = found["conditions"]

@@ -70,8 +70,11 @@ def traffic(url: str, key: str | None) -> dict[str, float] | None:
     accepted = sum(one.accepted for one in drafting)
     if not drafted:
         return None
-    return {"drafts": drafts, "draft_acceptance_rate": round(accepted / drafted, 4),
-            "mean_acceptance_length": round(1 + accepted / drafts, 4)}  # fmt: skip
+    return {
+        "drafts": drafts,
+        "draft_acceptance_rate": round(accepted / drafted, 4),
+        "mean_acceptance_length": round(1 + accepted / drafts, 4),
+    }
 
 
 def _within(room: int, directory: str) -> int:

@@ -8,10 +8,16 @@ from augury.tools.bench.gpu.shapes import Drafter
 
 PEER = "vLLM 0.26.0"
 CONDITIONS = {
-    "peer": PEER, "measured": "2026-11-15", "gpu": "one H200", "torch": "2.11.0+cu130", "dtype": "bfloat16",
-    "weights": "random", "sampling": "greedy, end of text ignored", "prefix_caching": False,
+    "peer": PEER,
+    "measured": "2026-11-15",
+    "gpu": "one H200",
+    "torch": "2.11.0+cu130",
+    "dtype": "bfloat16",
+    "weights": "random",
+    "sampling": "greedy, end of text ignored",
+    "prefix_caching": False,
     "clock": "all requests at once, wall clock of the batch after a warm-up of 32 tokens",
-}  # fmt: skip
+}
 
 
 class Case(NamedTuple):
@@ -31,7 +37,7 @@ FIGURES: dict[Case, dict[int, int]] = {
     Case("llama-8b", "eagle3", 3, 3.0, 128, 512): {1: 451, 8: 3359, 32: 11114, 64: 16100, 128: 18812},
     Case("llama-8b", "eagle3", 5, 3.5, 128, 512): {1: 458, 8: 3307, 32: 10016, 64: 13392, 128: 9527},
     Case("llama-8b", "draft:llama-1b", 4, 3.5, 128, 512): {1: 253, 8: 1672, 32: 6195, 64: 9231, 128: 7346},
-}  # fmt: skip
+}
 
 
 def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, device: str) -> dict[str, Any] | None:

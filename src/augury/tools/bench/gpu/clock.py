@@ -115,7 +115,11 @@ def split_of(found: list[Beat]) -> dict[str, float | None] | None:
     wall, whole, target, waited = (fmean(beat[i] for beat in found) for i in range(4))
     told = 0 <= target <= whole  # else the middle stamp is not part of the pass that ran
     return {
-        "steps": len(found), "wall_ms": wall, "pass_ms": whole, "layout_target_ms": target if told else None,
-        "verify_draft_ms": whole - target if told else None, "gap_ms": max(0.0, wall - whole),
+        "steps": len(found),
+        "wall_ms": wall,
+        "pass_ms": whole,
+        "layout_target_ms": target if told else None,
+        "verify_draft_ms": whole - target if told else None,
+        "gap_ms": max(0.0, wall - whole),
         "host_busy": 1 - waited / wall if wall else 0.0,
-    }  # fmt: skip
+    }

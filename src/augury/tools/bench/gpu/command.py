@@ -19,8 +19,7 @@ Micro = Literal["attend", "linear", "verify", "norm", "rope"]
 def bench_gpu(
     shape: Annotated[str, typer.Option(help="The target's shape: llama-8b, llama-1b, qwen3-8b, toy, ...")] = "llama-8b",
     drafter: Annotated[
-        str,
-        typer.Option(help="With commas: none, eagle3, draft:SHAPE, ngram, suffix, eagle, medusa, mtp, dflash, ..."),
+        str, typer.Option(help="With commas: none, eagle3, draft:SHAPE, ngram, suffix, eagle, medusa, mtp, dflash, ...")
     ] = "none",
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Drafted tokens; else 4 for draft:, 3 for others.")
@@ -51,9 +50,22 @@ def bench_gpu(
     drafters = [name.strip() for name in drafter.split(",") if name.strip()]
     with progress("starting", 1 + len(drafters) * (1 + len(batches))) as tick:
         report = measure(
-            shape, drafters, batches, k, length, prompt, new, device, eager, minutes, detail,
-            _extra(spec), batched_tokens, on_row=_say_row, say=tick,
-        )  # fmt: skip
+            shape,
+            drafters,
+            batches,
+            k,
+            length,
+            prompt,
+            new,
+            device,
+            eager,
+            minutes,
+            detail,
+            _extra(spec),
+            batched_tokens,
+            on_row=_say_row,
+            say=tick,
+        )
     if as_json:
         print_json(report)
     else:

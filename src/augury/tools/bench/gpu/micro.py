@@ -58,10 +58,15 @@ def _row(case: Case, ours: Faces, reference: Faces, device: torch.device, speed:
         for faces in (ours, reference)
     )
     return {
-        "case": case.name, "us": 1e6 * mine, "reference_us": 1e6 * theirs, "ratio": theirs / mine,
-        "gb_s": case.bytes / mine / 1e9, "of_copy": case.bytes / mine / speed, "bytes": case.bytes,
+        "case": case.name,
+        "us": 1e6 * mine,
+        "reference_us": 1e6 * theirs,
+        "ratio": theirs / mine,
+        "gb_s": case.bytes / mine / 1e9,
+        "of_copy": case.bytes / mine / speed,
+        "bytes": case.bytes,
         "difference": difference,
-    }  # fmt: skip
+    }
 
 
 def _difference(got: Tensor, want: Tensor) -> float:

@@ -54,9 +54,11 @@ def norm(config: Config, batch: int, tokens: int, context: int, device: torch.de
 
     yield Case(f"rms_norm {rows}x{size}", 2 * one, make, lambda faces, given: faces.ops.rms_norm(given[0], weight, EPS))
     yield Case(
-        f"add_rms_norm {rows}x{size}", 4 * one, make,
+        f"add_rms_norm {rows}x{size}",
+        4 * one,
+        make,
         lambda faces, given: faces.ops.add_rms_norm(*given, weight, EPS)[0],
-    )  # fmt: skip
+    )
 
 
 def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
@@ -65,16 +67,20 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
     dim = config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     shapes = {
-        "qkv": (q + 2 * kv, hidden), "o": (hidden, q), "gate_up": (2 * inner, hidden), "down": (hidden, inner),
+        "qkv": (q + 2 * kv, hidden),
+        "o": (hidden, q),
+        "gate_up": (2 * inner, hidden),
+        "down": (hidden, inner),
         "head": (config["vocab_size"], hidden),
-    }  # fmt: skip
+    }
     for name, (out, width) in shapes.items():
         x = _normal(0, device, rows, width)
         yield Case(
-            f"{name} {out}x{width}, {rows} rows", out * width * _dtype(device).itemsize,
+            f"{name} {out}x{width}, {rows} rows",
+            out * width * _dtype(device).itemsize,
             lambda seed, out=out, width=width: _normal(seed, device, out, width) * width**-0.5,  # type: ignore[misc]
             lambda faces, weight, x=x: faces.ops.linear(x, weight),  # type: ignore[misc]
-        )  # fmt: skip
+        )
 
 
 def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
@@ -86,9 +92,10 @@ def attend(config: Config, batch: int, tokens: int, context: int, device: torch.
 
     def make(seed: int) -> tuple[Tensor, ...]:
         return (
-            _normal(seed, device, count, heads, dim), _normal(seed + 1, device, places, kv, dim),
+            _normal(seed, device, count, heads, dim),
+            _normal(seed + 1, device, places, kv, dim),
             _normal(seed + 2, device, places, kv, dim),
-        )  # fmt: skip
+        )
 
     def run(faces: Any, given: tuple[Tensor, ...]) -> Tensor:
         out: Tensor = faces.ops.attend(*given, seen(faces), dim**-0.5)
@@ -134,15 +141,21 @@ def verification(config: Config, batch: int, tokens: int, context: int, device: 
             sampling.top_p.fill_(0.9)
         history = torch.zeros(batch, context + tokens + 1, dtype=torch.int64, device=device)
         draws = Draws(
-            slots, context + number % (1 + tokens), torch.zeros_like(slots),
+            slots,
+            context + number % (1 + tokens),
+            torch.zeros_like(slots),
             torch.where(number % (1 + tokens) > 0, number - 1, -1),
-            history, lines, plain=True, greedy=greedy,
-        )  # fmt: skip
+            history,
+            lines,
+            plain=True,
+            greedy=greedy,
+        )
         yield Case(
-            f"{'greedy' if greedy else 'T=0.8 top-p 0.9'}, {lines} x {vocab}", lines * vocab * 4,
+            f"{'greedy' if greedy else 'T=0.8 top-p 0.9'}, {lines} x {vocab}",
+            lines * vocab * 4,
             lambda seed: 3 * _normal(seed, device, lines, vocab).float(),
             lambda faces, logits, d=draws, s=sampling: faces.verify.draw(logits, d, s),  # type: ignore[misc]
-        )  # fmt: skip
+        )
 
 
 def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> Rows:
@@ -155,11 +168,18 @@ def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> R
     logical = context + node
     drafted = node >= 0
     return Rows(
-        tokens=torch.zeros_like(slots), positions=logical, slots=slots, context=torch.full_like(slots, context),
-        base=torch.full_like(slots, context), ancestors=torch.where(drafted, (2 << node.clamp(min=0)) - 1, 0),
-        write=tables[slots, logical // BLOCK] * BLOCK + logical % BLOCK, wanted=torch.arange(len(slots), device=device),
-        block_tables=tables, block_size=BLOCK, span=min(blocks * BLOCK, 1 << (context + tokens - 1).bit_length()),
-    )  # fmt: skip
+        tokens=torch.zeros_like(slots),
+        positions=logical,
+        slots=slots,
+        context=torch.full_like(slots, context),
+        base=torch.full_like(slots, context),
+        ancestors=torch.where(drafted, (2 << node.clamp(min=0)) - 1, 0),
+        write=tables[slots, logical // BLOCK] * BLOCK + logical % BLOCK,
+        wanted=torch.arange(len(slots), device=device),
+        block_tables=tables,
+        block_size=BLOCK,
+        span=min(blocks * BLOCK, 1 << (context + tokens - 1).bit_length()),
+    )
 
 
 def _seen_once(rows: Rows) -> Callable[[Any], Any]:
@@ -175,6 +195,4 @@ def _seen_once(rows: Rows) -> Callable[[Any], Any]:
     return view
 
 
-CASES: dict[str, Maker] = {
-    "attend": attend, "linear": linear, "norm": norm, "rope": rope, "verify": verification,
-}  # fmt: skip
+CASES: dict[str, Maker] = {"attend": attend, "linear": linear, "norm": norm, "rope": rope, "verify": verification}

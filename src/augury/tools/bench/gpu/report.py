@@ -11,8 +11,12 @@ from rich.table import Table
 Row = dict[str, Any]
 UNKNOWN = "-"
 LOOK: dict[str, Any] = {
-    "title_justify": "left", "title_style": "bold", "box": SIMPLE, "padding": (0, 1, 0, 0), "pad_edge": False,
-}  # fmt: skip
+    "title_justify": "left",
+    "title_style": "bold",
+    "box": SIMPLE,
+    "padding": (0, 1, 0, 0),
+    "pad_edge": False,
+}
 
 
 def line_of(row: Row) -> str:
@@ -69,9 +73,14 @@ def _speeds(report: dict[str, Any]) -> Table:
     for row in rows:
         beside = (f"{row['peer']['tok_s']}", f"{row['ratio']:.2f}x") if row["peer"] else (UNKNOWN, UNKNOWN)
         table.add_row(
-            _name(row), str(row["batch"]), f"{row['tok_s']:.0f}", *(beside if peer else ()),
-            f"{row['tokens_a_step']:.2f}", f"{row['step_ms']:.2f}", f"{row['roofline']:.0%}",
-        )  # fmt: skip
+            _name(row),
+            str(row["batch"]),
+            f"{row['tok_s']:.0f}",
+            *(beside if peer else ()),
+            f"{row['tokens_a_step']:.2f}",
+            f"{row['step_ms']:.2f}",
+            f"{row['roofline']:.0%}",
+        )
     return table
 
 
@@ -80,19 +89,33 @@ def _steps(rows: list[Row]) -> Table:
     table = Table(title=title, **LOOK)
     table.add_column("drafter", no_wrap=True, overflow="ellipsis", min_width=8, max_width=16)
     names = (
-        "batch", "layout\n+target", "verify\n+draft", "gap", "host\nbusy", "ker-\nnels", "graphs", "capt.\ns", "GiB"
-    )  # fmt: skip
+        "batch",
+        "layout\n+target",
+        "verify\n+draft",
+        "gap",
+        "host\nbusy",
+        "ker-\nnels",
+        "graphs",
+        "capt.\ns",
+        "GiB",
+    )
     for name in names:
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in rows:
         split, kernels = row["split"] or {}, row["kernels"] or {}
         busy = split.get("host_busy")
         table.add_row(
-            row["drafter"], str(row["batch"]), _number(split.get("layout_target_ms")),
-            _number(split.get("verify_draft_ms")), _number(split.get("gap_ms")),
-            UNKNOWN if busy is None else f"{busy:.0%}", _number(kernels.get("kernels"), 0), str(row["graphs"]),
-            f"{row['capture_s']:.1f}", _number(row["memory_gib"], 0),
-        )  # fmt: skip
+            row["drafter"],
+            str(row["batch"]),
+            _number(split.get("layout_target_ms")),
+            _number(split.get("verify_draft_ms")),
+            _number(split.get("gap_ms")),
+            UNKNOWN if busy is None else f"{busy:.0%}",
+            _number(kernels.get("kernels"), 0),
+            str(row["graphs"]),
+            f"{row['capture_s']:.1f}",
+            _number(row["memory_gib"], 0),
+        )
     return table
 
 
@@ -116,9 +139,14 @@ def show_micro(console: Console, report: dict[str, Any]) -> None:
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in report["rows"]:
         table.add_row(
-            row["case"], f"{row['us']:.1f}", f"{row['reference_us']:.1f}", f"{row['ratio']:.2f}", f"{row['gb_s']:.0f}",
-            f"{row['of_copy']:.0%}", f"{row['difference']:.2g}",
-        )  # fmt: skip
+            row["case"],
+            f"{row['us']:.1f}",
+            f"{row['reference_us']:.1f}",
+            f"{row['ratio']:.2f}",
+            f"{row['gb_s']:.0f}",
+            f"{row['of_copy']:.0%}",
+            f"{row['difference']:.2g}",
+        )
     console.print(table)
 
 

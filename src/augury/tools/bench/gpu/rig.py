@@ -130,10 +130,17 @@ def bench_of(shape: Config, sizes: Sizes, device: str, eager: bool, batched: int
     with TemporaryDirectory(prefix="augury-bench-") as name:
         home = _write(Path(name) / "target", shape)
         arguments = {
-            "model": home, "device": device, "dtype": dtype, "load_format": "dummy", "skip_tokenizer_init": True,
-            "max_model_len": sizes.length, "max_num_seqs": sizes.most, "max_num_batched_tokens": batched,
-            "enable_prefix_caching": False, "enforce_eager": eager,
-        }  # fmt: skip
+            "model": home,
+            "device": device,
+            "dtype": dtype,
+            "load_format": "dummy",
+            "skip_tokenizer_init": True,
+            "max_model_len": sizes.length,
+            "max_num_seqs": sizes.most,
+            "max_num_batched_tokens": batched,
+            "enable_prefix_caching": False,
+            "enforce_eager": eager,
+        }
         target = load_target(home, dtype, device, sizes.length, dummy=True)
         yield Bench(Path(name), target, arguments, sizes)
 

@@ -29,12 +29,22 @@ class Timed(NamedTuple):
 
 
 def measure(
-    shape: str = "llama-8b", drafters: Sequence[str] = ("none",), batches: Sequence[int] = (1, 8, 32),
-    k: int | None = None, length: float | None = None, prompt: int = 128, new: int = 512, device: str = "auto",
-    eager: bool = False, minutes: float = 0.0, detail: bool = True, extra: dict[str, Any] | None = None,
-    batched: int | None = None, on_row: Callable[[Row], None] = lambda row: None,
+    shape: str = "llama-8b",
+    drafters: Sequence[str] = ("none",),
+    batches: Sequence[int] = (1, 8, 32),
+    k: int | None = None,
+    length: float | None = None,
+    prompt: int = 128,
+    new: int = 512,
+    device: str = "auto",
+    eager: bool = False,
+    minutes: float = 0.0,
+    detail: bool = True,
+    extra: dict[str, Any] | None = None,
+    batched: int | None = None,
+    on_row: Callable[[Row], None] = lambda row: None,
     say: Callable[[str], None] = lambda words: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Everything `augury bench gpu` knows, as one dictionary; `extra` are further keys of speculative_config."""
     from augury.tools.bench.gpu.roofline import copy_speed
 
@@ -46,9 +56,17 @@ def measure(
     with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched) as bench:
         where = bench.target.device
         report: dict[str, Any] = {
-            "shape": shape, "prompt": prompt, "new": new, "eager": eager, **_machine(where), "peer": CONDITIONS,
-            "copy_tb_s": copy_speed(where) / 1e12, "making_s": time.perf_counter() - begun, "rows": [], "left_out": [],
-        }  # fmt: skip
+            "shape": shape,
+            "prompt": prompt,
+            "new": new,
+            "eager": eager,
+            **_machine(where),
+            "peer": CONDITIONS,
+            "copy_tb_s": copy_speed(where) / 1e12,
+            "making_s": time.perf_counter() - begun,
+            "rows": [],
+            "left_out": [],
+        }
         for drafter in wanted:
             try:
                 _measure_drafter(bench, drafter, batches, report, deadline, detail, on_row, say)
@@ -58,9 +76,15 @@ def measure(
 
 
 def _measure_drafter(
-    bench: Bench, drafter: Drafter, batches: Sequence[int], report: dict[str, Any], deadline: float, detail: bool,
-    on_row: Callable[[Row], None], say: Callable[[str], None],
-) -> None:  # fmt: skip
+    bench: Bench,
+    drafter: Drafter,
+    batches: Sequence[int],
+    report: dict[str, Any],
+    deadline: float,
+    detail: bool,
+    on_row: Callable[[Row], None],
+    say: Callable[[str], None],
+) -> None:
     from augury.tools.bench.gpu.clock import Marks
 
     _check(deadline)
@@ -79,11 +103,20 @@ def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any,
     timed, tries = _timed(rig, batch, sizes, deadline)
     speed = timed.tokens / timed.seconds
     row: Row = {
-        "shape": report["shape"], "drafter": drafter.name, "k": drafter.tokens, "length": drafter.length,
-        "batch": batch, "tok_s": speed, "seconds": timed.seconds, "steps": timed.steps, "runs": tries,
-        "step_ms": 1000 * timed.seconds / timed.steps, "tokens_a_step": timed.tokens / timed.steps / batch,
-        "peer": peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device), **_memory(rig),
-    }  # fmt: skip
+        "shape": report["shape"],
+        "drafter": drafter.name,
+        "k": drafter.tokens,
+        "length": drafter.length,
+        "batch": batch,
+        "tok_s": speed,
+        "seconds": timed.seconds,
+        "steps": timed.steps,
+        "runs": tries,
+        "step_ms": 1000 * timed.seconds / timed.steps,
+        "tokens_a_step": timed.tokens / timed.steps / batch,
+        "peer": peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device),
+        **_memory(rig),
+    }
     if row["peer"]:
         row["ratio"] = speed / row["peer"]["tok_s"]
     row |= _detail(rig, batch, sizes, marks) if detail else {"split": None, "kernels": None}
@@ -152,9 +185,10 @@ def _memory(rig: Rig) -> Row:
 
     cuda = rig.engine.target.device.type == "cuda"
     return {
-        "graphs": graphs_of(rig), "capture_s": float(getattr(rig.engine.captured, "seconds", 0.0)),
+        "graphs": graphs_of(rig),
+        "capture_s": float(getattr(rig.engine.captured, "seconds", 0.0)),
         "memory_gib": torch.cuda.max_memory_reserved() / 2**30 if cuda else None,
-    }  # fmt: skip
+    }
 
 
 def _machine(device: Any) -> dict[str, Any]:

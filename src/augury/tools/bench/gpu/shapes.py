@@ -13,17 +13,31 @@ Config = dict[str, Any]
 
 def _decoder(layers: int, hidden: int, inner: int, heads: int, kv: int, dim: int, vocab: int, **more: Any) -> Config:
     return {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5,
-        "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": inner, "num_attention_heads": heads,
-        "num_key_value_heads": kv, "head_dim": dim, "vocab_size": vocab, "max_position_embeddings": 131072,
-        "rope_theta": 500000.0, "tie_word_embeddings": False, **more,
-    }  # fmt: skip
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "head_dim": dim,
+        "vocab_size": vocab,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": False,
+        **more,
+    }
 
 
 QWEN3: Config = {
-    "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
     "max_position_embeddings": 40960,
-}  # fmt: skip
+}
 SHAPES: dict[str, Config] = {
     "llama-8b": _decoder(32, 4096, 14336, 32, 8, 128, 128256),
     "llama-3b": _decoder(28, 3072, 8192, 24, 8, 128, 128256, tie_word_embeddings=True),
@@ -76,9 +90,11 @@ def drafter_of(
     tokens = tokens or usual[0]
     length = length or min(usual[1], tokens + 1.0)
     keys = {
-        "num_speculative_tokens": tokens, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length,
+        "num_speculative_tokens": tokens,
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_length": length,
         **(extra or {}),
-    }  # fmt: skip
+    }
     if name in LOOK_UPS:
         return Drafter(name, tokens, length, {**LOOK_UPS[name], **keys}, None)
     if kind == "draft":

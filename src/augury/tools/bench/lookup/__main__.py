@@ -111,11 +111,16 @@ def ngram_line(length: int, min_n: int, max_n: int, baseline: Callable[..., Any]
         batch.append(microseconds(lambda args=args: batch_index.propose(*args)))  # type: ignore[misc]
         many += 1
     return {
-        "tokens": length, "cold_ms": cold / 1e3, "lookup_us": float(np.median(ours)),
-        "lookup_p99_us": float(np.percentile(ours, 99)), "batch64_us": float(np.median(batch[1:])),
-        "batch64_each_us": float(np.median(batch[1:])) / BATCH, "rescan_us": float(np.median(theirs)),
-        "ratio": float(np.median(theirs) / np.median(ours)), "bytes_per_token": index.bytes / length,
-    }  # fmt: skip
+        "tokens": length,
+        "cold_ms": cold / 1e3,
+        "lookup_us": float(np.median(ours)),
+        "lookup_p99_us": float(np.percentile(ours, 99)),
+        "batch64_us": float(np.median(batch[1:])),
+        "batch64_each_us": float(np.median(batch[1:])) / BATCH,
+        "rescan_us": float(np.median(theirs)),
+        "ratio": float(np.median(theirs) / np.median(ours)),
+        "bytes_per_token": index.bytes / length,
+    }
 
 
 def synthetic_requests() -> list[dict[str, list[int]]]:
@@ -145,10 +150,13 @@ def suffix_figures(options: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "requests.jsonl"
         path.write_text("\n".join(json.dumps(r) for r in requests))
         return {
-            "corpus": options.corpus.name if options.corpus else "synthetic phrases", "requests": len(requests),
-            "held": held, "depth": options.depth, "ours": replay_ours(requests, options.depth, held),
+            "corpus": options.corpus.name if options.corpus else "synthetic phrases",
+            "requests": len(requests),
+            "held": held,
+            "depth": options.depth,
+            "ours": replay_ours(requests, options.depth, held),
             "arctic": arctic_figures(options.arctic, path, options.depth, held),
-        }  # fmt: skip
+        }
 
 
 def show_ngram(lines: list[dict[str, float]], min_n: int, max_n: int) -> None:

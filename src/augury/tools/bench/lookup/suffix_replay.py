@@ -120,11 +120,16 @@ def replay(contender: Contender, requests: Requests, depth: int, held: int) -> d
             steps, accepted = steps + 1, accepted + right
         contender.stop(name)
     return {
-        "tokens": tokens, "build_tokens_per_s": tokens / seconds, "rss_per_token": grown / tokens,
-        "append_us": float(np.median(appended)) / 1e3, "speculate_us": float(np.median(drafted)) / 1e3,
-        "speculate_p99_us": float(np.percentile(drafted, 99)) / 1e3, "tree_us": float(np.median(trees)) / 1e3,
-        "steps": steps, "length": 1 + accepted / steps,
-    }  # fmt: skip
+        "tokens": tokens,
+        "build_tokens_per_s": tokens / seconds,
+        "rss_per_token": grown / tokens,
+        "append_us": float(np.median(appended)) / 1e3,
+        "speculate_us": float(np.median(drafted)) / 1e3,
+        "speculate_p99_us": float(np.percentile(drafted, 99)) / 1e3,
+        "tree_us": float(np.median(trees)) / 1e3,
+        "steps": steps,
+        "length": 1 + accepted / steps,
+    }
 
 
 def replay_arctic(requests: Requests, depth: int, held: int) -> dict[str, Any]:
