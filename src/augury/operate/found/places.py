@@ -151,7 +151,7 @@ class _Json:
 def from_yaml(node: yaml.Node, origin: Word, depth: int = 0) -> Node:
     """A YAML value in the same shape; `origin` is the whole file."""
     start, end = node.start_mark.index, node.end_mark.index
-    allowance().spend(1 + min(end - start, 100))  # an alias is read as often as it is named
+    allowance().spend(20)  # an alias is read as often as it is named
     text = origin.text[start:end]
     found = Node(origin, None, start, start + len(text.rstrip()))
     if depth > DEEPEST:
