@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from augury.control.budget import Budget
+from augury.drafters.base import Drafter, Turn
+from augury.drafters.saver import Saver
 from augury.engine.advance import Passed, advance
 from augury.engine.blame import end, recover
+from augury.engine.budget import Budget
 from augury.engine.capture import Captured
 from augury.engine.commit import Update, count, drafted
 from augury.engine.judge import Judge
@@ -27,8 +29,6 @@ from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
-from augury.propose.base import Drafter, Turn
-from augury.propose.saver import Saver
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft, first_outside
 
