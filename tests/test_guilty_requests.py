@@ -186,10 +186,16 @@ def test_trees_chunks_and_few_blocks(
     """Prompts are read in chunks of 16 among drafts that are trees, and requests are put off for want of blocks."""
     tree = {"method": method, "model": str(weak), "num_speculative_tokens": 3, "tree": {"max_nodes": 8, "top_k": 2}}
     llm = LLM(
-        str(toy_model), device="cpu", max_model_len=256, max_num_seqs=12, block_size=4, max_num_batched_tokens=64,
-        long_prefill_token_threshold=16, num_gpu_blocks_override=110,
+        str(toy_model),
+        device="cpu",
+        max_model_len=256,
+        max_num_seqs=12,
+        block_size=4,
+        max_num_batched_tokens=64,
+        long_prefill_token_threshold=16,
+        num_gpu_blocks_override=110,
         speculative_config=SUFFIX if method == "suffix" else tree,
-    )  # fmt: skip
+    )
     held(llm, trap(llm, monkeypatch, 16), undisturbed, "on purpose" if trap is trap_drafter else "no such logit")
     assert llm.engine.stats.preemptions > 0 < llm.engine.stats.prefix_cache_hits
 

@@ -96,17 +96,18 @@ def version() -> None:
 
 
 later(
-    monitor_app, "init", "augury.tools.monitor.command:init",
+    monitor_app,
+    "init",
+    "augury.tools.monitor.command:init",
     "Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard.",
-)  # fmt: skip
+)
 later(
-    suffix_app, "build", "augury.tools.suffix.command:build",
+    suffix_app,
+    "build",
+    "augury.tools.suffix.command:build",
     "Fill a suffix cache from a corpus and save it, for an engine to start with.",
-)  # fmt: skip
-later(
-    suffix_app, "show", "augury.tools.suffix.command:show",
-    "Check a suffix cache's file and say what is in it.",
-)  # fmt: skip
+)
+later(suffix_app, "show", "augury.tools.suffix.command:show", "Check a suffix cache's file and say what is in it.")
 
 
 @app.command(hidden=True)

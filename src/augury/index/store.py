@@ -64,10 +64,7 @@ def save(cache: SuffixCache, path: str | os.PathLike[str]) -> int:
 
 
 def load(
-    path: str | os.PathLike[str],
-    max_depth: int | None = None,
-    max_requests: int = 10_000,
-    max_bytes: int | None = None,
+    path: str | os.PathLike[str], max_depth: int | None = None, max_requests: int = 10_000, max_bytes: int | None = None
 ) -> SuffixCache:
     """A cache with the responses of a file, the newest `max_requests` of them; the depth is the file's unless given.
 

@@ -77,9 +77,11 @@ def _tidy(text: str, edit: Edit) -> Edit:
 def unified(before: Examination, after: Examination) -> str:
     """The change as a diff."""
     lines = difflib.unified_diff(
-        before.text.splitlines(keepends=True), after.text.splitlines(keepends=True),
-        f"a/{before.name}", f"b/{before.name}",
-    )  # fmt: skip
+        before.text.splitlines(keepends=True),
+        after.text.splitlines(keepends=True),
+        f"a/{before.name}",
+        f"b/{before.name}",
+    )
     out = []
     for line in lines:
         out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")

@@ -93,8 +93,16 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
             value = words[i]
             i += 1
         start, end = word.body.place(0, len(name))
-        flag = Flag(plain, name, start, end, value, value.text if value else True, value.end if value else word.end,
-                    shell=word.shell)  # fmt: skip
+        flag = Flag(
+            plain,
+            name,
+            start,
+            end,
+            value,
+            value.text if value else True,
+            value.end if value else word.end,
+            shell=word.shell,
+        )
         if plain in TAKES_SEVERAL:
             more = [word.text for word in words[i:]]
             count = next((n for n, text in enumerate(more) if _is_flag(text)), len(more))
@@ -126,8 +134,7 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
     if name == "speculative-config":
         if before is not None:
             says = {"flag": flag.written}
-            result.problems.append(Problem("flag-twice", before.start, before.end, says,
-                                           before.removal()))  # fmt: skip
+            result.problems.append(Problem("flag-twice", before.start, before.end, says, before.removal()))
             result.keys.clear()
         assert flag.word is not None
         return _take_word(result, flag.word, rest) - 1
@@ -220,8 +227,9 @@ def _file(result: Arguments, name: str, setting: Setting) -> None:
     earlier = result.keys.get(name)
     if earlier is not None and earlier.flag is not None:
         flag = earlier.flag
-        result.problems.append(Problem("given-twice", flag.start, flag.stop, {"flag": flag.written, "key": name},
-                                       flag.removal()))  # fmt: skip
+        result.problems.append(
+            Problem("given-twice", flag.start, flag.stop, {"flag": flag.written, "key": name}, flag.removal())
+        )
     result.keys[name] = setting
 
 

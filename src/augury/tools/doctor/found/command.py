@@ -83,8 +83,9 @@ def in_words(
             return [Found(program, words[i + size :], word.start, end, variables, image or _image(words[:i]))]
     place = next((i for i, word in enumerate(words) if IMAGE.search(word.text) and not word.text.startswith("-")), None)
     if place is not None and any(word.text == "run" for word in words[:place]):
-        return [Found("vllm serve", words[place + 1 :], words[place].start, words[place].end, variables,
-                      words[place].text)]  # fmt: skip
+        return [
+            Found("vllm serve", words[place + 1 :], words[place].start, words[place].end, variables, words[place].text)
+        ]
     return []
 
 

@@ -28,9 +28,17 @@ HOLDS = re.compile(
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
-    ".container": "unit", ".bash": "shell", ".zsh": "shell", ".py": "python",
-}  # fmt: skip
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".service": "unit",
+    ".md": "markdown",
+    ".sh": "shell",
+    ".container": "unit",
+    ".bash": "shell",
+    ".zsh": "shell",
+    ".py": "python",
+}
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
 UNIT_LINE = re.compile(
