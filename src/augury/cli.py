@@ -137,6 +137,8 @@ def main() -> None:
 
             words = from_vllm(words)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from augury.tools.shared.safe_text import safe_text
+
+        print(safe_text(f"error: {error}"), file=sys.stderr)
         sys.exit(2)
     app(words)

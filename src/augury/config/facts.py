@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from augury.config.bounded import CONFIG_BYTES, read_bounded
 from augury.methods.errors import ConfigError
 from augury.methods.facts import ModelFacts, Target, architectures
 
@@ -19,9 +20,11 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
         return None
     file = directory / "config.json"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8-sig"))
+        raw = json.loads(read_bounded(file, CONFIG_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         return None
+    except ConfigError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read ({error}); mend it or name another checkpoint.") from None
     if not isinstance(raw, dict):

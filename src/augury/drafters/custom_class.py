@@ -50,8 +50,8 @@ class CustomDrafter(TextDrafter):
             text[g, max(int(self._before[s]), 0) : n].tolist() if most[g] > 0 else []
             for g, (s, n) in enumerate(zip(seats, known, strict=True))
         ]
-        self._before[seats] = known
         guesses = self.inner.propose(fresh, np.array(known, np.int32), text, slot_mappings=None)
+        self._before[seats] = known  # not where it fails: the same tokens are new when the pass is run again
         tokens = torch.zeros(len(seats), self.nodes, dtype=torch.int64)
         counts = torch.zeros(len(seats), dtype=torch.int64)
         for g, guess in enumerate(self._checked(guesses, len(seats))):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,8 +11,10 @@ import torch
 from augury.drafters.base import Drafter, Turn
 from augury.drafters.saver import Saver
 from augury.engine.advance import Passed, advance
+from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
 from augury.engine.capture import Captured
+from augury.engine.commit import Update, count, drafted
 from augury.engine.judge import Judge
 from augury.engine.masks import gather, prune
 from augury.engine.request import Request
@@ -29,15 +31,6 @@ from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft, first_outside
-
-
-class Update(NamedTuple):
-    """What a step added to one request."""
-
-    request: Request
-    tokens: list[int]
-    accepted: int  # how many of them were drafts
-    trace: dict[str, Any] | None = None  # the step laid open, if the request asked
 
 
 class Work(NamedTuple):
@@ -93,12 +86,19 @@ class Engine:
             return []
         self.in_step = [share.request for share in shares]
         self.last = self._begin(shares)
+        try:
+            updates = self.run_pass(shares)
+        except Exception as error:
+            updates = recover(self, shares, error)
+        self.last.seconds = time.perf_counter() - self.last.begun
+        return updates
+
+    def run_pass(self, shares: list[Share]) -> list[Update]:
+        """One pass for these; nothing of it is kept on the host unless all of it succeeds."""
         work = self.prepare(shares)
         passed = self.run(work)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(work, passed)  # what to try next
-        updates = self.commit(shares, passed, drafts)  # text, stops, cache, metrics
-        self.last.seconds = time.perf_counter() - self.last.begun
-        return updates
+        return self.commit(shares, passed, drafts)  # text, stops, cache, metrics
 
     @torch.inference_mode()
     def warm_up(self, sizes: tuple[int, ...]) -> None:
@@ -134,18 +134,13 @@ class Engine:
         """Drop a request; its slot and blocks are free at once."""
         if request.finish_reason is None:
             request.finish_reason = "abort"
-            self._finish(request)
+            self.finish(request)
 
     def prepare(self, shares: list[Share]) -> Work:
         """Write newcomers to their slots and new blocks to their tables; size the pass."""
         for request in self.scheduler.seated:
-            self.state.seat(request)
-            request.seated_at = request.seated_at or time.perf_counter()
-            if self.drafter is not None:
-                self.drafter.admit(
-                    request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
-                )
-        self._write_tables(shares)
+            self.seat(request)
+        self.state.give_blocks([share.request for share in shares])
         table = torch.zeros(8, round_up(len(shares)), dtype=torch.int64)
         table[0] = self.state.padding_slot
         size, most = self.scheduler.block_size, self.last.budget
@@ -158,18 +153,12 @@ class Engine:
         shape = self._shape(shares, lines)
         return Work(table, shape, lines, len(shares), gather(shares, shape.lines, self.target.device))
 
-    def _write_tables(self, shares: list[Share]) -> None:
-        """Bring blocks that requests have been given since their last pass to the slots' tables, all in one copy."""
-        fresh = [
-            (request.slot, place, request.blocks[place])
-            for request in (share.request for share in shares)
-            for place in range(request.tabled, len(request.blocks))
-        ]
-        if fresh:
-            slots, places, blocks = torch.from_numpy(np.array(fresh).T.copy()).to(self.target.device).unbind(0)
-            self.state.block_tables[slots, places] = blocks
-            for share in shares:
-                share.request.tabled = len(share.request.blocks)
+    def seat(self, request: Request, fresh: bool = True) -> None:
+        """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
+        self.state.seat(request)
+        request.seated_at = request.seated_at or time.perf_counter()
+        if self.drafter is not None and fresh:
+            self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
 
     def _begin(self, shares: list[Share]) -> Step:
         prompts = [min(s.known, s.request.prompt_len - s.start) for s in shares if s.start < s.request.prompt_len]
@@ -282,57 +271,53 @@ class Engine:
         )
 
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
-        """Take the outcome to the host: text, stops, cache, counters."""
-        self.stats.steps += 1
+        """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = passed.report.tolist()  # here the host waits for the pass
-        nodes, depths = self._drafted(passed, report, drafts)
+        pending = drafted(passed, report, drafts, self.drafter is not None and self.drafter.branching)
+        self.stats.steps += 1
         updates = []
-        for g, (share, (accepted, count, *emitted)) in enumerate(zip(shares, report, strict=False)):
-            request = share.request
-            kept = request.accept(emitted[:count], accepted)
-            if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
-                record_logprobs(request, share, g, kept, passed)
-            self.scheduler.commit(share, accepted, kept)
-            if kept:
-                update = self._count(share, emitted[:kept], min(accepted, kept))
-                if request.wish.trace:
-                    traced = trace_step(share, g, passed, update.tokens, update.accepted, self.last)
-                    update = update._replace(trace=traced)
+        for g, (share, line, nodes, depth) in enumerate(zip(shares, report, *pending, strict=False)):
+            try:
+                update = self._commit(share, g, line, passed)
+                self._leave_draft(share.request, drafts, g, nodes, depth, grown=update is not None)
+            except Exception as error:
+                update = end(self, share.request, error)
+            if update is not None:
                 updates.append(update)
-            request.draft_nodes, request.draft_depth = nodes[g], depths[g]
-            if request.grammar is not None and kept and not request.finish_reason:
-                prune(request, drafts, g, self.state)
-            if request.finish_reason:
-                self._finish(request)
         return updates
 
-    def _drafted(self, passed: Passed, report: list[list[int]], drafts: Draft | None) -> tuple[list[int], list[int]]:
-        """Nodes and depth of every new draft; those drafted in the pass come with its report."""
-        if drafts is None:
-            return [0] * len(report), [0] * len(report)
-        if passed.draft is not None:
-            return [line[-2] for line in report], [line[-1] for line in report]
-        nodes = drafts.count.tolist()
-        return nodes, tree_depths(drafts).tolist() if self.drafter is not None and self.drafter.branching else nodes
+    def _commit(self, share: Share, g: int, line: list[int], passed: Passed) -> Update | None:
+        request, accepted, emitted = share.request, line[0], line[2 : 2 + line[1]]
+        kept = request.accept(emitted, accepted)
+        if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
+            record_logprobs(request, share, g, kept, passed)
+        self.scheduler.commit(share, accepted, kept)
+        if not kept:
+            return None
+        update = count(share, emitted[:kept], min(accepted, kept), self.stats, self.last)
+        if request.wish.trace:
+            traced = trace_step(share, g, passed, update.tokens, update.accepted, self.last)
+            update = update._replace(trace=traced)
+        return update
 
-    def _count(self, share: Share, tokens: list[int], accepted: int) -> Update:
-        self.stats.generation_tokens += len(tokens)
-        self.last.generation_tokens += len(tokens)
-        depth = min(share.nodes, share.request.draft_depth)
-        if share.nodes:
-            for spec in (self.stats.spec, share.request.spec):
-                spec.observe(share.nodes, accepted, depth)
-            self.last.drafts.append((share.nodes, accepted, depth))
-            share.request.spec_steps.append((share.nodes, accepted))
-        return Update(share.request, tokens, accepted)
+    def _leave_draft(self, request: Request, drafts: Draft | None, g: int, nodes: int, depth: int, grown: bool) -> None:
+        """Note what is pending, without what a grammar forbids; a request that has ended leaves."""
+        request.draft_nodes, request.draft_depth = nodes, depth
+        if request.grammar is not None and grown and not request.finish_reason:
+            prune(request, drafts, g, self.state)
+        if request.finish_reason:
+            self.finish(request)
 
-    def _finish(self, request: Request) -> None:
-        if self.drafter is not None and request.slot >= 0:
-            if self.saver is not None:
-                self.saver.finish(request)  # its blocks are still its own
-            self.drafter.reset(request.slot)
-        self.scheduler.finish(request)
-        reason = request.finish_reason or "abort"
-        self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
+    def finish(self, request: Request) -> None:
+        """Take a request that has ended out of its slot, and count it."""
+        try:
+            if self.drafter is not None and request.slot >= 0:
+                if self.saver is not None:
+                    self.saver.finish(request)  # its blocks are still its own
+                self.drafter.reset(request.slot)
+        finally:
+            self.scheduler.finish(request)
+            reason = request.finish_reason or "abort"
+            self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
         if not self.busy:
             self.scheduler.pool.check()

@@ -136,6 +136,8 @@ class LLM:
         """One step of the engine; what it added to a stream waits there."""
         updates = self.engine.step()
         for update in updates:
+            if update.error is not None:
+                print(f"augury: a request failed: {update.request.stop_reason}", file=sys.stderr)
             if update.request in self._streams:
                 self._streams[update.request].append(update)
         return updates

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -81,6 +82,19 @@ class SlotState:
             self._count_tokens(slot, request)
         self._set_bias(slot, request)
         self._set_barred(slot, request)
+
+    def give_blocks(self, requests: list[Request]) -> None:
+        """Bring blocks that requests have been given since their last pass to the slots' tables, all in one copy."""
+        fresh = [
+            (request.slot, place, request.blocks[place])
+            for request in requests
+            for place in range(request.tabled, len(request.blocks))
+        ]
+        if fresh:
+            slots, places, blocks = torch.from_numpy(np.array(fresh).T.copy()).to(self.limit.device).unbind(0)
+            self.block_tables[slots, places] = blocks
+            for request in requests:
+                request.tabled = len(request.blocks)
 
     def make_tables(self) -> None:
         """Make the wide tables before a request needs them: one made later would outdate every captured graph."""

@@ -25,6 +25,7 @@ from augury.index.suffix import SuffixCache
 
 MAGIC = b"AUGURYSX"
 VERSION = 1
+DEEPEST = 32_767  # tokens, the most a SuffixCache takes
 _PREAMBLE = struct.Struct("<8sIIQ16s")
 
 
@@ -86,16 +87,48 @@ def _checksum(header: bytes, tokens: np.ndarray) -> bytes:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
-    data = path.read_bytes()
-    if len(data) < _PREAMBLE.size or data[: len(MAGIC)] != MAGIC:
-        raise SuffixFileError(path, "it is not a suffix cache")
-    _, version, header_length, count, digest = _PREAMBLE.unpack_from(data)
-    if version != VERSION:
-        raise SuffixFileError(path, f"it is of version {version}, this program reads version {VERSION}")
-    start = _PREAMBLE.size + header_length
-    if len(data) != start + 4 * count:
-        raise SuffixFileError(path, f"it is {len(data)} bytes long instead of {start + 4 * count}, probably torn")
-    header, tokens = data[_PREAMBLE.size : start], np.frombuffer(data, "<i4", count, start)
+    with path.open("rb") as file:
+        data = file.read(_PREAMBLE.size)
+        if len(data) < _PREAMBLE.size or data[: len(MAGIC)] != MAGIC:
+            raise SuffixFileError(path, "it is not a suffix cache")
+        _, version, header_length, count, digest = _PREAMBLE.unpack(data)
+        if version != VERSION:
+            raise SuffixFileError(path, f"it is of version {version}, this program reads version {VERSION}")
+        size, promised = os.fstat(file.fileno()).st_size, _PREAMBLE.size + header_length + 4 * count
+        if size != promised:  # before anything is read: what the file promises may be more than there is memory
+            raise SuffixFileError(path, f"it is {size} bytes long instead of {promised}, probably torn")
+        header, rest = file.read(header_length), file.read(4 * count)
+    if len(rest) != 4 * count:
+        raise SuffixFileError(path, "it ends too early")
+    tokens = np.frombuffer(rest, "<i4", count)
     if _checksum(header, tokens) != digest:
         raise SuffixFileError(path, "its checksum does not match, it is damaged")
-    return json.loads(header), tokens
+    return _sound(path, header, tokens), tokens
+
+
+def _sound(path: Path, raw: bytes, tokens: np.ndarray) -> dict[str, Any]:
+    """The header, if it says what a header says: a checksum holds for whatever somebody has written there."""
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise SuffixFileError(path, "its header is not JSON") from None
+    lines = header.get("responses") if isinstance(header, dict) else None
+    if not isinstance(lines, list) or not all(map(_is_line, lines)):
+        raise SuffixFileError(path, "its header is not a list of tenants, names and lengths")
+    if type(header.get("depth")) is not int or not 1 <= header["depth"] <= DEEPEST:
+        raise SuffixFileError(path, f"its depth is not a number from 1 to {DEEPEST}")
+    if sum(length for _, _, length in lines) != len(tokens):
+        raise SuffixFileError(path, f"its responses do not have its {len(tokens)} tokens")
+    if len({name for _, name, _ in lines}) != len(lines):
+        raise SuffixFileError(path, "two of its responses have the same name")
+    if len(tokens) and int(tokens.min()) < 0:
+        raise SuffixFileError(path, "one of its tokens is negative")
+    return dict(header)
+
+
+def _is_line(line: Any) -> bool:
+    """Whether this is [tenant, name, length]."""
+    if not isinstance(line, list) or len(line) != 3:
+        return False
+    tenant, name, length = line
+    return isinstance(tenant, str) and isinstance(name, str) and type(length) is int and length >= 0

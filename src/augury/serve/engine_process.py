@@ -86,6 +86,9 @@ class EngineProcess:
             self._break(error)
             return
         self._failures = 0
+        for update in updates:
+            if update.error is not None and update.request in self.reports:
+                self._fail({self.reports[update.request].job}, update.error)
         sent = [message for update in updates if (message := self._report(update)) is not None]
         for update in updates:
             if update.request.finish_reason and update.request in self.reports:
@@ -93,20 +96,33 @@ class EngineProcess:
         self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
 
     def _report(self, update: Update) -> Message | None:
+        report = self.reports.get(update.request)
+        if report is None:  # another answer to its prompt has failed, and with it the job
+            return None
         try:
-            return self.reports[update.request].update(update)
+            return report.update(update)
         except Exception as error:
-            self._fail({self.reports[update.request].job}, error)
+            self._fail({report.job}, error)
             return None
 
     def _break(self, error: Exception) -> None:
         """A step has failed: so have the requests in it, and only those, unless it happens again and again."""
-        self._failures += 1
+        # A request that was alone in its step has no neighbours to tell it from the engine: an empty pass does.
+        self._failures += len(self.engine.in_step) != 1 or not self._sound()
         jobs = {self.reports[request].job for request in self.engine.in_step if request in self.reports}
         if not jobs or self._failures > FAILURES:
             logger.error("the engine cannot go on; jobs in its last step: %s", sorted(jobs))
             raise error
         self._fail(jobs, error)
+
+    def _sound(self) -> bool:
+        """Whether the engine can run a pass that holds nobody's tokens."""
+        try:
+            self.engine.warm_up((1,))
+            self.engine.state.limit.tolist()  # a GPU tells of its errors when it is waited for
+        except Exception:
+            return False
+        return True
 
     def _fail(self, jobs: set[int], error: Exception) -> None:
         """Take jobs out of the engine and tell why."""

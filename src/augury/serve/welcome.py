@@ -40,5 +40,6 @@ def _address(path: str | None, listening: socket.socket) -> tuple[str, str]:
     if path is not None:
         return "http://localhost", f"--unix-socket {shlex.quote(path)} "
     host, port = listening.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (nothing is bound here)
+    host = everywhere.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{host}:{port}", ""

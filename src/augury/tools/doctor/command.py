@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from augury.config.bounded import read_bounded
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.tools.doctor.examine import Asked, Examination, check_release, examine
@@ -19,9 +20,10 @@ from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
 from augury.tools.doctor.report import as_record, counts, exit_code, sarif
 from augury.tools.doctor.screen import show, show_fixed
+from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import print_json
 
-LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
+LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 UNREADABLE = 2
 
@@ -95,7 +97,10 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
 def _examined(what: str, asked: Asked) -> Iterator[Examination]:
     """What was asked for, examined: one text, or every file of a directory that holds a command."""
     if what == "-":
-        yield examine(_decoded(sys.stdin.buffer.read(), "standard input"), "", asked)
+        raw = sys.stdin.buffer.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise ConfigError(f"standard input has more than {LARGEST:,} bytes; give it what holds the command alone.")
+        yield examine(_decoded(raw, "standard input"), "", asked)
         return
     if not what.strip():
         raise ConfigError("nothing was given to look at: an empty variable? Name a file, a directory or a command.")
@@ -109,7 +114,7 @@ def _examined(what: str, asked: Asked) -> Iterator[Examination]:
             try:
                 yield examine(text, name, asked)
             except ConfigError as error:  # one file that cannot be read does not keep the others from being read
-                print(f"not read: {error}", file=sys.stderr)
+                print(safe_text(f"not read: {error}"), file=sys.stderr)
     elif kind == "file":
         yield examine(_decoded(_read(path), what), what, asked)
     elif any(letter in what for letter in " \n\t{"):
@@ -124,8 +129,9 @@ def _inside(directory: Path) -> Iterator[tuple[str, str]]:
         for name in sorted(files):
             path = Path(folder) / name
             try:
-                text = path.read_bytes().decode() if path.stat().st_size <= LARGEST else ""
-            except (OSError, UnicodeDecodeError):
+                # A link may lead to a device, which never ends, or to a pipe, which nobody fills.
+                text = read_bounded(path, LARGEST).decode() if path.is_file() else ""
+            except (OSError, UnicodeDecodeError, ConfigError):
                 continue
             script = not path.suffix and text.startswith("#!")
             if HOLDS.search(text) and (kind_by_name(name) or script):
@@ -134,7 +140,7 @@ def _inside(directory: Path) -> Iterator[tuple[str, str]]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bounded(path, LARGEST)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}.") from None
 

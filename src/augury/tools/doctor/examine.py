@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -55,6 +57,11 @@ class Examination:
     name: str
     text: str
     commands: list[Examined]
+    starts: list[int] = field(init=False)  # of its lines
+
+    def __post_init__(self) -> None:
+        """Note where lines begin: a place is asked for by every finding."""
+        self.starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
 
     @property
     def findings(self) -> list[Finding]:
@@ -65,8 +72,8 @@ class Examination:
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1."""
-        before = self.text.rfind("\n", 0, offset)
-        return self.text.count("\n", 0, offset) + 1, offset - before
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1] + 1
 
 
 def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:

@@ -11,12 +11,13 @@ from augury.tools.doctor.examine import Asked, Examination, examine
 from augury.tools.doctor.found.places import Edit
 
 MOST_CHANGES = 200
+MOST_WORK = 10_000  # commands examined again, all attempts together
 
 
 def mended(examination: Examination, asked: Asked) -> Examination:
     """The text with every fixable finding fixed, examined again."""
     now = examination
-    tried: set[tuple[str, str]] = set()
+    tried: set[tuple[str, int]] = set()
     for _ in range(MOST_CHANGES):
         better = _one_better(now, asked, tried)
         if better is None:
@@ -25,14 +26,14 @@ def mended(examination: Examination, asked: Asked) -> Examination:
     return now
 
 
-def _one_better(now: Examination, asked: Asked, tried: set[tuple[str, str]]) -> Examination | None:
+def _one_better(now: Examination, asked: Asked, tried: set[tuple[str, int]]) -> Examination | None:
     for finding in now.findings:
-        if not finding.edits:
+        if not finding.edits or len(tried) * len(now.commands) > MOST_WORK:
             continue
         text = changed(now.text, finding.edits)
-        if (finding.id, text) in tried:
+        if (finding.id, hash(text)) in tried:
             continue
-        tried.add((finding.id, text))
+        tried.add((finding.id, hash(text)))
         try:
             after = examine(text, now.name, asked)
         except ConfigError:

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from augury.config.errors import ConfigError
 from augury.methods.recognise import stands_for
 from augury.tools.doctor.arguments import Arguments, Flag, Setting, whole_number
 from augury.tools.doctor.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
@@ -15,10 +16,15 @@ from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
 from augury.tools.doctor.problems import Problem, json_kind, quoted, read_object
 
+MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
+
 
 def read_arguments(found: Found) -> Arguments:
     """Read a command's words, or a file's settings."""
     result = Arguments(found)
+    count = max(len(found.words), len(found.settings.members) if found.settings is not None else 0)
+    if count > MOST_WORDS:
+        raise ConfigError(f"a command of {count:,} words cannot be examined; {MOST_WORDS:,} are the most.")
     if found.settings is not None and found.bare:
         _take_object(result, found.settings)
     elif found.settings is not None:

@@ -15,8 +15,9 @@ from augury.tools.doctor.examine import Examination
 from augury.tools.doctor.findings import Finding
 from augury.tools.doctor.fix import unified
 from augury.tools.doctor.report import counts
+from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.severity import STYLES
-from augury.tools.shared.terminal import UNSAFE, output_console
+from augury.tools.shared.terminal import output_console
 
 NARROWEST = 40
 PIPED = 160  # columns of a source line where nobody says how wide the terminal is
@@ -36,15 +37,16 @@ def show(examinations: Sequence[Examination], verbose: bool, console: Console | 
 
 def _show_finding(console: Console, examination: Examination, finding: Finding, verbose: bool) -> None:
     line, column = examination.place(finding.start)
-    where = f"{examination.name or 'command'}:{line}:{column}: "
+    where = f"{safe_text(examination.name) or 'command'}:{line}:{column}: "
     style = STYLES[finding.severity]
-    head = Text.assemble((where, "bold"), (f"{finding.severity}[{finding.id}]", style), ": ", _safe(finding.message))
+    message = safe_text(finding.message.replace("\n", " "))
+    head = Text.assemble((where, "bold"), (f"{finding.severity}[{finding.id}]", style), ": ", message)
     _wrapped(console, head, 0)
     if finding.severity == "note" and not verbose:
         return
     _show_line(console, examination, finding, style)
     for word, text in (("why", finding.why), ("fix", finding.fix)):
-        _labelled(console, word, _safe(text))
+        _labelled(console, word, safe_text(text.replace("\n", " ")))
     console.print()
 
 
@@ -66,10 +68,6 @@ def _wrapped(console: Console, text: Text, indent: int) -> None:
         console.print(Padding(text, (0, 0, 0, indent), expand=False))
     else:
         console.print(Text(" " * indent) + text, soft_wrap=True)
-
-
-def _safe(text: str) -> str:
-    return text.translate(UNSAFE).replace("\n", " ")
 
 
 def _show_line(console: Console, examination: Examination, finding: Finding, style: str) -> None:
@@ -139,11 +137,13 @@ def show_fixed(before: Sequence[Examination], after: Sequence[Examination], writ
     """The mended command, or a diff; what is left goes to standard error, so that the first can be piped."""
     for old, new in zip(before, after, strict=True):
         if not old.name:
-            _write_out(new.text if new.text.endswith("\n") else new.text + "\n")
+            text = new.text if new.text.endswith("\n") else new.text + "\n"
+            _write_out(safe_text(text, keep="\n\t") if sys.stdout.isatty() else text)
         elif written and new.text != old.text:
-            print(f"{old.name}: mended")
+            print(safe_text(f"{old.name}: mended"))
         elif not written:
-            _write_out(unified(old, new))
+            diff = unified(old, new)
+            _write_out(safe_text(diff, keep="\n\t") if sys.stdout.isatty() else diff)
     console = Console(stderr=True, highlight=False)
     show(after, verbose, console)
 

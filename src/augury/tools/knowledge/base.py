@@ -181,7 +181,7 @@ def read_file(file: Path, kind: str) -> list[Entry]:
     """The entries of one file, checked."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        written = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
+        written = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 (it is a safe one)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{file.name}: {' '.join(str(error).split())}.") from None
     if not isinstance(written, list):

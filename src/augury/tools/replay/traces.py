@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,9 @@ __all__ = ["Conversation", "TraceError", "TraceReader", "Turn"]
 
 HEAD = 1 << 16  # characters a file is known by
 CHUNK = 1 << 20
+RECORD = 64 << 20  # characters of one record, or of a document that is not a list
+RATIO, FREE = 250, 64 << 20  # text that is so many times the bytes on disk, and more than this, is a bomb
+HALF = 16  # characters before the end in which a number, a name or an escape may have been cut in two
 BETWEEN = re.compile(r"[\s,]*")  # two elements of a list
 KNOWN = (
     'known are JSON lines and JSON lists of {"messages": [...]}, {"prompt", "completion"}, {"request", "response"}, '
@@ -146,6 +150,10 @@ class TraceReader:
                 at, number = end, number + 1
                 yield Found(value, f"record {number}")
                 continue
+            if len(buffer) - at > RECORD:
+                raise TraceError(f"{path}, record {number + 1}: it has more than {RECORD:,} characters.")
+            if problem is not None and not _cut_off(problem, buffer, HALF):
+                raise _not_json(path, f"record {number + 1}", problem)  # no more text will mend it
             more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not read too often
             if not more:
                 if problem is not None and not _cut_off(problem, buffer):
@@ -156,12 +164,36 @@ class TraceReader:
 
     def _whole(self, path: Path, stream: _Text) -> Iterator[Found]:
         try:
-            value = json.loads(stream.read())
+            text = stream.read(HEAD) + stream.read(RECORD)
+            if len(text) > RECORD:
+                raise TraceError(f"{path}: one document of more than {RECORD:,} characters; write a record a line.")
+            value = json.loads(text)
         except json.JSONDecodeError as error:
             raise _not_json(path, f"line {error.lineno}", error) from None
         except (RecursionError, ValueError):
             raise TraceError(f"{path}: nested too deeply, or a number too long.") from None
         yield Found(value, "record 1")
+
+
+class _Unpacked(io.BufferedIOBase):
+    """What a compressed file holds, as long as that is in proportion to the file."""
+
+    def __init__(self, path: Path, packed: gzip.GzipFile, most: int) -> None:
+        self._path, self._packed, self._left = path, packed, most
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        """The next bytes; a TraceError once there are too many."""
+        data = self._packed.read1(size if size is not None and 0 <= size <= CHUNK else CHUNK)
+        self._left -= len(data)
+        if self._left < 0:
+            raise TraceError(f"{self._path}: it unpacks to more than {RATIO} times its size; nothing recorded does.")
+        return data
+
+    read = read1
 
 
 class _Text:
@@ -171,7 +203,8 @@ class _Text:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         self.path, self.cut = path, False  # cut: compressed data ended too early
-        binary = gzip.GzipFile(fileobj=raw) if packed else raw
+        size = os.fstat(raw.fileno()).st_size
+        binary: Any = _Unpacked(path, gzip.GzipFile(fileobj=raw), max(FREE, RATIO * size)) if packed else raw
         self._file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
         self._head = ""
 
@@ -197,11 +230,17 @@ class _Text:
 
     def lines(self) -> Iterator[str]:
         """Line after line, the last one whether or not it ends with a line break."""
-        rest = ""
+        parts: list[str] = []  # of a line whose end has not come yet: put together once, however long it is
         while block := self.read(CHUNK):
-            *lines, rest = (rest + block).split("\n")
-            yield from lines
-        if rest:
+            first, *others = block.split("\n")
+            parts.append(first)
+            if others:
+                yield "".join(parts)
+                yield from others[:-1]
+                parts = others[-1:]
+            elif sum(map(len, parts)) > RECORD:
+                raise TraceError(f"{self.path}: a line has more than {RECORD:,} characters.")
+        if rest := "".join(parts):
             yield rest
 
 
@@ -223,9 +262,9 @@ def _kind(head: str, plain: bool) -> str:
     return "text" if plain and start else "unknown"
 
 
-def _cut_off(error: json.JSONDecodeError, buffer: str) -> bool:
-    """Whether a value is broken because its end is missing."""
-    return error.pos >= len(buffer.rstrip()) or error.msg.startswith("Unterminated")
+def _cut_off(error: json.JSONDecodeError, buffer: str, slack: int = 0) -> bool:
+    """Whether a value is broken because its end is missing, or may be, `slack` characters before the end."""
+    return error.pos >= len(buffer.rstrip()) - slack or error.msg.startswith("Unterminated")
 
 
 def _not_json(path: Path, where: str, error: json.JSONDecodeError) -> TraceError:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
+from augury.tools.shared.safe_text import safe_text
 
 UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
 WIDE = 140  # columns in which the panels of every command have room for its options' names
@@ -83,7 +84,7 @@ def _one_line() -> Iterator[None]:
         line = _explain(error)
         if line is None or os.environ.get("AUGURY_DEBUG"):
             raise
-        print(f"error: {line}", file=sys.stderr)
+        print(safe_text(f"error: {line}"), file=sys.stderr)
         if isinstance(error, OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to write it once more
         raise typer.Exit(2) from None

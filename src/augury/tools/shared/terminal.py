@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ UNSAFE = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 def print_json(value: Any) -> None:
     """One JSON object on standard output, and nothing else; what JSON cannot say is written as text."""
     text = json.dumps(sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON lets these stand as they are, and terminals obey them.
+    text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
     print(text.encode("utf-8", "backslashreplace").decode())
 
 

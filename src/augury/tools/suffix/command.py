@@ -12,6 +12,7 @@ import typer
 
 from augury.config.errors import ConfigError
 from augury.tools.replay.command import TenantField, TokenizerOption, find_encoder, load_cache, progress, warn
+from augury.tools.shared.safe_text import safe_text
 
 if TYPE_CHECKING:
     from augury.index.suffix import SuffixCache
@@ -80,8 +81,8 @@ def _saved(cache: SuffixCache, output: Path, facts: dict[str, Any], as_json: boo
         return print_json(record)
     dropped = facts["responses_seen"] - record["responses"]
     print(
-        f"{output}: {record['responses']} responses, {record['tokens']} tokens, {size_text(size)}; in memory "
-        f"{size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token"
+        f"{safe_text(str(output))}: {record['responses']} responses, {record['tokens']} tokens, {size_text(size)}; "
+        f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token"
     )
     print(f"tokenizer: {facts['tokenizer']}; the engine's must be the same")
     if dropped:
@@ -118,7 +119,7 @@ def show(
     record = {"file": str(file), **_facts(cache, file.stat().st_size), "patterns": _patterns(cache, patterns, encoder)}
     if as_json:
         return print_json(record)
-    print(f"{file}: sound, {size_text(record['file_bytes'])}, depth {record['max_depth']}")
+    print(f"{safe_text(str(file))}: sound, {size_text(record['file_bytes'])}, depth {record['max_depth']}")
     print(f"{record['responses']} responses, {record['tokens']} tokens")
     print(f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token")
     for tenant, count in record["tenants"].items():

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
+from augury.tools.doctor.found.allowance import allowance
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node
 from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
@@ -55,6 +56,9 @@ def in_script(source: Mapped) -> list[Found]:
 
 
 def _in_simple(simple: Simple) -> list[Found]:
+    if not any(_telling(word.text) for word in simple.words):
+        return []
+    allowance().spend(len(simple.environment))
     variables = {
         name: Variable(word.text, word.start - len(name) - 1, word.end) for name, word in simple.environment.items()
     }
@@ -67,7 +71,7 @@ def in_words(
     """The command that a list of words is, or that a shell or a container in it is given."""
     variables = {**variables, **_docker_variables(words)}
     for i, word in enumerate(words):
-        if PurePath(word.text).name in SHELLS and (script := _script(words[i + 1 :])):
+        if PurePath(word.text).name in SHELLS and (script := _script(words, i + 1)):
             return [
                 one for simple in Reader(script.inside(), known).commands() for one in _nested(simple, variables, image)
             ]
@@ -85,6 +89,11 @@ def in_words(
     return []
 
 
+def _telling(text: str) -> bool:
+    """Whether a word may be part of a command, so that it is worth a look at all of them."""
+    return "vllm" in text or "augury" in text or text.rpartition("/")[2] in SHELLS
+
+
 def _nested(simple: Simple, variables: Variables, image: str) -> list[Found]:
     found = _in_simple(simple)
     for one in found:
@@ -93,12 +102,12 @@ def _nested(simple: Simple, variables: Variables, image: str) -> list[Found]:
     return found
 
 
-def _script(rest: list[Word]) -> Word | None:
-    """What `-c` hands to a shell."""
-    for i, word in enumerate(rest[:-1]):
-        if re.fullmatch(r"-[a-z]*c", word.text):
-            return rest[i + 1]
-        if not word.text.startswith("-"):
+def _script(words: list[Word], first: int) -> Word | None:
+    """What `-c`, at or after the word with this number, hands to a shell."""
+    for i in range(first, len(words) - 1):
+        if re.fullmatch(r"-[a-z]*c", words[i].text):
+            return words[i + 1]
+        if not words[i].text.startswith("-"):
             return None
     return None
 

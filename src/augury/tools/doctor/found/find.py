@@ -11,12 +11,13 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.tools.doctor.found import yaml_files as found_yaml
+from augury.tools.doctor.found.allowance import MOST_COMMANDS, allowance, one_text
 from augury.tools.doctor.found.command import IMAGE, Found, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.dockerfiles import in_dockerfile
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
 from augury.tools.doctor.found.python_files import in_python
-from augury.tools.doctor.found.release import release_of
+from augury.tools.doctor.found.release import image_release, installed_release
 from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
@@ -69,13 +70,25 @@ def kind_of(name: str, text: str) -> Kind:
         return "unit"
     if re.search(r"^FROM\s+\S+", text, re.M):
         return "dockerfile"
-    if re.search(r"^[ \t-]*[\w-]+:(?:[ \t]|$)", text, re.M) and not re.match(r"#!|\s*(?:\w+=\S*\s+)*\S*vllm ", text):
+    if re.search(r"^[ \t-]*\w[\w-]*:(?:[ \t]|$)", text, re.M) and not re.match(r"#!|\s*(?:\w+=\S*\s+)*\S*vllm ", text):
         return "yaml"
     return "shell"
 
 
 def find_commands(text: str, name: str = "") -> list[Found]:
-    """Every command in a text; ConfigError when it cannot be read as what it is."""
+    """Every command in a text; ConfigError when it cannot be read as what it is, or takes too much to read."""
+    with one_text():
+        found = _found(text, name)
+    if len(found) > MOST_COMMANDS:
+        where = name or "the text"
+        raise ConfigError(f"{where} holds {len(found):,} commands; {MOST_COMMANDS:,} are examined at once, split it.")
+    installed = installed_release(text)
+    for one in found:
+        one.release = image_release(one.image) or installed
+    return found
+
+
+def _found(text: str, name: str) -> list[Found]:
     made = MAKEFILE.fullmatch(PurePath(name).name)
     source, kind = Mapped.whole(_of_make(text) if made else text), kind_of(name, text)
     if kind in ("shell", "markdown") and "vllm" not in text and "augury" not in text:
@@ -94,8 +107,6 @@ def find_commands(text: str, name: str = "") -> list[Found]:
         found = in_python(source)
     else:
         found = in_script(source)
-    for one in found:
-        one.release = release_of(one.image, text)
     return found
 
 
@@ -119,6 +130,7 @@ def _unit(source: Mapped) -> list[Found]:
         elif line[1] == "Image":
             image = line[2].strip()
         else:
+            allowance().spend(len(variables))
             here = in_words(words, dict(variables), image=image)
             if (
                 not here and words and line[1] == "Exec" and IMAGE.search(image)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from augury.tools.doctor.found.allowance import allowance
 from augury.tools.doctor.found.shell_words import Word
 
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -150,6 +151,7 @@ class _Json:
 def from_yaml(node: yaml.Node, origin: Word, depth: int = 0) -> Node:
     """A YAML value in the same shape; `origin` is the whole file."""
     start, end = node.start_mark.index, node.end_mark.index
+    allowance().spend(20)  # an alias is read as often as it is named
     text = origin.text[start:end]
     found = Node(origin, None, start, start + len(text.rstrip()))
     if depth > DEEPEST:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from augury.tools.doctor.found.allowance import allowance
 from augury.tools.doctor.found.command import Found
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import DEEPEST, Member, Node
@@ -128,6 +129,7 @@ class _Reader:
 
     def _node(self, value: ast.expr, depth: int = 0) -> Node:
         node = Node(self.word, UNKNOWN, *self._place(value))
+        allowance().spend(100)  # a name is read as often as it is used
         if depth > DEEPEST:
             return node
         if isinstance(value, ast.Name) and value.id in self.values:
@@ -157,8 +159,11 @@ class _Reader:
 
     def _offset(self, line: int, column: int) -> int:
         """Python counts a column in bytes."""
-        before = self.lines[line - 1].encode()[:column] if line <= len(self.lines) else b""
-        return self.starts[line - 1] + len(before.decode(errors="replace"))
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if text.isascii():
+            return self.starts[line - 1] + min(column, len(text))
+        allowance().spend(column // 100)
+        return self.starts[line - 1] + len(text.encode()[:column].decode(errors="replace"))
 
 
 def _literal(value: ast.expr) -> Any:

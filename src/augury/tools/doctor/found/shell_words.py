@@ -10,9 +10,10 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
+from augury.tools.doctor.found.allowance import allowance
 from augury.tools.doctor.found.mapped import Mapped
 
-NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*))")
+NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^}]{0,999}))?\}|([A-Za-z_]\w*))")
 PLAIN = re.compile(r"[\w@%+:,./-]+")  # a default that is a name or a number
 ARRAY = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"|\$\{([A-Za-z_]\w*)\[[@*]\]\}')
 ARRAY_SET = re.compile(r"([A-Za-z_]\w*)\+?=")
@@ -111,6 +112,7 @@ class _Letters:
 
     def splice(self, value: Word) -> None:
         """A variable's value, which keeps the places where it was written."""
+        allowance().spend(len(value.text))
         self.text.append(value.text)
         self.quotes.append(value.quotes)
         self.at += value.body.at[:-1]
@@ -154,7 +156,9 @@ class Reader:
                 words = []
             elif (named := ARRAY.match(self.text, self.i)) and (named[1] or named[2]) in self.arrays:
                 self.i = named.end()
-                words += self.arrays[named[1] or named[2]]
+                items = self.arrays[named[1] or named[2]]
+                allowance().spend(sum(1 + len(item.text) for item in items))
+                words += items
             elif self.operators and letter in "<>":
                 self.i += 1
             else:
@@ -181,8 +185,10 @@ class Reader:
             else:
                 items.append(self._word())
         self.i += 1
-        before = self.arrays.get(name.text[:-2], []) if name.text.endswith("+=") else []
-        self.arrays[name.text.rstrip("+=")] = [*before, *items]
+        if name.text.endswith("+="):
+            self.arrays.setdefault(name.text[:-2], []).extend(items)
+        else:
+            self.arrays[name.text[:-1]] = items
 
     def _close(self, words: list[Word], found: list[Simple]) -> None:
         """Take the assignments off a command; one that is nothing else sets variables for those behind it."""
@@ -197,11 +203,12 @@ class Reader:
             own[name[1]] = rest[0].part(name.end())
             rest = rest[1:]
         if rest and not exports:
-            found.append(Simple(rest, {**self.exported, **own}))
+            found.append(Simple(rest, {**self.exported, **own} if own else self.exported))
         elif own:
+            allowance().spend(len(self.exported))
             self.variables |= own
             # Without `export` a server would not see it; in a file of settings it is meant to.
-            self.exported |= own
+            self.exported = {**self.exported, **own}  # another one: the commands before keep theirs
 
     def _word(self) -> Word:
         start, quote, word = self.i, " ", _Letters(self.source)

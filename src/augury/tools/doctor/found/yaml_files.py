@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Any
 
 import yaml
@@ -23,9 +24,9 @@ def documents(text: str) -> list[yaml.Node]:
 
 def mappings(root: yaml.Node) -> list[yaml.MappingNode]:
     """Every mapping in a document, outermost first; an alias is visited once."""
-    found, seen, waiting = [], set(), [root]
+    found, seen, waiting = [], set[int](), deque([root])
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         if id(node) in seen:
             continue
         seen.add(id(node))

@@ -1,0 +1,91 @@
+"""Whose fault a failed pass is: its halves are run again until each request has had its pass or stands alone.
+
+A pass commits nothing before it is over, so the host's records are still those from before it. Cache rows and history
+are written by position and noise is keyed by position: what runs again in a smaller pass comes out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import torch
+
+from augury.engine.commit import Update
+from augury.engine.request import Request
+from augury.engine.scheduler import Share
+
+if TYPE_CHECKING:
+    from augury.engine.engine import Engine
+
+WHY = 300  # characters of an error that a client is shown
+Culprits = dict[Request, Exception]
+
+
+def recover(engine: Engine, shares: list[Share], error: Exception) -> list[Update]:
+    """Run a failed pass again in parts, end whoever fails alone, and give the others what is theirs.
+
+    Raises `error` where nobody gets through: then it is not one request's.
+    """
+    admitted, engine.scheduler.seated = set(engine.scheduler.seated), []
+    culprits: Culprits = {}
+    for request in sorted(admitted.difference(engine.in_step), key=lambda r: r.arrival):  # they have no share yet
+        try:
+            engine.seat(request)
+        except Exception as caught:
+            culprits[request] = caught
+    engine.in_step += culprits
+
+    def again(part: list[Share]) -> list[Update]:
+        for share in part:
+            engine.seat(share.request, share.request in admitted)
+        return engine.run_pass(part)
+
+    updates, others = isolate(shares, again, error)
+    return updates + [end(engine, *culprit) for culprit in {**culprits, **others}.items()]
+
+
+def end(engine: Engine, request: Request, error: Exception) -> Update:
+    """Take a request out because of an error that is its own."""
+    request.finish_reason, request.stop_reason = "error", f"{type(error).__name__}: {error}"[:WHY]
+    if request.slot >= 0:
+        with suppress(Exception):  # a drafter that fails on it may fail to forget it, too
+            engine.finish(request)
+    return Update(request, [], 0, error=error)
+
+
+def isolate(
+    shares: list[Share], again: Callable[[list[Share]], list[Update]], error: Exception
+) -> tuple[list[Update], Culprits]:
+    """Run the parts of a failed pass; what they added, and who fails even alone. Raises `error` if that is everyone."""
+    if len(shares) < 2 or _of_the_device(error):
+        raise error
+    updates: list[Update] = []
+    culprits: Culprits = {}
+    parts = _halves(shares)
+    while parts:
+        part = parts.pop()
+        try:
+            updates += again(part)
+        except Exception as caught:
+            if _of_the_device(caught):
+                raise
+            if len(part) == 1:
+                culprits[part[0].request] = caught
+            else:
+                parts += _halves(part)
+    if len(culprits) == len(shares):
+        raise error
+    return updates, culprits
+
+
+def _halves(shares: list[Share]) -> list[list[Share]]:
+    """The second half first: the stack they go to is read from its end."""
+    middle = len(shares) // 2
+    return [shares[middle:], shares[:middle]]
+
+
+def _of_the_device(error: Exception) -> bool:
+    """Whether the accelerator itself has failed: whatever runs there next fails too."""
+    return isinstance(error, torch.AcceleratorError)
