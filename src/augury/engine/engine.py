@@ -12,7 +12,7 @@ from augury.control.budget import Budget
 from augury.engine.advance import Passed, advance
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
-from augury.engine.masks import gather, prune
+from augury.engine.masks import gather, prune, read_ahead
 from augury.engine.request import Request
 from augury.engine.rows import Segments, Shape, round_up, row_sizes
 from augury.engine.scheduler import Scheduler, Share
@@ -260,6 +260,7 @@ class Engine:
         self.stats.steps += 1
         report = passed.report.tolist()  # here the host waits for the pass
         nodes, depths = self._drafted(passed, report, drafts)
+        ahead = read_ahead(shares, report, drafts, nodes)
         updates = []
         for g, (share, (accepted, count, *emitted)) in enumerate(zip(shares, report, strict=False)):
             request = share.request
@@ -275,7 +276,7 @@ class Engine:
                 updates.append(update)
             request.draft_nodes, request.draft_depth = nodes[g], depths[g]
             if request.grammar is not None and kept and not request.finish_reason:
-                prune(request, drafts, g, self.state)
+                prune(request, ahead[g], self.state)
             if request.finish_reason:
                 self._finish(request)
         return updates

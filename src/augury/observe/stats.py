@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+GRAMMAR_OUTCOMES = (
+    "compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped",
+)  # fmt: skip
+
 
 @dataclass(slots=True)
 class SpecStats:
