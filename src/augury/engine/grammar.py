@@ -18,6 +18,7 @@ import numpy as np
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.engine.grammar_jobs import Process, Ticket
+from augury.engine.grammar_limits import Limits
 from augury.engine.grammar_match import WORD_BITS
 from augury.engine.grammar_pool import Pool
 from augury.engine.grammar_source import source_of
@@ -136,11 +137,11 @@ def _lose(process: Process, group: list[Ahead]) -> None:
 class Grammars:
     """Compiles what requests ask for, for one vocabulary; a source seen before is not compiled again."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab: int, limits: Limits | None = None) -> None:
         _check(tokenizer)
         self._width = -(-vocab // WORD_BITS)
         given = {"n_vocab": max(vocab, len(tokenizer)), "ends": _ends(tokenizer), "width": self._width}
-        self.pool = Pool(lambda: {**given, "tokenizer": _text(tokenizer)})
+        self.pool = Pool(lambda: {**given, "tokenizer": _text(tokenizer)}, limits or Limits())
         self._lock = threading.RLock()
 
     def ask(self, params: SamplingParams, client: str = "") -> Ticket:

@@ -1,7 +1,7 @@
 """The fork server: it reads the vocabulary once, and every grammar gets a process of its own from it in a millisecond.
 
-Started by grammar_pool.py. It has one thread and no torch, so forking it is safe; when the engine goes, it goes, and its
-children with it.
+Started by grammar_server.py. It has one thread and no torch, so forking it is safe; when the engine goes, it goes, and
+its children with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from augury.engine.grammar_limits import Limits
 from augury.engine.grammar_process import serve
 from augury.engine.grammar_wire import ENDED, FAILED, FORK, READY, RECORD, Link
 
@@ -26,8 +27,8 @@ PR_SET_PDEATHSIG = 1
 class ForkServer:
     """Forks, kills and buries on demand."""
 
-    def __init__(self, control: socket.socket, tokenizer: Any, width: int) -> None:
-        self._control, self._tokenizer, self._width = control, tokenizer, width
+    def __init__(self, control: socket.socket, *given: Any) -> None:
+        self._control, self._given = control, given  # to every child
         self._numbers: dict[int, int] = {}  # by process id
         self._wake, waker = socket.socketpair()
         waker.setblocking(False)
@@ -73,7 +74,7 @@ class ForkServer:
             die_with_parent()
             for end in (self._control, self._wake, self._waker):
                 end.close()
-            serve(Link(socket.socket(fileno=descriptor)), self._tokenizer, self._width)
+            serve(Link(socket.socket(fileno=descriptor)), *self._given)
             code = 0
         finally:
             os._exit(code)
@@ -105,12 +106,12 @@ def main(descriptor: int, vocabulary: int) -> int:
         words = " ".join(str(error).split())[:500].encode()
         control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
         return 1
-    width = given["width"]
+    rest = given["width"], Limits(*given["limits"])
     del given
     gc.freeze()  # what is never collected is never written to, and stays shared with the children
     with suppress(ConnectionError):
         control.sendall(RECORD.pack(READY, 0, 0))
-        ForkServer(control, tokenizer, width).run()
+        ForkServer(control, tokenizer, *rest).run()
     return 0
 
 

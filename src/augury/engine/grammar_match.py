@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from augury.engine.grammar_limits import DRAFT_SECONDS, MESSAGE
+from augury.engine.grammar_limits import MESSAGE
 
 WORD_BITS = 32
 ROOT = -1
@@ -40,10 +40,11 @@ class Place:
         """Words of the tokens that may come next."""
         return self._mask(self._matcher)
 
-    def look_ahead(self, tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], np.ndarray]:
+    def look_ahead(self, tokens: Sequence[int], parents: Sequence[int], seconds: float) -> tuple[list[int], np.ndarray]:
         """The nodes of a draft that the grammar allows, in order, and the masks after the text and after each of them.
 
-        A node goes with the whole path to it, so what hangs below a forbidden node goes too.
+        A node goes with the whole path to it, so what hangs below a forbidden node goes too. What is not
+        reached within the seconds of processor time goes as well.
         """
         found = {ROOT: self.mask()}
         if tokens:
@@ -51,7 +52,7 @@ class Place:
             for node, parent in enumerate(parents):
                 kids.setdefault(parent, []).append(node)
             # On a copy: a guess that drives the parser over its limits must not end the request.
-            limit = time.process_time() + DRAFT_SECONDS
+            limit = time.process_time() + seconds
             self._visit(self._matcher.deep_copy(), ROOT, kids, tokens, found, limit)
         kept = sorted(found)
         return kept[1:], np.stack([found[node] for node in kept])
@@ -64,7 +65,7 @@ class Place:
         if scout.is_stopped():
             return
         for child in kids.get(node, ()):
-            if time.process_time() > limit:
+            if time.process_time() >= limit:
                 return
             if _allows(found[node], tokens[child]) and scout.consume_token(tokens[child]):
                 mask = self._mask(scout)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.engine.grammar_jobs import Busy, Job, Process, Ticket
-from augury.engine.grammar_limits import ended_by, kind_of_end
+from augury.engine.grammar_limits import Limits, outcome
 from augury.engine.grammar_queue import FairQueue
 from augury.engine.grammar_server import Server
 from augury.engine.grammar_source import Source
@@ -41,9 +41,9 @@ class Refusal(NamedTuple):
 class Pool:
     """Compiles sources, keeps what was compiled within bytes, and lets clients take turns."""
 
-    def __init__(self, vocabulary: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: Limits) -> None:
         self.counts = dict.fromkeys(GRAMMAR_OUTCOMES, 0)
-        self._vocabulary = vocabulary
+        self._vocabulary, self._limits = vocabulary, limits
         self._servers: list[Server] = []  # one, once it has been needed
         self._launch: threading.Thread | None = None
         self._launched: list[Server | Exception] = []
@@ -126,7 +126,7 @@ class Pool:
 
     def _launching(self) -> None:
         try:
-            self._launched.append(Server(self._vocabulary()))
+            self._launched.append(Server({**self._vocabulary(), "limits": self._limits}))
         except Exception as error:
             self._launched.append(error)
 
@@ -215,9 +215,9 @@ class Pool:
         self._compiling.remove(job)
         job.process.link.close()
         status = self._servers[0].status(job.process.number) if self._servers else None
-        why, job.process = ended_by(status, compiling=True), None
+        why, job.process = self._limits.broken(status, compiling=True), None
         if why is not None:
-            self._refuse(job, why, kind_of_end(status))
+            self._refuse(job, why, outcome(status))
             return
         job.tries += 1
         if job.tries >= TRIES:
@@ -227,13 +227,13 @@ class Pool:
         job.queued = time.monotonic()
         self._queue.push_front(job.client, job)
 
-    def _refuse(self, job: Job, why: str, outcome: str) -> None:
+    def _refuse(self, job: Job, why: str, kind: str) -> None:
         error = ConfigError(f"structured_outputs.{job.source.kind} cannot be used: {why}")
         self._refused[job.key] = Refusal(error, time.monotonic() + REFUSED_SECONDS)
         self._refused.move_to_end(job.key)
         while len(self._refused) > REFUSALS:
             self._refused.popitem(last=False)
-        self._end(job, error, outcome)
+        self._end(job, error, kind)
 
     def _late(self) -> None:
         """Those who waited too long for their turn are told to come again."""
@@ -241,8 +241,8 @@ class Pool:
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
 
-    def _end(self, job: Job, result: Process | Exception, outcome: str) -> None:
-        self.counts[outcome] += 1
+    def _end(self, job: Job, result: Process | Exception, kind: str) -> None:
+        self.counts[kind] += 1
         del self._jobs[job.key]
         job.end(result)
 
@@ -289,7 +289,7 @@ class Pool:
         if self._servers:
             self._servers[0].kill(process.number)  # if it does not answer rather than being gone
         status = self._servers[0].status(process.number) if self._servers else None
-        return ended_by(status, compiling=False) or "the process that held it was ended; ask again."
+        return self._limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
 
 
 def _close(servers: list[Server]) -> None:

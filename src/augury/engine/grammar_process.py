@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from augury.engine.grammar_limits import (
-    BURST_SECONDS,
-    COMPILE_SECONDS,
-    MEMORY_BYTES,
-    MESSAGE,
-    STACK_BYTES,
-    TOKEN_SECONDS,
-)
+from augury.engine.grammar_limits import MESSAGE, Limits
 from augury.engine.grammar_match import Place, end_words
 from augury.engine.grammar_source import Source, readable
 from augury.engine.grammar_wire import Gone, Link
@@ -28,25 +21,26 @@ from augury.engine.grammar_wire import Gone, Link
 MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
 
 
-def earn(done: int) -> None:
+def earn(done: int, limits: Limits) -> None:
     """Add to the processor time that is left for so many tokens read or masks made; the process ends with the last."""
-    left, _ = signal.setitimer(signal.ITIMER_PROF, BURST_SECONDS)
-    if left + TOKEN_SECONDS * done < BURST_SECONDS:  # else there is no need for a second call
-        signal.setitimer(signal.ITIMER_PROF, left + TOKEN_SECONDS * done)
+    left, _ = signal.setitimer(signal.ITIMER_PROF, limits.burst_seconds)
+    left += limits.token_seconds * done
+    if left < limits.burst_seconds:  # else there is no need for a second call
+        signal.setitimer(signal.ITIMER_PROF, left)
 
 
 class GrammarProcess:
     """Answers the engine."""
 
-    def __init__(self, link: Link, tokenizer: Any, width: int) -> None:
-        self._link, self._tokenizer, self._width = link, tokenizer, width
+    def __init__(self, link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
+        self._link, self._tokenizer, self._width, self._limits = link, tokenizer, width, limits
         self._ends = end_words(tokenizer.eos_tokens, width)
         self._places: dict[int, Place] = {}
         self._base, self._grown, self._steps = resident(), 0, 0
 
     def run(self) -> None:
         """Serve until the engine has gone."""
-        limit_memory()
+        limit_memory(self._limits.memory_bytes)
         try:
             while True:
                 message, _ = self._link.receive()
@@ -64,7 +58,7 @@ class GrammarProcess:
             os.abort()  # as the library does when it finds no memory
 
     def _compile(self, source: Source) -> None:
-        signal.setitimer(signal.ITIMER_PROF, COMPILE_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, self._limits.compile_seconds)
         try:
             place = self._made(source)
             mask, error = place.mask(), place.error
@@ -72,7 +66,7 @@ class GrammarProcess:
             os.abort()
         except BaseException as problem:  # a panic of the library's is no Exception
             error = " ".join(str(problem).split())[:MESSAGE] or type(problem).__name__
-        signal.setitimer(signal.ITIMER_PROF, BURST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, self._limits.burst_seconds)
         if error is not None:
             self._link.send({"error": error})
             return
@@ -93,9 +87,9 @@ class GrammarProcess:
             ended = next((i for i, token in enumerate(read) if place.consume(token)), None)
             kept: list[int] = []
             if ended is None and tokens is not None:
-                kept, words = place.look_ahead(tokens, parents)
+                kept, words = place.look_ahead(tokens, parents, self._limits.draft_seconds)
                 masks.append(np.ascontiguousarray(words).tobytes())
-            earn(len(read) + len(kept) + 1)
+            earn(len(read) + len(kept) + 1, self._limits)
             answers.append([ended, place.error, kept])
         self._link.send({"answers": answers, "bytes": self._bytes()}, b"".join(masks))
 
@@ -116,21 +110,21 @@ def resident() -> int:
         return 0
 
 
-def limit_memory() -> None:
-    """Let the address space grow by MEMORY_BYTES from here."""
+def limit_memory(growth: int) -> None:
+    """Let the address space grow by so much from here."""
     try:
         with open("/proc/self/statm") as figures:
             now = int(figures.read().split()[0]) * resource.getpagesize()
     except OSError:  # without /proc there is no telling what is in use already
         return
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY_BYTES,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (now + growth,) * 2)
 
 
-def serve(link: Link, tokenizer: Any, width: int) -> None:
+def serve(link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
     """Run a grammar's process on a stack that deep grammars need."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.stack_size(STACK_BYTES)
-    worker = threading.Thread(target=GrammarProcess(link, tokenizer, width).run)
+    threading.stack_size(limits.stack_bytes)
+    worker = threading.Thread(target=GrammarProcess(link, tokenizer, width, limits).run)
     worker.start()
     worker.join()
