@@ -94,6 +94,9 @@ class Pool:
         if not self._jobs:
             return
         self._serve_start()
+        self._hear()
+        self._late()
+        self._begin()
         lines = [job.process.link.socket for job in self._compiling if job.process is not None]
         if seconds:
             select.select(
@@ -104,9 +107,6 @@ class Pool:
             )
         for job in list(self._compiling):
             self._look(job)
-        self._hear()
-        self._late()
-        self._begin()
 
     # --- the fork server ---------------------------------------------------------------------------------------------
 

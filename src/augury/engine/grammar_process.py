@@ -103,21 +103,25 @@ class GrammarProcess:
 
 def resident() -> int:
     """Bytes of this process in memory; 0 where the system does not say."""
+    return pages()[1] * resource.getpagesize()
+
+
+def pages() -> list[int]:
+    """Size, resident, ..., data: this process in pages, as /proc has it; zeros without it."""
     try:
         with open("/proc/self/statm") as figures:
-            return int(figures.read().split()[1]) * resource.getpagesize()
+            return [int(figure) for figure in figures.read().split()]
     except OSError:
-        return 0
+        return [0] * 7
 
 
 def limit_memory(growth: int) -> None:
-    """Let the address space grow by so much from here."""
-    try:
-        with open("/proc/self/statm") as figures:
-            now = int(figures.read().split()[0]) * resource.getpagesize()
-    except OSError:  # without /proc there is no telling what is in use already
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (now + growth,) * 2)
+    """Let the process grow by so much from here."""
+    size, _, _, _, _, data, _ = pages()
+    if size:  # else there is no telling what is in use already
+        for kind, now in ((resource.RLIMIT_AS, size), (resource.RLIMIT_DATA, data)):
+            # An allocator reserves address space ahead; what it writes to counts as data.
+            resource.setrlimit(kind, (now * resource.getpagesize() + growth,) * 2)
 
 
 def serve(link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
