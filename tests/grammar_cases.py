@@ -83,13 +83,18 @@ def some_schema(dice: random.Random, depth: int) -> dict[str, Any]:
     parts = [some_schema(dice, depth - 1) for _ in range(dice.randint(1, 4))]
     names = dice.sample(["a", "b", "c", "d", '\u00e9\n"', ""], len(parts))
     required = dice.sample(names, dice.randint(0, len(names)))
-    return dice.choice([
-        {"type": "object", "properties": dict(zip(names, parts, strict=True)), "required": required},
-        {"type": "object", "additionalProperties": parts[0], "minProperties": dice.randint(0, 3)},
-        {"type": "array", "items": parts[0], "minItems": dice.randint(0, 3), "maxItems": dice.choice([0, 3, 999])},
-        {"type": "array", "prefixItems": parts}, {"anyOf": parts}, {"oneOf": parts}, {"allOf": parts},
-        {"patternProperties": {some_regex(dice, 1): parts[0]}},
-    ])  # fmt: skip
+    return dice.choice(
+        [
+            {"type": "object", "properties": dict(zip(names, parts, strict=True)), "required": required},
+            {"type": "object", "additionalProperties": parts[0], "minProperties": dice.randint(0, 3)},
+            {"type": "array", "items": parts[0], "minItems": dice.randint(0, 3), "maxItems": dice.choice([0, 3, 999])},
+            {"type": "array", "prefixItems": parts},
+            {"anyOf": parts},
+            {"oneOf": parts},
+            {"allOf": parts},
+            {"patternProperties": {some_regex(dice, 1): parts[0]}},
+        ]
+    )
 
 
 def some_regex(dice: random.Random, depth: int) -> str:

@@ -33,9 +33,11 @@ def server(toy_model: Path) -> Iterator[Served]:
 
 def ask(server: Served, wanted: dict[str, Any], key: str = "one", **body: Any) -> httpx.Response:
     return httpx.post(
-        f"{server.url}/v1/completions", json={"prompt": "x", "max_tokens": 4, "structured_outputs": wanted, **body},
-        headers={"Authorization": f"Bearer {key}"}, timeout=120,
-    )  # fmt: skip
+        f"{server.url}/v1/completions",
+        json={"prompt": "x", "max_tokens": 4, "structured_outputs": wanted, **body},
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=120,
+    )
 
 
 def refused(answer: httpx.Response, kind: str) -> bool:
@@ -74,9 +76,12 @@ def test_hostile_grammars_disturb_nobody(server: Served) -> None:
     listener.start()
     for _ in range(4):  # three deaths would end the server
         for kind, source in (
-            ("json", reference_chain(1000)), ("json", reference_chain(1500)), ("grammar", lark_chain(4000)),
-            ("json", deep_schema(400)), ("grammar", gbnf_chain(900)),
-        ):  # fmt: skip
+            ("json", reference_chain(1000)),
+            ("json", reference_chain(1500)),
+            ("grammar", lark_chain(4000)),
+            ("json", deep_schema(400)),
+            ("grammar", gbnf_chain(900)),
+        ):
             refused(ask(server, {kind: source}), kind)
     done.set()
     listener.join()

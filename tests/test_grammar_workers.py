@@ -339,11 +339,15 @@ def test_many_processes_in_use_leave_no_room_for_more(fresh: Grammars, monkeypat
 @pytest.mark.parametrize(
     ("expression", "inside", "outside"),
     [
-        (r"\d", "059", "\u0663\u096a\uff15a"), (r"[\d]", "059", "\u0663\uff15"), (r"\D", "a\u0663\uff15", "059"),
-        (r"\w", "aZ_9", "\u00e9\u0663\u4e2d-"), (r"\W", "\u00e9\u0663-", "aZ_9"),
-        (r"\s", " \u00a0\u2003", "a_"), (r"\S", "a\u00e9", " \u00a0"),
+        (r"\d", "059", "\u0663\u096a\uff15a"),
+        (r"[\d]", "059", "\u0663\uff15"),
+        (r"\D", "a\u0663\uff15", "059"),
+        (r"\w", "aZ_9", "\u00e9\u0663\u4e2d-"),
+        (r"\W", "\u00e9\u0663-", "aZ_9"),
+        (r"\s", " \u00a0\u2003", "a_"),
+        (r"\S", "a\u00e9", " \u00a0"),
     ],
-)  # fmt: skip
+)
 def test_classes_are_those_of_json_schema(
     grammars: Grammars, kind: str, expression: str, inside: str, outside: str
 ) -> None:

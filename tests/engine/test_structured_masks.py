@@ -179,7 +179,7 @@ def test_threads_mask_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"jsn": {}}, "did you mean 'json'"),
         ("json", "must be StructuredOutputsParams"),
     ],
-)  # fmt: skip
+)
 def test_bad_forms_say_what_is_wrong(plain: LLM, form: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         plain.generate(["a"], SamplingParams(structured_outputs=form), use_tqdm=False)

@@ -58,9 +58,14 @@ class Place:
         return kept[1:], np.stack([found[node] for node in kept])
 
     def _visit(
-        self, scout: Any, node: int, kids: dict[int, list[int]], tokens: Sequence[int], found: dict[int, np.ndarray],
+        self,
+        scout: Any,
+        node: int,
+        kids: dict[int, list[int]],
+        tokens: Sequence[int],
+        found: dict[int, np.ndarray],
         limit: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the allowed nodes below `node`, where the scout stands, and come back to it."""
         if scout.is_stopped():
             return

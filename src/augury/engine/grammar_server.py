@@ -36,9 +36,12 @@ class Server:
             file.seek(0)
             given = (theirs.fileno(), file.fileno())
             self.process = subprocess.Popen(
-                [sys.executable, *PROGRAM, *map(str, given)], pass_fds=given, stdin=subprocess.DEVNULL,
-                start_new_session=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            )  # fmt: skip
+                [sys.executable, *PROGRAM, *map(str, given)],
+                pass_fds=given,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
 
     def fork(self) -> tuple[int, Link]:
         """A new process: its number, and the line to it."""

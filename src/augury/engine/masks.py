@@ -31,9 +31,7 @@ def gather(shares: list[Share], lines: int, device: torch.device) -> Masks | Non
     return Masks(torch.from_numpy(np.concatenate(parts)).to(device), torch.from_numpy(rows).to(device))
 
 
-def read_ahead(
-    shares: list[Share], report: list[list[int]], draft: Draft | None, nodes: list[int]
-) -> dict[int, Ahead]:
+def read_ahead(shares: list[Share], report: list[list[int]], draft: Draft | None, nodes: list[int]) -> dict[int, Ahead]:
     """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
 
     All are asked before one is waited for. A token that its request does not keep after all ends that request, so it

@@ -63,9 +63,11 @@ class EngineProm:
         self._running = self._gauge("vllm:num_requests_running", "Requests in the running batch.")
         self._waiting = self._gauge("vllm:num_requests_waiting", "Requests waiting for a slot.")
         by_reason = Gauge(
-            "vllm:num_requests_waiting_by_reason", "Requests waiting, by what they wait for.", (*LABELS, "reason"),
+            "vllm:num_requests_waiting_by_reason",
+            "Requests waiting, by what they wait for.",
+            (*LABELS, "reason"),
             registry=registry,
-        )  # fmt: skip
+        )
         self._for_capacity = by_reason.labels(*self._labels, "capacity")
         self._usage = self._gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.")
         self._counters = {
@@ -77,21 +79,31 @@ class EngineProm:
             "num_preemptions": self._counter("vllm:num_preemptions", "Requests that lost their slot for a while."),
         }
         self._tokens = Histogram(
-            "vllm:iteration_tokens_total", "Tokens run in one step.", LABELS, buckets=ITERATION_TOKENS,
+            "vllm:iteration_tokens_total",
+            "Tokens run in one step.",
+            LABELS,
+            buckets=ITERATION_TOKENS,
             registry=registry,
-        ).labels(*self._labels)  # fmt: skip
+        ).labels(*self._labels)
         self._seconds = Histogram(
-            "augury:step_seconds", "Time of one step: all of it, and the drafter's part where it can be told apart.",
-            (*LABELS, "part"), buckets=STEP_SECONDS, registry=registry,
-        )  # fmt: skip
+            "augury:step_seconds",
+            "Time of one step: all of it, and the drafter's part where it can be told apart.",
+            (*LABELS, "part"),
+            buckets=STEP_SECONDS,
+            registry=registry,
+        )
         self._faults = Counter(
-            "augury:server_faults", "Errors of the server's own that were caught, by what they befell.",
-            (*LABELS, "where"), registry=registry,
-        )  # fmt: skip
+            "augury:server_faults",
+            "Errors of the server's own that were caught, by what they befell.",
+            (*LABELS, "where"),
+            registry=registry,
+        )
         grammars = Counter(
-            "augury:grammar_compilations", "Grammars compiled or found compiled, refused, or ended, by outcome.",
-            (*LABELS, "outcome"), registry=registry,
-        )  # fmt: skip
+            "augury:grammar_compilations",
+            "Grammars compiled or found compiled, refused, or ended, by outcome.",
+            (*LABELS, "outcome"),
+            registry=registry,
+        )
         self._counters |= {f"grammars_{o}": grammars.labels(*self._labels, o) for o in GRAMMAR_OUTCOMES}
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
@@ -142,9 +154,11 @@ class SpeculationProm:
             "augury:num_speculative_tokens", "Most tokens a request may draft, as of the last step."
         ).labels(*labels)
         self._wasted = Counter(
-            "augury:rejected_step_seconds", "Estimated time spent on rejected drafts: their rows' part of each step.",
-            LABELS, registry=registry,
-        ).labels(*labels)  # fmt: skip
+            "augury:rejected_step_seconds",
+            "Estimated time spent on rejected drafts: their rows' part of each step.",
+            LABELS,
+            registry=registry,
+        ).labels(*labels)
         share = "Estimated share of step time spent on rejected drafts since the start: rows rejected over rows run."
         self._share = gauge("augury:rejected_share_of_step_time", share).labels(*labels)
         self._spent = self._lost = 0.0

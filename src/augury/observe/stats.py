@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-GRAMMAR_OUTCOMES = (
-    "compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped",
-)  # fmt: skip
+GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 
 @dataclass(slots=True)
