@@ -15,10 +15,6 @@ import httpx
 import pytest
 from served import Served, served
 
-from augury.config.sampling import SamplingParams
-from augury.serve import compiling
-from augury.serve.compiling import Compiler
-
 DRAFTER = '''
 class Trap:
     """Drafts nothing, and fails on a text that holds five bangs."""
@@ -92,34 +88,6 @@ def test_thousands_of_choices(server: Served) -> None:
     wanted = {"choice": words}
     got = ask(server, prompt="x", structured_outputs=wanted, allowed_token_ids=None, max_tokens=40).json()
     assert got["choices"][0]["text"] in words and got["choices"][0]["finish_reason"] == "stop"
-
-
-def test_a_grammar_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "SECONDS", 0.3)
-    gate, first, other = threading.Event(), SamplingParams(max_tokens=1), SamplingParams(max_tokens=2)
-    compiler = Compiler(lambda params: gate.wait(10) and None if params is first else None)
-    compiler.submit(1, other)
-    assert outcomes(compiler, 1) == {1: None}
-    for job in (2, 3, 4):  # two at once; the third never begins
-        compiler.submit(job, first)
-    late = outcomes(compiler, 3)
-    assert "within 0.3 seconds" in late[2] and "within 0.3 seconds" in late[3] and "others' grammars" in late[4]
-    assert not compiler.busy
-    compiler.submit(5, other)
-    compiler.submit(6, other)
-    compiler.forget(5)
-    gate.set()  # the abandoned end, and make room
-    assert outcomes(compiler, 1) == {6: None}
-
-
-def outcomes(compiler: Compiler, count: int) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    limit = time.monotonic() + 10
-    while len(found) < count:
-        assert time.monotonic() < limit, found
-        found |= {one.job: one.error and str(one.error) for one in compiler.finished()}
-        time.sleep(0.005)
-    return found
 
 
 # --- a step that fails -----------------------------------------------------------------------------------------------

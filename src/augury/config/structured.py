@@ -10,6 +10,7 @@ from augury.config.errors import ConfigError, shown, unknown_keyword
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object")
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+SOURCE_BYTES = 1 << 20  # of a schema, a regex, a grammar or all choices together
 VALUES = ("const", "enum", "default", "examples")  # what these hold is no schema
 
 
@@ -83,6 +84,7 @@ class StructuredOutputsParams:
         for name in ("regex", "grammar", "whitespace_pattern"):
             value = getattr(self, name)
             need(value is None or isinstance(value, str), name, "a string")
+            check_size(name, len(value or ""))
         flags = ("json_object", "disable_fallback", "disable_any_whitespace", "disable_additional_properties")
         for name in flags:
             need(getattr(self, name) is None or isinstance(getattr(self, name), bool), name, "true or false")
@@ -90,6 +92,7 @@ class StructuredOutputsParams:
         if choices is not None:
             texts = isinstance(choices, (list, tuple)) and all(isinstance(c, str) for c in choices)
             need(texts and len(choices) > 0, "choice", "a non-empty list of strings")
+            check_size("choice", sum(map(len, choices)) + len(choices))
         if self.json is not None:
             self._check_schema(need)
 
@@ -97,11 +100,18 @@ class StructuredOutputsParams:
         need(isinstance(self.json, (str, dict)), "json", "a JSON schema: an object, or its text")
         try:
             text = self.json if isinstance(self.json, str) else json_text.dumps(self.json)
+            check_size("json", len(text))  # before it is read, which takes longer than anything here
             need(isinstance(json_text.loads(text), dict), "json", "a JSON schema: an object, or its text")
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(f"structured_outputs.json is not JSON: {error}.") from None
+
+
+def check_size(name: str, size: int) -> None:
+    """Refuse a source that is too large to be worth a look."""
+    if size > SOURCE_BYTES:
+        raise ConfigError(f"structured_outputs.{name} has {size} characters; the limit is {SOURCE_BYTES}.")
 
 
 def closed(schema: Any) -> Any:

@@ -16,7 +16,7 @@ from augury.engine.budget import Budget
 from augury.engine.capture import Captured
 from augury.engine.commit import Update, count, drafted
 from augury.engine.judge import Judge
-from augury.engine.masks import gather, prune
+from augury.engine.masks import gather, prune, read_ahead
 from augury.engine.request import Request
 from augury.engine.rows import Segments, Shape, round_up, row_sizes
 from augury.engine.scheduler import Scheduler, Share
@@ -273,8 +273,8 @@ class Engine:
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = passed.report.tolist()  # here the host waits for the pass
-        pending = drafted(passed, report, drafts, self.drafter is not None and self.drafter.branching)
-        self.stats.steps += 1
+        nodes, depths = self._drafted(passed, report, drafts)
+        ahead = read_ahead(shares, report, drafts, nodes)
         updates = []
         for g, (share, line, nodes, depth) in enumerate(zip(shares, report, *pending, strict=False)):
             try:
@@ -284,6 +284,11 @@ class Engine:
                 update = end(self, share.request, error)
             if update is not None:
                 updates.append(update)
+            request.draft_nodes, request.draft_depth = nodes[g], depths[g]
+            if request.grammar is not None and kept and not request.finish_reason:
+                prune(request, ahead[g], self.state)
+            if request.finish_reason:
+                self._finish(request)
         return updates
 
     def _commit(self, share: Share, g: int, line: list[int], passed: Passed) -> Update | None:

@@ -1,157 +1,189 @@
-"""Structured output: which tokens a request's grammar allows, behind its text and behind every drafted node.
+"""Structured output: which tokens a request's grammar allows, after its text and after every drafted node.
 
-llguidance does the parsing. The state lives here, on the host, and moves with the tokens a request keeps: what is run
-again after a preemption, or found in the prefix cache, is not read again.
+Parsing is llguidance's, in a process for each grammar (grammar_pool.py): a schema can make it overflow its stack, take
+all memory or never return, at its first mask or at its thousandth, and then only requests with this grammar end. What
+comes to the engine are masks. A grammar's place moves with the tokens a request keeps: what is run again after a
+preemption, or found in the prefix cache, is not read again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+import threading
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.config.structured import StructuredOutputsParams
+from augury.engine.grammar_jobs import Process, Ticket
+from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_match import WORD_BITS
+from augury.engine.grammar_pool import Pool
+from augury.engine.grammar_source import source_of
+from augury.engine.grammar_wire import Gone
 from augury.model.tokenizer import Tokenizer
 
-WORD_BITS = 32
-SOURCES_KEPT = 256
-ROOT = -1
+
+class Ahead(NamedTuple):
+    """What a step asks of a grammar: to read tokens, and to look at a draft after them."""
+
+    grammar: Grammar
+    read: Sequence[int]
+    tokens: Sequence[int] | None  # None: no masks are needed
+    parents: Sequence[int] = ()
+
+
+class Matcher:
+    """A place in a grammar's process."""
+
+    def __init__(self, pool: Pool, process: Process, place: int, bare: bool) -> None:
+        self.pool, self.process, self.place, self.bare = pool, process, place, bare
+
+    def __del__(self) -> None:
+        self.process.drop(self.place)
+
+    def fork(self, bare: bool) -> Matcher:
+        """The same place for another."""
+        return Matcher(self.pool, self.process, self.process.copy(self.place, bare), bare)
+
+    def consume_token(self, token: int) -> None:
+        """Read a token, behind the back of the request."""
+        self.process.send(step=[(self.place, [token], None, [])])
+        self.process.link.receive()
 
 
 class Grammar:
     """One request's place in its grammar, and the masks of the next pass."""
 
-    def __init__(self, matcher: Any, width: int, barred: np.ndarray | None) -> None:
-        self._matcher, self._width, self.barred = matcher, width, barred
-        self.masks = self._mask(matcher)[None]  # int32 [1 + nodes, W]: behind the text, behind each pending node
+    def __init__(self, matcher: Matcher, masks: np.ndarray) -> None:
+        self._matcher = matcher
+        self.masks = masks  # int32 [1 + nodes, W]: after the text, after each pending node
+        self.error: str | None = None  # why the grammar can go no further, in one line
+        self._foreseen: list[bool] = []  # for tokens that were read ahead: whether nothing may follow
+        self._kept: list[int] | None = None  # of a draft that was looked at ahead
 
-    def fork(self, barred: np.ndarray | None) -> Grammar:
-        """Another request's, from the same place; `barred` are words of tokens that it wants only as a last choice."""
-        return Grammar(self._matcher.deep_copy(), self._width, barred)
-
-    @property
-    def error(self) -> str | None:
-        """Why the grammar can go no further, in one line: it asked for more work than its limits allow."""
-        return _one_line(self._matcher.get_error()) if self._matcher.is_error() else None
+    def fork(self) -> Grammar:
+        """Another request's, from the same place."""
+        return Grammar(self._matcher.fork(self._matcher.bare), self.masks)
 
     def consume(self, token: int) -> bool:
         """Read a token the request has kept; whether nothing may follow it."""
-        return not self._matcher.consume_token(token) or bool(self._matcher.is_stopped())
+        if not self._foreseen:
+            advance([Ahead(self, [token], None)])
+        return self._foreseen.pop(0)
 
     def look_ahead(self, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
         """The nodes of a draft that the grammar allows, in order; afterwards `masks` is for the text and for them.
 
         A node goes with the whole path to it, so what hangs below a forbidden node goes too.
         """
-        found = {ROOT: self._mask(self._matcher)}
-        if tokens:
-            kids: dict[int, list[int]] = {}
-            for node, parent in enumerate(parents):
-                kids.setdefault(parent, []).append(node)
-            # On a copy: a guess that drives the parser over its limits must not end the request.
-            self._visit(self._matcher.deep_copy(), ROOT, kids, tokens, found)
-        kept = sorted(found)
-        self.masks = np.stack([found[node] for node in kept])
-        return kept[1:]
+        if self._kept is None:
+            advance([Ahead(self, [], tokens, parents)])
+        kept, self._kept = self._kept or [], None
+        return kept
 
-    def _visit(
-        self, scout: Any, node: int, kids: dict[int, list[int]], tokens: Sequence[int], found: dict[int, np.ndarray]
-    ) -> None:
-        """Add the allowed nodes below `node`, where the scout stands, and come back to it."""
-        if scout.is_stopped():
-            return
-        for child in kids.get(node, ()):
-            if _allows(found[node], tokens[child]) and scout.consume_token(tokens[child]):
-                mask = self._mask(scout)
-                if scout.is_error():
-                    return
-                found[child] = mask
-                self._visit(scout, child, kids, tokens, found)
-                scout.rollback(1)
+    def take(self, asked: Ahead, ended: int | None, error: str | None, kept: list[int], masks: np.ndarray) -> None:
+        """Note what its process has said."""
+        self.error = self.error or error
+        self._foreseen = [i == ended for i in range(len(asked.read))]
+        if asked.tokens is not None:
+            self._kept = kept
+            self.masks = masks if len(masks) else self.masks
 
-    def _mask(self, matcher: Any) -> np.ndarray:
-        mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)[: self._width]
-        if self.barred is None:
-            return mask
-        rest = mask & ~self.barred
-        return rest if rest.any() else mask
+    def fail(self, asked: Ahead, why: str) -> None:
+        """Its process has ended."""
+        self.take(asked, 0, why, [], self.masks[:0])
+
+
+def advance(asked: Iterable[Ahead]) -> None:
+    """Ask every grammar of a step at once: their processes work side by side."""
+    groups: dict[Process, list[Ahead]] = {}
+    for one in asked:
+        groups.setdefault(one.grammar._matcher.process, []).append(one)
+    for process, group in groups.items():
+        step = [(one.grammar._matcher.place, one.read, one.tokens, one.parents) for one in group]
+        try:
+            if process.error is None:
+                process.send(step=step)
+        except Gone:
+            _lose(process, group)
+    for process, group in groups.items():
+        try:
+            if process.error is None:
+                _receive(process, group)
+        except Gone:
+            _lose(process, group)
+        if process.error is not None:
+            for one in group:
+                one.grammar.fail(one, process.error)
+
+
+def _receive(process: Process, group: list[Ahead]) -> None:
+    message, body = process.link.receive()
+    process.measure(message["bytes"])
+    words, begin = np.frombuffer(body, dtype=np.int32).reshape(-1, group[0].grammar.masks.shape[1]), 0
+    for one, (ended, error, kept) in zip(group, message["answers"], strict=True):
+        size = 1 + len(kept) if ended is None and one.tokens is not None else 0
+        one.grammar.take(one, ended, error, kept, words[begin : begin + size])
+        begin += size
+
+
+def _lose(process: Process, group: list[Ahead]) -> None:
+    process.error = group[0].grammar._matcher.pool.lost(process)
 
 
 class Grammars:
     """Compiles what requests ask for, for one vocabulary; a source seen before is not compiled again."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
-        self._tokenizer, self._width = _parser_tokenizer(tokenizer, vocab), -(-vocab // WORD_BITS)
-        self._ends = np.zeros(self._width, dtype=np.int32)
-        for token in self._tokenizer.eos_tokens:
-            self._ends.view(np.uint32)[token // WORD_BITS] |= np.uint32(1 << token % WORD_BITS)
-        self._compiled = lru_cache(SOURCES_KEPT)(self._compile)
+    def __init__(self, tokenizer: Tokenizer, vocab: int, limits: Limits | None = None) -> None:
+        _check(tokenizer)
+        self._width = -(-vocab // WORD_BITS)
+        given = {"n_vocab": max(vocab, len(tokenizer)), "ends": _ends(tokenizer), "width": self._width}
+        self.pool = Pool(lambda: {**given, "tokenizer": _text(tokenizer)}, limits or Limits())
+        self._lock = threading.RLock()
 
-    def start(self, params: SamplingParams) -> Grammar | None:
-        """A request's grammar at its beginning, or None if it asks for none; a ConfigError if it cannot be used."""
-        asked = params.structured_outputs
-        if asked is None:
-            return None
+    def ask(self, params: SamplingParams, client: str = "") -> Ticket:
+        """Have a request's grammar compiled; a ConfigError if it cannot be."""
+        assert params.structured_outputs is not None
+        return self.pool.ask(source_of(params.structured_outputs), client)
+
+    def begin(self, params: SamplingParams, process: Process) -> Grammar:
+        """A request's grammar at its beginning."""
         # Who ignores the end of text reads on for as long as the grammar has more to say.
-        return self._compiled(*_source(asked)).fork(self._ends if params.ignore_eos else None)
-
-    def _compile(self, kind: str, source: str) -> Grammar:
-        from llguidance import LLMatcher, LLParserLimits
-
-        limits = LLParserLimits(verbose_errors=False)
-        grammar = Grammar(LLMatcher(self._tokenizer, source, log_level=0, limits=limits), self._width, None)
-        if grammar.error is not None:
-            raise ConfigError(f"structured_outputs.{kind} cannot be used: {grammar.error}")
+        matcher = Matcher(self.pool, process, process.copy(0, params.ignore_eos), params.ignore_eos)
+        grammar = Grammar(matcher, np.frombuffer(process.mask, dtype=np.int32)[None])
+        if params.ignore_eos:
+            grammar.look_ahead([], [])
         return grammar
 
-
-def _source(asked: StructuredOutputsParams) -> tuple[str, str]:
-    """The kind asked for and its grammar in llguidance's own form."""
-    from llguidance import LLMatcher, grammar_from
-
-    kind = asked.kind
-    if kind in ("json", "json_object"):
-        options: Any = {"whitespace_flexible": not asked.disable_any_whitespace}
-        if asked.whitespace_pattern is not None:
-            options["whitespace_pattern"] = asked.whitespace_pattern
-        return kind, LLMatcher.grammar_from_json_schema(json.dumps(asked.schema), defaults=options)
-    if kind == "choice":
-        # One word to the lexer: as rules of their own, two thousand choices are more than the parser takes.
-        return kind, grammar_from("regex", "|".join(_verbatim(choice) for choice in asked.choice or ()))
-    try:
-        return kind, grammar_from("regex" if kind == "regex" else "grammar", getattr(asked, kind))
-    except ValueError as error:
-        raise ConfigError(f"structured_outputs.{kind} cannot be used: {_one_line(str(error))}") from None
+    def start(self, params: SamplingParams) -> Grammar | None:
+        """A request's grammar, compiled here and now, or None if it asks for none; a ConfigError if it has none."""
+        if params.structured_outputs is None:
+            return None
+        with self._lock:
+            return self.begin(params, self.pool.wait(self.ask(params)))
 
 
-def _parser_tokenizer(tokenizer: Tokenizer, vocab: int) -> Any:
-    """llguidance's view of the vocabulary; rows of the model that are nobody's token are never allowed."""
-    try:
-        from llguidance.hf import from_tokenizer
-    except ImportError:
-        raise ConfigError("structured_outputs needs the package llguidance: pip install 'augury[engine]'.") from None
-    ends = sorted(token for token in tokenizer.eos_ids if token < len(tokenizer))
-    if not ends:
+def _check(tokenizer: Tokenizer) -> None:
+    if find_spec("llguidance") is None:
+        raise ConfigError("structured_outputs needs the package llguidance: pip install 'augury[engine]'.")
+    if not hasattr(tokenizer.inner, "backend_tokenizer"):
+        raise ConfigError("structured_outputs cannot read this model's tokenizer: only fast tokenizers are supported.")
+    if not _ends(tokenizer):
         raise ConfigError("structured_outputs needs a tokenizer with an end-of-text token, and this model names none.")
-    try:
-        return from_tokenizer(tokenizer.inner, n_vocab=max(vocab, len(tokenizer)), eos_token=ends)
-    except ValueError as error:
-        raise ConfigError(f"structured_outputs cannot read this model's tokenizer: {error}") from None
 
 
-def _verbatim(text: str) -> str:
-    """A regular expression for this text and no other."""
-    return "".join("\\" + sign if sign in "\\.+*?()|[]{}^$#&-~" else sign for sign in text)
+def _ends(tokenizer: Tokenizer) -> list[int]:
+    return sorted(token for token in tokenizer.eos_ids if token < len(tokenizer))
 
 
-def _allows(mask: np.ndarray, token: int) -> bool:
-    return 0 <= token < len(mask) * WORD_BITS and bool(int(mask[token // WORD_BITS]) >> token % WORD_BITS & 1)
+def _text(tokenizer: Tokenizer) -> str:
+    """The tokenizer as JSON, with tokens that were added to it and without padding or truncation."""
+    from copy import copy
 
-
-def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    backend: Any = copy(tokenizer.inner.backend_tokenizer)
+    backend.no_padding()
+    backend.no_truncation()
+    return str(backend.to_str())

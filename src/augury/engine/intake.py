@@ -23,7 +23,7 @@ class Intake:
         self.engine = engine
         self.tokenizer = tokenizer
         self.arrivals = 0
-        self._grammars: Grammars | None = None  # made for the first request that needs them: it takes a moment
+        self._grammars: Grammars | None = None
         self._making = threading.Lock()
 
     def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
@@ -53,20 +53,28 @@ class Intake:
         return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
 
     def compile(self, params: SamplingParams) -> Grammar | None:
-        """The grammar that requests with these parameters begin with, if any; may be called from any thread."""
-        if params.structured_outputs is None:
-            return None
+        """The grammar that requests with these parameters begin with, if any."""
+        return None if params.structured_outputs is None else self.grammars.start(params)
+
+    @property
+    def grammars(self) -> Grammars:
+        """Made for the first request that needs them: it takes a moment."""
         self._need_tokenizer("structured_outputs")
         with self._making:
             if self._grammars is None:
                 self._grammars = Grammars(self.tokenizer, self.engine.target.vocab_size)
-        return self._grammars.start(params)
+        return self._grammars
+
+    @property
+    def grammar_counts(self) -> dict[str, int]:
+        """What came of compilations so far, by outcome."""
+        return {} if self._grammars is None else dict(self._grammars.pool.counts)
 
     def structure(self, requests: list[Request], grammar: Grammar | None) -> None:
         """Give each request its own place in a grammar."""
         if grammar is not None:
             for request in requests:
-                request.grammar = grammar.fork(grammar.barred)
+                request.grammar = grammar.fork()
 
     def _need_tokenizer(self, name: str) -> None:
         if self.tokenizer.inner is None:

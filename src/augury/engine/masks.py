@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from augury.engine.grammar import Ahead, advance
 from augury.engine.request import Request
 from augury.engine.scheduler import Share
 from augury.engine.state import SlotState
@@ -30,12 +31,30 @@ def gather(shares: list[Share], lines: int, device: torch.device) -> Masks | Non
     return Masks(torch.from_numpy(np.concatenate(parts)).to(device), torch.from_numpy(rows).to(device))
 
 
-def prune(request: Request, draft: Draft | None, group: int, state: SlotState) -> None:
+def read_ahead(shares: list[Share], report: list[list[int]], draft: Draft | None, nodes: list[int]) -> dict[int, Ahead]:
+    """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
+
+    All are asked before one is waited for. A token that its request does not keep after all ends that request, so it
+    does no harm that the grammar has read it.
+    """
+    bound = [g for g, share in enumerate(shares) if share.request.grammar is not None and report[g][1]]
+    if not bound:
+        return {}
+    tokens = draft.tokens.tolist() if draft is not None else []
+    parents = draft.parents.tolist() if draft is not None else []
+    asked = {}
+    for g in bound:
+        grammar, (_, count, *emitted) = shares[g].request.grammar, report[g]
+        assert grammar is not None
+        drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if draft is not None else ([], [])
+        asked[g] = Ahead(grammar, emitted[:count], *drafted)
+    advance(asked.values())
+    return asked
+
+
+def prune(request: Request, asked: Ahead, state: SlotState) -> None:
     """Take from a request's pending draft what its grammar forbids; a grammar that gave up ends the request."""
-    grammar, count = request.grammar, request.draft_nodes
-    assert grammar is not None
-    tokens = draft.tokens[group, :count].tolist() if draft is not None else []
-    parents = draft.parents[group, :count].tolist() if draft is not None else []
+    grammar, tokens, parents = asked.grammar, asked.tokens or [], asked.parents
     kept = grammar.look_ahead(tokens, parents)
     if grammar.error is not None:
         request.end_by_grammar()

@@ -10,6 +10,7 @@ from augury.observe.histogram import Histogram
 from augury.observe.prometheus_requests import ITERATION_TOKENS
 from augury.observe.spec_decoding import SpecDecodingStats
 from augury.observe.speedup import HOW, SpeedupEstimate
+from augury.observe.stats import GRAMMAR_OUTCOMES
 from augury.observe.steps import Step
 
 LABELS = ("model_name", "engine")
@@ -97,6 +98,13 @@ class EngineProm:
             (*LABELS, "where"),
             registry=registry,
         )
+        grammars = Counter(
+            "augury:grammar_compilations",
+            "Grammars compiled or found compiled, refused, or ended, by outcome.",
+            (*LABELS, "outcome"),
+            registry=registry,
+        )
+        self._counters |= {f"grammars_{o}": grammars.labels(*self._labels, o) for o in GRAMMAR_OUTCOMES}
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
 

@@ -1,19 +1,13 @@
-"""Grammars are compiled beside the engine's loop: a heavy one holds up its own request and nobody's stream."""
+"""Jobs that wait for their grammars: each is compiled in a process of its own, while the engine's loop goes on."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
-from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.engine.grammar import Grammar
-
-SECONDS = 10.0  # a request may wait for its grammar
-AT_ONCE = 2  # an abandoned compilation cannot be stopped, and counts until it ends
+from augury.engine.grammar_jobs import Ticket
+from augury.engine.intake import Intake
 
 
 class Compiled(NamedTuple):
@@ -25,61 +19,43 @@ class Compiled(NamedTuple):
 
 
 class Compiler:
-    """Compiles in threads (llguidance lets go of the interpreter), first come, first served."""
+    """Keeps which job waits for which compilation."""
 
-    def __init__(self, compile: Callable[[SamplingParams], Grammar | None]) -> None:
-        self._compile = compile
-        self._queue: deque[tuple[int, SamplingParams]] = deque()
-        self._done: deque[Compiled] = deque()  # filled by the threads
-        self._deadlines: dict[int, float] = {}  # of jobs that wait for theirs
-        self._threads: list[threading.Thread] = []
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._tickets: dict[int, tuple[Ticket, SamplingParams]] = {}
+        self._done: list[Compiled] = []  # refused before they could wait
 
     @property
     def busy(self) -> bool:
         """Whether a job waits for its grammar."""
-        return bool(self._deadlines)
+        return bool(self._tickets or self._done)
 
-    def submit(self, job: int, params: SamplingParams) -> None:
-        """Have a job's grammar compiled."""
-        self._deadlines[job] = time.monotonic() + SECONDS
-        self._queue.append((job, params))
-        self._start_threads()
+    def submit(self, job: int, params: SamplingParams, client: str = "") -> None:
+        """Have a job's grammar compiled; clients take turns."""
+        try:
+            self._tickets[job] = (self._intake.grammars.ask(params, client), params)
+        except Exception as error:  # the loop tells refusals from errors of our own
+            self._done.append(Compiled(job, None, error))
 
     def forget(self, job: int) -> None:
         """Nobody waits for this job any more."""
-        self._deadlines.pop(job, None)
+        self._done = [compiled for compiled in self._done if compiled.job != job]
+        if (waiting := self._tickets.pop(job, None)) is not None:
+            self._intake.grammars.pool.forget(waiting[0])
 
     def finished(self) -> list[Compiled]:
-        """What has come of jobs since last asked, those among them that took too long."""
-        self._start_threads()
-        found = []
-        while self._done:
-            one = self._done.popleft()
-            if self._deadlines.pop(one.job, None) is not None:
-                found.append(one)
-        now = time.monotonic()
-        for job in [job for job, deadline in self._deadlines.items() if deadline < now]:
-            del self._deadlines[job]
-            found.append(Compiled(job, None, ConfigError(self._why_late(job))))
+        """What has come of jobs since last asked."""
+        found, self._done = self._done, []
+        if not self._tickets:
+            return found
+        self._intake.grammars.pool.poll()
+        for job in [job for job, (ticket, _) in self._tickets.items() if ticket.done]:
+            found.append(self._finish(job, *self._tickets.pop(job)))
         return found
 
-    def _why_late(self, job: int) -> str:
-        if any(waiting == job for waiting, _ in self._queue):
-            return f"structured_outputs: others' grammars took all of {SECONDS:g} seconds; try again later."
-        return f"structured_outputs: its grammar was not compiled within {SECONDS:g} seconds; ask for a simpler one."
-
-    def _start_threads(self) -> None:
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        while self._queue and len(self._threads) < AT_ONCE:
-            job, params = self._queue.popleft()
-            if job in self._deadlines:
-                # A daemon, so that the process need not wait for it at its end.
-                thread = threading.Thread(target=self._work, args=(job, params), name="grammar", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def _work(self, job: int, params: SamplingParams) -> None:
+    def _finish(self, job: int, ticket: Ticket, params: SamplingParams) -> Compiled:
         try:
-            self._done.append(Compiled(job, self._compile(params)))
-        except Exception as error:  # the loop tells refusals from errors of our own
-            self._done.append(Compiled(job, None, error))
+            return Compiled(job, self._intake.grammars.begin(params, ticket.process()))
+        except Exception as error:
+            return Compiled(job, None, error)

@@ -258,7 +258,7 @@ class EngineClient:
 
     def _dispatch(self, message: Message) -> None:
         kind = message["type"]
-        if kind in ("taken", "refused", "broken"):
+        if kind in ("taken", "refused", "busy", "broken"):
             job = self._jobs.get(message["id"])
             if job is not None and kind == "taken":
                 self._ear.taken(job)
@@ -276,6 +276,9 @@ class EngineClient:
         del self._jobs[job.id]
         if message["type"] == "refused":
             job.refuse(message["message"])
+            return
+        if message["type"] == "busy":
+            job.fail(ApiError(503, message["message"], code="grammars_busy"))
             return
         logger.error("the engine failed on request %s: %s", job.id, message["message"])
         why = f"the engine failed on this request: {message['message']}"

@@ -19,6 +19,7 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.engine.engine import Update
+from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request
 from augury.model.errors import ModelError
@@ -42,7 +43,7 @@ class EngineProcess:
         self.channel = channel
         self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
         self.reports: dict[Request, Report] = {}
-        self.compiler = Compiler(llm.intake.compile)
+        self.compiler = Compiler(llm.intake)
         self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
         self._counted: dict[str, int] = {}
         self._beat = 0.0
@@ -74,6 +75,7 @@ class EngineProcess:
             "prefix_cache_hits": stats.prefix_cache_hits,
             "num_preemptions": stats.preemptions,
             "generation_tokens": stats.generation_tokens,
+            **{f"grammars_{outcome}": count for outcome, count in self.llm.intake.grammar_counts.items()},
         }
         grown = {name: value - self._counted.get(name, 0) for name, value in now.items()}
         self._counted = now
@@ -162,7 +164,7 @@ class EngineProcess:
             self._take(job, requests, detailed)
         else:
             self.unstructured[job] = (requests, detailed)
-            self.compiler.submit(job, asked)
+            self.compiler.submit(job, asked, requests[0].tenant)
 
     def _structure(self, compiled: Compiled) -> None:
         """A job that waited for its grammar can go on, or cannot."""
@@ -174,6 +176,9 @@ class EngineProcess:
         self._take(compiled.job, requests, detailed)
 
     def _refuse(self, job: int, error: Exception) -> None:
+        if isinstance(error, Busy):
+            self.channel.send({"type": "busy", "id": job, "message": str(error)})
+            return
         if not isinstance(error, (ValueError, TypeError, OverflowError)):  # ours, not the client's
             self._fail({job}, error)
             return

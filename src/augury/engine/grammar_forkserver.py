@@ -1,0 +1,121 @@
+"""The fork server: it reads the vocabulary once, and every grammar gets a process of its own from it in a millisecond.
+
+Started by grammar_server.py. It has one thread and no torch, so forking it is safe; when the engine goes, it goes, and
+its children with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_process import serve
+from augury.engine.grammar_wire import ENDED, FAILED, FORK, READY, RECORD, Link
+
+PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """Forks, kills and buries on demand."""
+
+    def __init__(self, control: socket.socket, *given: Any) -> None:
+        self._control, self._given = control, given  # to every child
+        self._numbers: dict[int, int] = {}  # by process id
+        self._wake, waker = socket.socketpair()
+        waker.setblocking(False)
+        self._waker = waker
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until the engine has gone."""
+        while True:
+            ready, _, _ = select.select([self._control, self._wake], [], [])
+            if self._wake in ready:
+                self._wake.recv(4096)
+                self._bury()
+            if self._control in ready and not self._obey():
+                return
+
+    def _obey(self) -> bool:
+        record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, 1)
+        if len(record) < RECORD.size:
+            return False
+        word, number, _ = RECORD.unpack(record)
+        if word == FORK:
+            self._fork(number, descriptors[0])
+        else:
+            for process in [process for process, given in self._numbers.items() if given == number]:
+                os.kill(process, signal.SIGKILL)
+        return True
+
+    def _fork(self, number: int, descriptor: int) -> None:
+        process = os.fork()
+        if process == 0:
+            self._live(descriptor)
+        os.close(descriptor)
+        self._numbers[process] = number
+
+    def _live(self, descriptor: int) -> None:
+        """A child's whole life."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent()
+            for end in (self._control, self._wake, self._waker):
+                end.close()
+            serve(Link(socket.socket(fileno=descriptor)), *self._given)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _bury(self) -> None:
+        """Tell how children have ended."""
+        for process in list(self._numbers):
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                self._control.sendall(RECORD.pack(ENDED, self._numbers.pop(process), status))
+
+
+def die_with_parent() -> None:
+    """End with the fork server, at work or not."""
+    with suppress(OSError, AttributeError):  # Linux only; elsewhere a child ends when it next reads
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(descriptor: int, vocabulary: int) -> int:
+    """Read the vocabulary, say so, and serve."""
+    from llguidance import LLTokenizer
+
+    control = socket.socket(fileno=descriptor)
+    with os.fdopen(vocabulary) as file:
+        given = json.load(file)
+    try:
+        tokenizer = LLTokenizer(given["tokenizer"], n_vocab=given["n_vocab"], eos_token=given["ends"])
+    except ValueError as error:
+        words = " ".join(str(error).split())[:500].encode()
+        control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
+        return 1
+    rest = given["width"], Limits(*given["limits"])
+    del given
+    gc.freeze()  # what is never collected is never written to, and stays shared with the children
+    with suppress(ConnectionError):
+        control.sendall(RECORD.pack(READY, 0, 0))
+        ForkServer(control, tokenizer, *rest).run()
+    return 0
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to everyone, they are for the engine
+        signal.signal(number, signal.SIG_IGN)
+    os._exit(main(int(sys.argv[1]), int(sys.argv[2])))

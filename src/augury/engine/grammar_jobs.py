@@ -1,0 +1,90 @@
+"""A grammar's process as the engine sees it, and those who wait for one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from augury.engine.grammar_source import Source
+from augury.engine.grammar_wire import Link
+
+OWN_BYTES = 2 << 20  # of a process beyond what its grammar needs
+
+
+class Busy(Exception):
+    """No fault of the request: it may be asked again in a moment."""
+
+
+class Process:
+    """The engine's handle on one grammar's process."""
+
+    def __init__(self, source: Source, number: int, link: Link) -> None:
+        self.source, self.number, self.link = source, number, link
+        self.bytes, self.mask, self.places = OWN_BYTES, b"", itertools.count(1)
+        self.error: str | None = None
+        self.live = 0  # requests that have a place in it
+        self.promised = 0.0  # until when it is not idle, because those who asked for it have not come yet
+        self._copies: list[tuple[int, int, bool]] = []
+        self._dropped: list[int] = []
+
+    def copy(self, old: int, bare: bool) -> int:
+        """A new place where the old one is; the process hears of it with its next message."""
+        new = next(self.places)
+        self.live += 1
+        self._copies.append((old, new, bare))
+        return new
+
+    def drop(self, place: int) -> None:
+        """Nobody is there any more."""
+        self.live -= 1
+        self._dropped.append(place)
+
+    def send(self, **message: Any) -> None:
+        """Send a message, and what waits to go with it."""
+        copies, self._copies = self._copies, []
+        dropped, self._dropped = self._dropped, []
+        self.link.send({**message, "copy": copies, "drop": dropped})
+
+    def measure(self, grown: int) -> None:
+        """Note how much memory it says it holds."""
+        self.bytes = OWN_BYTES + grown
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One request's turn: in the end a process or an error."""
+
+    result: Process | Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an end."""
+        return self.result is not None
+
+    def process(self) -> Process:
+        """What it was waiting for, or the error."""
+        if isinstance(self.result, Process):
+            return self.result
+        assert self.result is not None
+        raise self.result
+
+
+@dataclass(eq=False)
+class Job:
+    """A source on its way to its process, and those who wait for it."""
+
+    source: Source
+    key: str
+    client: str
+    tickets: list[Ticket]
+    queued: float = field(default_factory=time.monotonic)
+    begun: float = 0.0
+    tries: int = 0
+    process: Process | None = None
+
+    def end(self, result: Process | Exception) -> None:
+        """Tell everyone."""
+        for ticket in self.tickets:
+            ticket.result = result

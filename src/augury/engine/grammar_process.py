@@ -1,0 +1,134 @@
+"""One grammar's process: it compiles the grammar, then says what it allows, until the engine hangs up.
+
+The kernel ends it when it runs over its processor time (SIGPROF), its memory (the allocator aborts) or its stack.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+
+from augury.engine.grammar_limits import MESSAGE, Limits
+from augury.engine.grammar_match import Place, end_words
+from augury.engine.grammar_source import Source, readable
+from augury.engine.grammar_wire import Gone, Link
+
+MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
+
+
+def earn(done: int, limits: Limits) -> None:
+    """Add to the processor time that is left for so many tokens read or masks made; the process ends with the last."""
+    left, _ = signal.setitimer(signal.ITIMER_PROF, limits.burst_seconds)
+    left += limits.token_seconds * done
+    if left < limits.burst_seconds:  # else there is no need for a second call
+        signal.setitimer(signal.ITIMER_PROF, left)
+
+
+class GrammarProcess:
+    """Answers the engine."""
+
+    def __init__(self, link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
+        self._link, self._tokenizer, self._width, self._limits = link, tokenizer, width, limits
+        self._ends = end_words(tokenizer.eos_tokens, width)
+        self._places: dict[int, Place] = {}
+        self._base, self._grown, self._steps = resident(), 0, 0
+
+    def run(self) -> None:
+        """Serve until the engine has gone."""
+        limit_memory(self._limits.memory_bytes)
+        try:
+            while True:
+                message, _ = self._link.receive()
+                if "compile" in message:
+                    self._compile(Source(*message["compile"]))
+                for old, new, bare in message.get("copy", ()):
+                    self._places[new] = self._places[old].fork(self._ends if bare else None)
+                for number in message.get("drop", ()):
+                    self._places.pop(number, None)
+                if "step" in message:
+                    self._step(message["step"])
+        except Gone:
+            return
+        except MemoryError:
+            os.abort()  # as the library does when it finds no memory
+
+    def _compile(self, source: Source) -> None:
+        signal.setitimer(signal.ITIMER_PROF, self._limits.compile_seconds)
+        try:
+            place = self._made(source)
+            mask, error = place.mask(), place.error
+        except MemoryError:
+            os.abort()
+        except BaseException as problem:  # a panic of the library's is no Exception
+            error = " ".join(str(problem).split())[:MESSAGE] or type(problem).__name__
+        signal.setitimer(signal.ITIMER_PROF, self._limits.burst_seconds)
+        if error is not None:
+            self._link.send({"error": error})
+            return
+        self._places[0] = place
+        self._link.send({"bytes": self._bytes()}, mask.tobytes())
+
+    def _made(self, source: Source) -> Place:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(verbose_errors=False)
+        return Place(LLMatcher(self._tokenizer, readable(source), log_level=0, limits=limits), self._width, None)
+
+    def _step(self, asked: list[list[Any]]) -> None:
+        answers: list[list[Any]] = []
+        masks: list[bytes] = []
+        for number, read, tokens, parents in asked:
+            place = self._places[number]
+            ended = next((i for i, token in enumerate(read) if place.consume(token)), None)
+            kept: list[int] = []
+            if ended is None and tokens is not None:
+                kept, words = place.look_ahead(tokens, parents, self._limits.draft_seconds)
+                masks.append(np.ascontiguousarray(words).tobytes())
+            earn(len(read) + len(kept) + 1, self._limits)
+            answers.append([ended, place.error, kept])
+        self._link.send({"answers": answers, "bytes": self._bytes()}, b"".join(masks))
+
+    def _bytes(self) -> int:
+        """How much it has grown, as of a few steps ago."""
+        if self._steps % MEASURED_EVERY == 0:
+            self._grown = max(0, resident() - self._base)
+        self._steps += 1
+        return self._grown
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not say."""
+    return pages()[1] * resource.getpagesize()
+
+
+def pages() -> list[int]:
+    """Size, resident, ..., data: this process in pages, as /proc has it; zeros without it."""
+    try:
+        with open("/proc/self/statm") as figures:
+            return [int(figure) for figure in figures.read().split()]
+    except OSError:
+        return [0] * 7
+
+
+def limit_memory(growth: int) -> None:
+    """Let the process grow by so much from here."""
+    size, _, _, _, _, data, _ = pages()
+    if size:  # else there is no telling what is in use already
+        for kind, now in ((resource.RLIMIT_AS, size), (resource.RLIMIT_DATA, data)):
+            # An allocator reserves address space ahead; what it writes to counts as data.
+            resource.setrlimit(kind, (now * resource.getpagesize() + growth,) * 2)
+
+
+def serve(link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
+    """Run a grammar's process on a stack that deep grammars need."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(limits.stack_bytes)
+    worker = threading.Thread(target=GrammarProcess(link, tokenizer, width, limits).run)
+    worker.start()
+    worker.join()

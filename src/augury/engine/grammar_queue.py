@@ -1,0 +1,59 @@
+"""Who is compiled next: clients take turns, and the longest line gives way when there is no room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+
+
+class FairQueue(Generic[Job]):
+    """A bounded queue with a line for each client."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def push(self, client: str, job: Job) -> Job | None:
+        """Queue a job; the one that has no room: of the client with the longest line the newest, which may be this."""
+        self._lines.setdefault(client, deque()).append(job)
+        if len(self) <= self._size:
+            return None
+        longest = max(self._lines, key=lambda name: (len(self._lines[name]), name == client))
+        return self._taken(longest, len(self._lines[longest]) - 1)
+
+    def push_front(self, client: str, job: Job) -> None:
+        """Put back a job that lost its turn through no fault of its own."""
+        self._lines.setdefault(client, deque()).appendleft(job)
+        self._lines.move_to_end(client, last=False)
+
+    def pop(self, fits: Callable[[Job], bool]) -> Job | None:
+        """The first job that fits now, of the client whose turn it is or the next that has one; its turn is over."""
+        for client, line in self._lines.items():
+            place = next((i for i, job in enumerate(line) if fits(job)), None)
+            if place is not None:
+                self._lines.move_to_end(client)
+                return self._taken(client, place)
+        return None
+
+    def take(self, which: Callable[[Job], bool]) -> list[Job]:
+        """Remove the jobs of this kind."""
+        found = [job for line in self._lines.values() for job in line if which(job)]
+        for client, line in list(self._lines.items()):
+            self._lines[client] = deque(job for job in line if not which(job))
+            if not self._lines[client]:
+                del self._lines[client]
+        return found
+
+    def _taken(self, client: str, place: int) -> Job:
+        line = self._lines[client]
+        job = line[place]
+        del line[place]
+        if not line:
+            del self._lines[client]
+        return job

@@ -1,0 +1,68 @@
+"""What a request asks for, as the text that names it and as the grammar that llguidance reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.structured import StructuredOutputsParams
+
+LARGE = 32 << 10  # bytes from which a source counts as a large one
+
+
+class Source(NamedTuple):
+    """A grammar as it goes to its process; not yet understood, only measured."""
+
+    kind: str
+    text: str
+    options: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The same for the same source."""
+        return hashlib.sha256(json.dumps(self).encode()).hexdigest()
+
+    @property
+    def large(self) -> bool:
+        """Whether it may take long for its size alone."""
+        return len(self.text) > LARGE
+
+
+def source_of(asked: StructuredOutputsParams) -> Source:
+    """The source of what is asked for."""
+    kind = asked.kind
+    options: dict[str, Any] = {}
+    if kind in ("json", "json_object"):
+        options["whitespace_flexible"] = not asked.disable_any_whitespace
+        if asked.whitespace_pattern is not None:
+            options["whitespace_pattern"] = asked.whitespace_pattern
+        try:
+            return Source(kind, json.dumps(asked.schema), options)
+        except RecursionError:
+            raise ConfigError(f"structured_outputs.{kind} nests too deep.") from None
+    if kind == "choice":
+        return Source(kind, json.dumps(asked.choice), options)
+    return Source(kind, getattr(asked, kind), options)
+
+
+def readable(source: Source) -> str:
+    """The grammar in llguidance's own form; a ValueError or RecursionError if there is none."""
+    from llguidance import LLMatcher, grammar_from, regex_to_lark
+
+    if source.kind in ("json", "json_object"):
+        options: Any = dict(source.options)
+        return LLMatcher.grammar_from_json_schema(source.text, defaults=options)
+    if source.kind == "choice":
+        # One word to the lexer: as rules of their own, two thousand choices are more than the parser takes.
+        return grammar_from("regex", "|".join(_verbatim(choice) for choice in json.loads(source.text)))
+    if source.kind == "regex":
+        # \d and \w are ASCII's, as ECMA says, in JSON schemas' patterns and here.
+        return grammar_from("regex", regex_to_lark(source.text, use_ascii="dw"))
+    return grammar_from("grammar", source.text)
+
+
+def _verbatim(text: str) -> str:
+    """A regular expression for this text and no other."""
+    return "".join("\\" + sign if sign in "\\.+*?()|[]{}^$#&-~" else sign for sign in text)
