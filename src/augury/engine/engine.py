@@ -15,6 +15,7 @@ from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
 from augury.engine.capture import Captured
 from augury.engine.commit import Update, count, drafted
+from augury.engine.grammar import Ahead
 from augury.engine.judge import Judge
 from augury.engine.masks import gather, prune, read_ahead
 from augury.engine.request import Request
@@ -273,22 +274,18 @@ class Engine:
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = passed.report.tolist()  # here the host waits for the pass
-        nodes, depths = self._drafted(passed, report, drafts)
+        nodes, depths = drafted(passed, report, drafts, self.drafter is not None and self.drafter.branching)
         ahead = read_ahead(shares, report, drafts, nodes)
+        self.stats.steps += 1
         updates = []
-        for g, (share, line, nodes, depth) in enumerate(zip(shares, report, *pending, strict=False)):
+        for g, (share, line) in enumerate(zip(shares, report, strict=False)):
             try:
                 update = self._commit(share, g, line, passed)
-                self._leave_draft(share.request, drafts, g, nodes, depth, grown=update is not None)
+                self._leave_draft(share.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
             except Exception as error:
                 update = end(self, share.request, error)
             if update is not None:
                 updates.append(update)
-            request.draft_nodes, request.draft_depth = nodes[g], depths[g]
-            if request.grammar is not None and kept and not request.finish_reason:
-                prune(request, ahead[g], self.state)
-            if request.finish_reason:
-                self._finish(request)
         return updates
 
     def _commit(self, share: Share, g: int, line: list[int], passed: Passed) -> Update | None:
@@ -305,11 +302,11 @@ class Engine:
             update = update._replace(trace=traced)
         return update
 
-    def _leave_draft(self, request: Request, drafts: Draft | None, g: int, nodes: int, depth: int, grown: bool) -> None:
+    def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
         """Note what is pending, without what a grammar forbids; a request that has ended leaves."""
         request.draft_nodes, request.draft_depth = nodes, depth
-        if request.grammar is not None and grown and not request.finish_reason:
-            prune(request, drafts, g, self.state)
+        if ahead is not None and not request.finish_reason:
+            prune(request, ahead, self.state)
         if request.finish_reason:
             self.finish(request)
 
