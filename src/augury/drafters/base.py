@@ -21,7 +21,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DrafterSetup:
     """The engine a drafter is built for."""
 
     target: Target
@@ -33,7 +33,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Turn:
+class DraftInput:
     """What a pass left behind, a group a line: where everyone stands, and how much each may draft.
 
     Slot s has history[s, :lengths[g]] behind it. A group that drew nothing (unfinished prompt, padding) has budget 0; a
@@ -51,7 +51,9 @@ class Turn:
     span: int  # no cache row at or past this is in use, drafts included; rounded up so that it takes few values
     row_begin: Tensor  # int64 [G]: each group's first row of the pass
     start: Tensor  # int64 [G]: cache rows before this pass
-    known: Tensor  # int64 [G]: known tokens it ran; group g's rows are its known tokens, then its draft's nodes
+    num_new_tokens: (
+        Tensor  # int64 [G]: known tokens it ran; group g's rows are its known tokens, then its draft's nodes
+    )
     nodes: Tensor  # int64 [G]: draft nodes it ran
     path: Tensor  # int64 [G, N]: of those the accepted ones, from the root down, -1 past the end
     chunked: bool = False  # the pass read prompt chunks: a group may have many new tokens
@@ -66,7 +68,7 @@ class Drafter(Protocol):
     branching: bool  # whether a node may have more than one child
     on_host: bool  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Draft for every group of the coming step, within its budget."""
         ...
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from augury.config.sampling import SamplingParams
 from augury.config.speculative import SpeculativeConfig
 from augury.config.transfer import HiddenStatesStorage
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput, Needs
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.hidden_files import HiddenStateFiles, wishes
 from augury.drafters.rows import fresh_rows
@@ -32,14 +32,14 @@ class HiddenStatesDrafter:
     on_host = False
     branching = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
         assert config.draft_model_config is not None  # its card wants the layers named
         ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
         self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
         self.needs = Needs(self.layers)
-        self.target = setting.target
-        self.dtype = choose_head_dtype(setting.dtype, setting.target)
+        self.target = setup.target
+        self.dtype = choose_head_dtype(setup.dtype, setup.target)
         self.nodes = config.num_speculative_tokens
         self._block_size = 1
         self._states = torch.empty(0)  # [cache rows, layers, H]
@@ -68,15 +68,15 @@ class HiddenStatesDrafter:
         self._states = torch.zeros(shape, dtype=self.dtype, device=self.target.device)
         self._block_size = block_size
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Keep what this pass computed."""
-        fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
-        states = torch.stack([stream[rows] for stream in turn.features], dim=1)
+        fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))
+        rows = track_rows(inputs, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
+        states = torch.stack([stream[rows] for stream in inputs.features], dim=1)
         self._states[fresh.rows.write] = states.to(self.dtype)
         # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just
         # drawn and throws the verdict away; the text is plain decoding's either way, and so are the states.
-        return Draft.empty(len(turn.slots), self.nodes, self.target.device)
+        return Draft.empty(len(inputs.slots), self.nodes, self.target.device)
 
     def check(self, params: SamplingParams) -> None:
         """Refuse a request that asks for what it may not have."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, read_tree
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput, Needs
 from augury.model.target import NORMED
 from augury.verify.sampling import Outcome
 
@@ -18,17 +18,17 @@ class StatelessDrafter:
     needs = Needs((NORMED,))
     on_host = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Read off the shape of the drafts."""
         self.nodes = config.max_nodes
-        self.longest = config.max_model_len or setting.max_model_len
+        self.longest = config.max_model_len or setup.max_model_len
         self.branching = config.drafts_trees
         self.paths = written_paths(config)
         self.depth = max(map(len, self.paths)) if self.paths else config.num_speculative_tokens
 
-    def affordable(self, turn: Turn) -> Tensor:
+    def affordable(self, inputs: DraftInput) -> Tensor:
         """Nodes each group may draft, int64 [G]."""
-        return torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        return torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from augury.drafters.base import Needs, Turn
+from augury.drafters.base import DraftInput, Needs
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
@@ -17,9 +17,9 @@ class TextDrafter:
     branching = False
     on_host = True
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """See Drafter.propose."""
-        return self.draft(turn.slots, turn.lengths, turn.history, turn.budget)
+        return self.draft(inputs.slots, inputs.lengths, inputs.history, inputs.budget)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """Draft for int64 [G] slots from history[s, :lengths[g]], at most budget[g] nodes each."""

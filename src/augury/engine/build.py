@@ -12,7 +12,7 @@ import torch
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.drafters.base import Drafter, Setting
+from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
@@ -99,7 +99,7 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
         device,
         spec.kv_lookahead if spec else 0,
     )
-    if spec is not None and spec.keeps_laws:
+    if spec is not None and spec.keeps_probs:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
     if face(device) == "triton":
@@ -201,5 +201,7 @@ def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter |
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     dummy = config.load_format == "dummy"
-    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy))
+    drafter: Drafter = build(
+        spec, DrafterSetup(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy)
+    )
     return drafter

@@ -6,7 +6,7 @@ import threading
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.config.per_request import Wish, read_wish
+from augury.config.per_request import SpecOptions, read_wish
 from augury.config.sampling import SamplingParams
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar, Grammars
@@ -48,9 +48,9 @@ class Intake:
         params.check_vocabulary(vocab)
         if self.engine.saver:
             self.engine.saver.check(params)
-        wish = read_wish(params.extra_args, self.config.speculative_config)
+        spec_options = read_wish(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
-        return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
+        return [self._request(names[i], tokens, params, i, spec_options) for i in range(params.n)]
 
     def compile(self, params: SamplingParams) -> Grammar | None:
         """The grammar that requests with these parameters begin with, if any."""
@@ -80,7 +80,9 @@ class Intake:
         if self.tokenizer.inner is None:
             raise ConfigError(f"{name} needs a tokenizer, which skip_tokenizer_init=True leaves out; drop one of them.")
 
-    def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
+    def _request(
+        self, name: str, tokens: list[int], params: SamplingParams, index: int, spec_options: SpecOptions
+    ) -> Request:
         self.arrivals += 1
         stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
         decode = self.tokenizer.decoder(params.skip_special_tokens)
@@ -103,5 +105,5 @@ class Intake:
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if speaks else None,
             index=index,
-            wish=wish,
+            spec_options=spec_options,
         )

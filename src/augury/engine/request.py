@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from augury.config.per_request import Wish
+from augury.config.per_request import SpecOptions
 from augury.config.sampling import SamplingParams
 from augury.engine.grammar import Grammar
 from augury.engine.text import TextStream
@@ -38,7 +38,7 @@ class Request:
     max_len: int  # the request ends when it has this many tokens
     text: TextStream | None  # None: no text asked for
     index: int = 0  # which of the n answers to one prompt
-    wish: Wish = field(default_factory=Wish)  # what it says of speculation
+    spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
 
     # set by the scheduler

@@ -80,9 +80,9 @@ class Report:
         figures: dict[str, Any] = {}
         if spec is not None:
             figures = spec_metrics(request, spec.num_speculative_tokens, self._detailed)
-        figures["enabled"] = request.wish.off is None
-        if request.wish.off is not None:
-            figures["why"] = request.wish.off
+        figures["enabled"] = request.spec_options.off is None
+        if request.spec_options.off is not None:
+            figures["why"] = request.spec_options.off
         saver = self._llm.engine.saver
         return {
             "reason": request.finish_reason,

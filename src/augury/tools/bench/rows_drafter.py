@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from augury.drafters.base import Needs, Turn
+from augury.drafters.base import DraftInput, Needs
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, chain_parents
 
@@ -21,11 +21,11 @@ class RowsDrafter:
         """`most` is what the engine's slots have room for."""
         self.most, self.token, self.tokens = most, token, 0
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Within the engine's budget."""
-        groups = len(turn.slots)
-        ids = torch.full((groups, self.most), self.token, dtype=torch.int64, device=turn.slots.device)
-        return Draft(ids, chain_parents(groups, self.most, turn.slots.device), turn.budget.clamp(max=self.tokens))
+        groups = len(inputs.slots)
+        ids = torch.full((groups, self.most), self.token, dtype=torch.int64, device=inputs.slots.device)
+        return Draft(ids, chain_parents(groups, self.most, inputs.slots.device), inputs.budget.clamp(max=self.tokens))
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn."""
