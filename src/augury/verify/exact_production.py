@@ -67,7 +67,7 @@ class Stage(NamedTuple):
     def take(self, groups: Tensor) -> Stage:
         """The scenes of some groups."""
         d = self.draft
-        probs = None if d.probs is None else d.probs[groups]
+        probs = None if d.probs is None else d.law[groups]
         return Stage(self.p[groups], Draft(d.tokens[groups], d.parents[groups], d.count[groups], probs, d.distinct))
 
 
@@ -100,7 +100,7 @@ def confront(rule: TensorRule, trials: Sequence[Trial], dtype: torch.dtype = tor
     padded = [(*d.path, *[-1] * (nodes - len(d.path))) for d in decisions]
     path = torch.tensor(padded, dtype=torch.int64).view(-1, nodes).repeat_interleave(3, 0)
     length = torch.tensor([len(d.path) for d in decisions]).repeat_interleave(3)
-    law = torch.tensor([[float(mass) for mass in d.probs] for d in decisions], dtype=dtype).repeat_interleave(3, 0)
+    law = torch.tensor([[float(mass) for mass in d.law] for d in decisions], dtype=dtype).repeat_interleave(3, 0)
     right = (verdict.path == path).all(1) & (verdict.accepted == length)
     apart = (verdict.probs - law).abs().amax(1)[right]
     return Agreement(len(owner), int((~right).sum()), float(apart.amax()) if len(apart) else 0.0)
@@ -113,7 +113,7 @@ def confront_walk(walk: Walk, trials: Sequence[Trial]) -> Agreement:
         nodes = range(-1, len(scene.tokens))
         hope = [next((scene.tokens[child] for child in scene.children(node)), 0) for node in nodes]
         for decision in decisions:
-            text = [*(scene.tokens[node] for node in decision.path), decision.probs.index(1)]
+            text = [*(scene.tokens[node] for node in decision.path), decision.law.index(1)]
             draws = hope.copy()
             for node, token in zip((-1, *decision.path), text, strict=True):
                 draws[node + 1] = token

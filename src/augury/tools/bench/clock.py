@@ -80,7 +80,7 @@ class Steps:
         def run() -> Any:
             self._clock.spent.clear()
             updates = call()
-            reading = sum(s.known for s in self._shares if s.start < s.request.prompt_len)
+            reading = sum(s.num_new_tokens for s in self._shares if s.start < s.request.prompt_len)
             if reading:
                 self.read_seconds += sum(self._clock.spent.values())
                 self.read_tokens += reading
