@@ -13,7 +13,7 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import read_tree
-from augury.drafters.base import DrafterSetup, DraftInput, Needs
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.rows import fresh_rows, most_steps, physical
@@ -21,10 +21,9 @@ from augury.methods.spec import MAX_NODES
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.probe import settle_dflash
 from augury.model.target import KVCache, Rows, bytes_per_token
-from augury.verify.sampling import Outcome
 
 
-class BlockDrafter:
+class BlockDrafter(Drafter):
     """A block network beside its target: its context, its cache, its limits."""
 
     on_host = False
@@ -65,15 +64,6 @@ class BlockDrafter:
         budget = torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
         guesses = budget.clamp(max=self.depth)
         return budget, guesses, most_steps(guesses, self.depth)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to do: the context of a prefix found again lies in its rows."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget: rows are written before they are read."""
 
 
 def check_depth(depth: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import DrafterSetup
+from augury.drafters.base import Drafter, DrafterSetup
 from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
@@ -24,10 +24,12 @@ class CustomDrafter(TextDrafter):
     name = "custom_class"
 
     def __new__(cls, config: SpeculativeConfig, setup: DrafterSetup) -> Any:
-        """A class of ours is used as it is; it takes (config, setting) and does everything itself."""
+        """A class that follows our own contract takes (config, setup) and does everything itself."""
         assert config.model is not None
         found = load_class(config.model)
         if all(hasattr(found, part) for part in OURS):
+            if not issubclass(found, Drafter):  # it need not name ours; what it leaves out, ours has
+                found = type(found.__name__, (found, Drafter), {})
             return _built(config.model, found, config, setup)
         return super().__new__(cls)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import DrafterSetup, DraftInput, Needs
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.grow import TreeShape
@@ -19,11 +19,10 @@ from augury.drafters.vocabulary import SharedVocabulary
 from augury.model.heads.eagle3 import mask_token
 from augury.model.load import load_target
 from augury.model.target import KVCache, Rows, bytes_per_token
-from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """Reads what is new, then drafts; rows of rejected drafts are written over."""
 
     name = "draft_model"
@@ -108,9 +107,6 @@ class ModelDrafter:
             return scores.view(*tokens.shape, self.vocab), None
 
         return tree.grow(logits, None, run, budget)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """What the target found in its prefix cache lies in our rows as well."""

@@ -15,17 +15,16 @@ from torch import Tensor
 from augury.config.sampling import SamplingParams
 from augury.config.speculative import SpeculativeConfig
 from augury.config.transfer import HiddenStatesStorage
-from augury.drafters.base import DrafterSetup, DraftInput, Needs
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.hidden_files import HiddenStateFiles, wishes
 from augury.drafters.rows import fresh_rows
-from augury.drafters.saver import Ended
+from augury.drafters.saver import Ended, Saver
 from augury.model.load import choose_head_dtype
-from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 
-class HiddenStatesDrafter:
+class HiddenStatesDrafter(Drafter):
     """A Saver: collects, and writes at the end of each request."""
 
     name = "extract_hidden_states"
@@ -56,6 +55,11 @@ class HiddenStatesDrafter:
     def connect(self, storage: HiddenStatesStorage) -> None:
         """Say where files go."""
         self._files = HiddenStateFiles(storage)
+
+    @property
+    def saver(self) -> Saver:
+        """It is its own."""
+        return self
 
     @property
     def bytes_per_token(self) -> int:
@@ -105,12 +109,3 @@ class HiddenStatesDrafter:
         path = self.files.place(request.id, request.params)
         error = self.files.wait(path)
         return {"hidden_states_path": str(path)} if error is None else {"hidden_states_error": error}
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to do: the states of a prefix found again lie in its rows."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget: rows are written before they are read."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import DrafterSetup, DraftInput, Needs
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.grow import TreeShape
@@ -20,13 +20,12 @@ from augury.drafters.rows import Fresh, fresh_rows, level_rows, most_steps, phys
 from augury.kernels.faces import face
 from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
-from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 SHIFT = 1  # a row pairs a token with the feature before it
 
 
-class RecurrentDrafter:
+class RecurrentDrafter(Drafter):
     """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
 
     name = ""
@@ -140,9 +139,6 @@ class RecurrentDrafter:
             return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
 
         return tree.grow(logits, hidden, run, budget, self.head.targets)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Behind a prefix found in the cache, the first row needs features that this request never computes."""

@@ -7,12 +7,11 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, read_tree
-from augury.drafters.base import DrafterSetup, DraftInput, Needs
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.model.target import NORMED
-from augury.verify.sampling import Outcome
 
 
-class StatelessDrafter:
+class StatelessDrafter(Drafter):
     """What Medusa's heads and MLP speculators share: how deep, how wide, how far."""
 
     needs = Needs((NORMED,))
@@ -29,15 +28,6 @@ class StatelessDrafter:
     def affordable(self, inputs: DraftInput) -> Tensor:
         """Nodes each group may draft, int64 [G]."""
         return torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to keep: the last token of a prompt is always run, so its hidden state is always there."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
 
 
 def written_paths(config: SpeculativeConfig) -> list[Path]:

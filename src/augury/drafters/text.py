@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from augury.drafters.base import DraftInput, Needs
-from augury.verify.sampling import Outcome
+from augury.drafters.base import Drafter, DraftInput, Needs
 from augury.verify.tree import Draft
 
 
-class TextDrafter:
+class TextDrafter(Drafter):
     """What they share: nothing of the target but its text, and as a rule nothing to remember."""
 
     name = ""
@@ -25,12 +24,6 @@ class TextDrafter:
         """Draft for int64 [G] slots from history[s, :lengths[g]], at most budget[g] nodes each."""
         raise NotImplementedError
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn: accepted tokens are in the history."""
-
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """A request takes a slot."""
         self.reset(slot)
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""

@@ -46,7 +46,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     drafter = _drafter(config, target, directory)
     blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
-    if drafter is not None and hasattr(drafter, "allocate"):
+    if drafter is not None:
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
     spec = config.speculative_config
@@ -143,7 +143,8 @@ def _chunk(config: EngineConfig) -> int:
 def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -> int:
     """Blocks that fit, the null block included; a context length left open shrinks to what they hold."""
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
-    per_token += getattr(drafter, "bytes_per_token", 0)  # a drafter's cache lies in the same blocks
+    if drafter is not None:
+        per_token += drafter.bytes_per_token
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     extra = config.speculative_config.max_nodes if config.speculative_config else 0

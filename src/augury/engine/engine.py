@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from augury.drafters.base import Drafter, DraftInput
-from augury.drafters.saver import Saver
 from augury.engine.advance import StepOutput, advance
 from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
@@ -63,7 +62,7 @@ class Engine:
         self.scheduler = scheduler
         self.judge = judge
         self.drafter = drafter
-        self.saver = drafter if isinstance(drafter, Saver) else None
+        self.saver = drafter.saver if drafter is not None else None
         self.budget = budget
         self.stats = stats
         self.limits = DraftLimits(scheduler.lookahead, drafter is not None and drafter.branching)

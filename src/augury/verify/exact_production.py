@@ -67,7 +67,7 @@ class Stage(NamedTuple):
     def take(self, groups: Tensor) -> Stage:
         """The scenes of some groups."""
         d = self.draft
-        probs = None if d.probs is None else d.law[groups]
+        probs = None if d.probs is None else d.probs[groups]
         return Stage(self.p[groups], Draft(d.tokens[groups], d.parents[groups], d.count[groups], probs, d.distinct))
 
 
