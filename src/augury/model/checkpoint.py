@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from augury.model.errors import ModelError, one_line
+from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
 
 DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
@@ -82,6 +83,7 @@ def read_config(directory: Path) -> Any:
 
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")
+    check_plausible(directory)
     try:
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
     except ImportError:

@@ -11,6 +11,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError, one_line
+from augury.model.plausible import check_plausible
 from augury.model.token_bytes import TokenBytes
 
 
@@ -19,6 +20,7 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
+        check_plausible(directory)
         try:
             self.inner: Any = _load(directory)
         except ImportError:
