@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty
@@ -109,10 +110,11 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
     for attack in ATTACKS:
         if names and attack.name not in names:
             continue
-        begun = time.monotonic()
-        if begun > deadline:
+        if time.monotonic() > deadline:
             told.put({"name": attack.name, "item": attack.item, "skipped": True})
             continue
+        await_health(target)
+        begun = time.monotonic()
         try:
             seen = attack.run(target)
             statuses, fell = dict(seen.statuses), seen.fell
@@ -122,6 +124,7 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
             "name": attack.name, "item": attack.item, "statuses": statuses, "fell": fell, "begun": begun,
             "ended": time.monotonic(),
         })  # fmt: skip
+    await_health(target)
     begun = time.monotonic()
     statuses = fuzz(target, requests, deadline, seed)
     bad = sorted(status for status in statuses if status[:1] == "5" and status != "503")
@@ -130,6 +133,16 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
         "fell": f"answered {', '.join(bad)}" if bad else "",
     })  # fmt: skip
     told.put(None)
+
+
+def await_health(target: Target, seconds: float = 60.0) -> None:
+    """What an attack did to the engine must not be put down to the next one."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        with suppress(httpx.HTTPError):
+            if client.get(f"{target.url}/health", timeout=5).status_code == 200:
+                return
+        time.sleep(0.2)
 
 
 def fuzz(target: Target, requests: int, deadline: float, seed: int) -> Counter[str]:
