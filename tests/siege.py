@@ -31,6 +31,7 @@ from siege_fuzz import mutated
 
 KEYS = ("siege-attacker", "siege-neighbour")
 CANARIES = 8
+DEATH = "the engine process ended"  # as the server's log says it
 CALM = 8.0  # seconds the canaries are watched before the siege
 FUZZERS = 8  # mutated requests at once
 ADDED, GROWTH = 0.5, 256 << 20  # what may be added to a canary's wait, in seconds, and to the memory, in bytes
@@ -52,8 +53,9 @@ class Watch:
         return waits[int(0.99 * (len(waits) - 1))] if waits else 0.0
 
     def longest(self, begin: float, end: float) -> float:
-        """The longest wait of a stretch of time."""
-        return max((wait for when, wait in self.waits if begin <= when <= end), default=0.0)
+        """The longest wait in a stretch of time, as much of it as lies there: a stall is told of when it ends."""
+        parts = (min(when, end) - max(when - wait, begin) for when, wait in self.waits if when >= begin)
+        return max(parts, default=0.0)
 
 
 def canary_body(number: int, turn: int) -> dict[str, Any]:
@@ -113,18 +115,19 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
         if time.monotonic() > deadline:
             told.put({"name": attack.name, "item": attack.item, "skipped": True})
             continue
-        await_health(target)
+        await_calm(target)
         begun = time.monotonic()
         try:
             seen = attack.run(target)
             statuses, fell = dict(seen.statuses), seen.fell
         except Exception as error:
             statuses, fell = {type(error).__name__: 1}, f"{type(error).__name__}: {error}"[:200]
+        await_calm(target)
         told.put({
             "name": attack.name, "item": attack.item, "statuses": statuses, "fell": fell, "begun": begun,
             "ended": time.monotonic(),
         })  # fmt: skip
-    await_health(target)
+    await_calm(target)
     begun = time.monotonic()
     statuses = fuzz(target, requests, deadline, seed)
     bad = sorted(status for status in statuses if status[:1] == "5" and status != "503")
@@ -135,12 +138,14 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
     told.put(None)
 
 
-def await_health(target: Target, seconds: float = 60.0) -> None:
-    """What an attack did to the engine must not be put down to the next one."""
+def await_calm(target: Target, seconds: float = 240.0) -> None:
+    """Until the engine answers again: what one attack did to it must not be put down to the next."""
     limit = time.monotonic() + seconds
+    headers, body = {"authorization": f"Bearer {target.keys[1]}"}, {"prompt": "x", "max_tokens": 1}
     while time.monotonic() < limit:
         with suppress(httpx.HTTPError):
-            if client.get(f"{target.url}/health", timeout=5).status_code == 200:
+            answer = client.post(f"{target.url}/v1/completions", json=body, headers=headers, timeout=seconds)
+            if answer.status_code == 200:
                 return
         time.sleep(0.2)
 
@@ -220,7 +225,7 @@ def attacked(
     process = context.Process(target=besiege, args=(target, names, requests, deadline, seed, queue), daemon=True)
     process.start()
     told: list[dict[str, Any]] = []
-    peak = 0
+    peak = deaths = 0
     while process.is_alive() or not queue.empty():
         peak = max(peak, memory(server))
         try:
@@ -229,6 +234,9 @@ def attacked(
             continue
         if one is None:
             break
+        died, deaths = server.log.count(DEATH) - deaths, server.log.count(DEATH)
+        if died:
+            one["fell"] = ", ".join(filter(None, [f"{died} engine restarts", one.get("fell", "")]))
         told.append(one)
         print(f"  {one['name']}: {one.get('statuses', 'skipped')} {one.get('fell', '')}", file=sys.stderr, flush=True)
     process.join(10)
@@ -245,12 +253,15 @@ def figures(
     for one in told:
         if "begun" in one:
             span = one.pop("begun"), one.pop("ended")
-            one |= {"seconds": round(span[1] - span[0], 2), "longest_canary_wait": round(watch.longest(*span), 3)}
+            longest = watch.longest(*span)
+            one |= {"seconds": round(span[1] - span[0], 2), "longest_canary_wait": round(longest, 3)}
+            if longest > watch.longest(begun, stormed) + ADDED:
+                one["fell"] = ", ".join(filter(None, [one["fell"], f"canaries waited {longest:.1f} s"]))
     if alive:
         server.until_idle(60)
     report: dict[str, Any] = {
         "server_alive": alive,
-        "engine_restarts": server.log.count("the engine process ended"),
+        "engine_restarts": server.log.count(DEATH),
         "canary_answers": watch.answers, "canary_refused": dict(watch.refused), "wrong_answers": len(watch.wrong),
         "wrong_first": watch.wrong[:5],
         "canary_wait_p99": {"calm": round(calm, 3), "siege": round(storm, 3), "added": round(storm - calm, 3)},
