@@ -15,6 +15,7 @@ from augury.config import surfaces
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
+from augury.operate.safe_text import safe_text
 
 KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 INTERVAL = "VLLM_LOG_STATS_INTERVAL"
@@ -204,6 +205,6 @@ def _run(settings: Any) -> int:
     except (ServeError, ModelError, OSError) as error:
         if os.environ.get("AUGURY_DEBUG"):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(safe_text(f"error: {' '.join(str(error).split())}"), file=sys.stderr)
         return 1
     return 0
