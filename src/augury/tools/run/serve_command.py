@@ -15,7 +15,7 @@ from augury.config import surfaces
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
-from augury.operate.safe_text import safe_text
+from augury.tools.shared.safe_text import safe_text
 
 KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 INTERVAL = "VLLM_LOG_STATS_INTERVAL"

@@ -25,14 +25,14 @@ from augury.config.errors import ConfigError
 from augury.index.store import MAGIC, SuffixFileError, load, save
 from augury.index.suffix import SuffixCache
 from augury.model.errors import ModelError
-from augury.operate.doctor.examine import Asked, Examination, examine
-from augury.operate.doctor.fix import MOST_WORK, mended
-from augury.operate.found import allowance as allowances
-from augury.operate.found.allowance import MOST, MOST_COMMANDS, Allowance
-from augury.operate.found.find import find_commands
-from augury.operate.replay import traces
-from augury.operate.replay.traces import TraceError, TraceReader
-from augury.operate.safe_text import safe_text, shown
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.fix import MOST_WORK, mended
+from augury.tools.doctor.found import allowance as allowances
+from augury.tools.doctor.found.allowance import MOST, MOST_COMMANDS, Allowance
+from augury.tools.doctor.found.find import find_commands
+from augury.tools.replay import traces
+from augury.tools.replay.traces import TraceError, TraceReader
+from augury.tools.shared.safe_text import safe_text, shown
 
 SPEC = """vllm serve m -sc '{"method": "ngram", "num_speculative_tokens": 4, "disable_by_batch_size": 16}'\n"""
 STEERING = [chr(code) for code in (*range(32), *range(127, 160))]
@@ -154,8 +154,8 @@ def test_mending_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         examined.append(text.count("vllm serve"))
         return examine(text, name, asked)
 
-    monkeypatch.setattr("augury.operate.doctor.fix.examine", counted)
-    monkeypatch.setattr("augury.operate.doctor.fix.MOST_WORK", 300)
+    monkeypatch.setattr("augury.tools.doctor.fix.examine", counted)
+    monkeypatch.setattr("augury.tools.doctor.fix.MOST_WORK", 300)
     before = examine(SPEC * 60, "x.sh")
     after = mended(before, Asked())
     assert sum(examined) <= 300 + 2 * 60 and MOST_WORK > 300
@@ -486,7 +486,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
 @pytest.mark.parametrize("chunk", range(1, 60))
 def test_a_list_in_small_pieces_is_the_same_list(chunk: int) -> None:
     """Wherever a piece ends, in a number, a name or an escape: no record is lost, and none is called broken."""
-    records = [{"prompt": "é\\\"x", "completion": "ab\u2028", "n": -12.5e3, "flag": [True, None, False]}] * 3
+    records = [{"prompt": 'é\\"x', "completion": "ab\u2028", "n": -12.5e3, "flag": [True, None, False]}] * 3
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(traces, "CHUNK", chunk)
         reader = object.__new__(TraceReader)
