@@ -18,7 +18,7 @@ BLOCK = 4
 def make_request(arrival: int, prompt: list[int], answer: int = 8) -> Request:
     return Request(
         id=str(arrival), arrival=arrival, prompt_len=len(prompt), tokens=list(prompt), params=SamplingParams(),
-        seed=0, stop_ids=frozenset(), bad_words=[], max_len=len(prompt) + answer, text=None,
+        seed=0, stop_ids=frozenset(), max_len=len(prompt) + answer, text=None,
     )  # fmt: skip
 
 

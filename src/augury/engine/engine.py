@@ -264,7 +264,7 @@ class Engine:
         for g, (share, (accepted, count, *emitted)) in enumerate(zip(shares, report, strict=False)):
             request = share.request
             kept = request.accept(emitted[:count], accepted)
-            if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
+            if request.params.logprobs is not None or request.scores_prompt:
                 record_logprobs(request, share, g, kept, passed)
             self.scheduler.commit(share, accepted, kept)
             if kept:

@@ -9,8 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from augury.serve.answers import Answers
@@ -26,6 +27,8 @@ from augury.serve.openai import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from augury.serve.reading import BodyRoute
+from augury.serve.scope import TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -56,7 +59,8 @@ STREAMED = {200: {"description": "The answer, or its events.", "content": {"text
 
 def make_app(service: Service) -> FastAPI:
     """The application, its gate before it."""
-    app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None)
+    app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.router.route_class = BodyRoute
     _generation(app, service)
     _tokens(app, service)
     _state(app, service)
@@ -80,6 +84,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Continue prompts."""
         service.check_model(body.model)
         service.defaults.fill(body)
+        body.came_from(request.scope[TENANT])
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -88,15 +93,21 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Answer a conversation."""
         service.check_model(body.model)
         service.defaults.fill(body)
+        body.came_from(request.scope[TENANT])
         reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
 
 async def _answer(answers: Answers, request: Request) -> Response:
     if not answers.request.stream:
-        return JSONResponse(await while_connected(request.receive, answers.whole()))
-    await while_connected(request.receive, answers.begin())
-    return EventStream(answers.events(), answers.drop)
+        return await while_connected(request.receive, answers.whole())
+    try:
+        await while_connected(request.receive, answers.begin())
+    except BaseException:
+        answers.drop()
+        raise
+    assert answers.batch is not None
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
@@ -178,15 +189,27 @@ def _state(app: FastAPI, service: Service) -> None:
         return {**about, **loaded, "healthy": service.healthy, "leaving": leaving, **service.observatory.live.shown()}
 
 
-def _unreadable(cause: BaseException | None) -> str | None:
+def _unreadable(cause: BaseException | None) -> ApiError | None:
     """Why a body could not be read, where the parser gave up on more than its grammar."""
+    if isinstance(cause, ValidationError):
+        return _wrong_field(cause.errors(include_url=False, include_context=False, include_input=False)[0])
     if isinstance(cause, RecursionError):
-        return "the body is nested too deeply."
+        return ApiError(400, "the body is nested too deeply.")
     if isinstance(cause, UnicodeDecodeError):
-        return "the body is not text in UTF-8."
+        return ApiError(400, "the body is not text in UTF-8.")
     if isinstance(cause, ValueError):
-        return f"the body holds a number of more than {sys.get_int_max_str_digits()} digits."
+        return ApiError(400, f"the body holds a number of more than {sys.get_int_max_str_digits()} digits.")
     return None
+
+
+def _wrong_field(first: Any) -> ApiError:
+    """The 400 for pydantic's first error; it stops looking there."""
+    where = [str(part) for part in first["loc"] if part != "body"]
+    name = where[0] if where else None
+    line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
+    if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
+        line = f"{name} must be {FORMS[name]}."
+    return ApiError(400, line.encode("utf-8", "replace").decode(), name)
 
 
 def _says_json(request: Request) -> bool:
@@ -204,18 +227,13 @@ def _errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["loc"] == ("body",) and first["type"] != "missing" and not _says_json(request):
             return ApiError(415, "send the header Content-Type: application/json.").response()
-        where = [str(part) for part in first["loc"] if part != "body"]
         if first["type"] == "json_invalid":
             return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
-        name = where[0] if where else None
-        line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
-        if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
-            line = f"{name} must be {FORMS[name]}."
-        return ApiError(400, line.encode("utf-8", "replace").decode(), name).response()
+        return _wrong_field(first).response()
 
     @app.exception_handler(HTTPException)
     async def by_framework(_: Request, error: HTTPException) -> Response:
-        response = ApiError(error.status_code, _unreadable(error.__cause__) or str(error.detail)).response()
+        response = (_unreadable(error.__cause__) or ApiError(error.status_code, str(error.detail))).response()
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
 

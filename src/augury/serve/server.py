@@ -130,9 +130,9 @@ class Server:
             raise ServeError(self.failure)
 
     async def _serve(self, service: Service, ours: socket.socket) -> None:
-        settings = self.settings
+        settings, limits = self.settings, self.settings.limits
         config = uvicorn.Config(
-            make_app(service), http=with_patience(settings.limits.read_seconds), ws="none", lifespan="off",
+            make_app(service), http=with_patience(limits.read_seconds, limits.write_seconds), ws="none", lifespan="off",
             access_log=settings.access_log, log_config=None, log_level="info" if settings.access_log else "warning",
             timeout_graceful_shutdown=GRACE, server_header=False,
         )  # fmt: skip
