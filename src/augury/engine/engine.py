@@ -99,9 +99,12 @@ class Engine:
         for size in sizes:
             blank = torch.zeros(8, 1, dtype=torch.int64)
             blank[0] = self.state.padding_slot
-            for greedy in (True, False):
-                shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
+            for plain, greedy in ((True, True), (True, False), (False, False)):
+                shape = Shape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
                 self._advance(Work(blank, shape, 1, 1))
+        warm_up = getattr(self.drafter, "warm_up", None)  # of those that look at tokens on the host
+        if warm_up is not None:
+            warm_up(self.target.device)
 
     @torch.inference_mode()
     def capture_graphs(self, most_groups: int, budget: int) -> None:

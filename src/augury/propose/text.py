@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from augury.propose.base import Needs, Turn
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
+
+REHEARSAL = "rehearsal"  # no request has such a name
 
 
 class TextDrafter:
@@ -34,3 +37,11 @@ class TextDrafter:
 
     def reset(self, slot: int) -> None:
         """Nothing to forget."""
+
+    def rehearse(self, device: torch.device) -> None:
+        """Draft for a made-up request in slot 0, so that no real one waits for the index to be compiled."""
+        history, slots = torch.tensor([[1, 2, 3] * 4], device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        self.admit(0, 6, 0, "", REHEARSAL)
+        for length in (6, 7, history.shape[1]):
+            self.draft(slots, slots + length, history, slots + 1)
+        self.reset(0)

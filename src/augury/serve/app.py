@@ -32,6 +32,7 @@ from augury.serve.scope import TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
+from augury.serve.writing import respond
 
 logger = logging.getLogger("augury")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -127,8 +128,8 @@ def _tokens(app: FastAPI, service: Service) -> None:
         service.check_model(name)
         return _card(service, name)
 
-    @app.post("/tokenize", responses=ERRORS)
-    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+    @app.post("/tokenize", responses=ERRORS, response_model=dict[str, Any])
+    async def tokenize(body: TokenizeRequest) -> Response:
         """Token ids of a text or a conversation."""
         service.check_model(body.model)
         if (body.prompt is None) == (body.messages is None):
@@ -140,7 +141,8 @@ def _tokens(app: FastAPI, service: Service) -> None:
             given = (body.messages or [], body.tools, options, body.chat_template_kwargs)
             ids = await service.prompts.chat(*given, to_run=False)
         strings = {"token_strs": await service.prompts.pieces(ids)} if body.return_token_strs else {}
-        return {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
+        shown = {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
+        return await respond(lambda: shown, len(ids))
 
     @app.post("/detokenize", responses=ERRORS)
     async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _tokens(app: FastAPI, service: Service) -> None:
         wrong = next((token for token in body.tokens if not 0 <= token < size), None)
         if wrong is not None:
             raise ApiError(400, f"tokens: {wrong} is not in the vocabulary; ids go from 0 to {size - 1}.", "tokens")
-        return {"prompt": await service.prompts.decode(body.tokens)}
+        return {"prompt": await service.prompts.decode(body.tokens, to_run=False)}
 
 
 def _state(app: FastAPI, service: Service) -> None:

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from augury.serve.scope import HANG_UP
+from augury.serve.stream import gone
 from augury.serve.strict_heads import StrictHeads
 
 PROGRESS = 1 << 12  # bytes that a client must take of a full buffer within the time it has
@@ -35,6 +36,9 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
             self.conn._receive_buffer = StrictHeads()
 
             async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                if transport.is_closing():  # what followed the head was refused before we got to run
+                    await gone(receive)
+                    return
                 scope[HANG_UP] = transport.abort
                 await inner(scope, receive, send)  # type: ignore[arg-type]
 

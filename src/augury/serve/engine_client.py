@@ -16,7 +16,7 @@ from augury.serve.backlog import Backlog
 from augury.serve.costs import Scores
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
-from augury.serve.jobs import Batch, Ear, Job
+from augury.serve.jobs import Batch, Ear, Job, check_room
 from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, read
 
@@ -25,7 +25,6 @@ DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds before the first restart; they double with each failure, up to this
 STARTS = 8  # attempts in a row that may fail for other reasons than the engine's before the server ends
 FAREWELL = 10.0  # seconds that a process may take to end once it has closed its side
-RESTARTING = "the engine is being restarted"
 ENGINE = ("-m", "augury.serve.engine_process")
 
 
@@ -88,8 +87,9 @@ class EngineClient:
     async def submit(self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool) -> Batch:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
         if self._writer is None or not self.healthy:
-            why = f"the engine has said nothing for {SILENCE:g} seconds or more" if self._ready else RESTARTING
-            raise ApiError(503, f"{why}; try again in a moment.", code="engine_unavailable")
+            state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
+            raise ApiError(503, f"the engine {state}; try again in a moment.", code="engine_unavailable")
+        check_room(self._jobs.values(), len(prompts) * n)
         batch, scored = Batch(n, self._backlog), params.get("prompt_logprobs") is not None
         batch.queue.on_overrun = lambda: self.abort(batch)
         try:

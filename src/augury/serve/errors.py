@@ -27,13 +27,10 @@ LONGEST, LONGEST_NAME = 600, 120  # characters of a message and of a field's nam
 class ApiError(Exception):
     """A request that cannot be answered, and the field it hangs on."""
 
-    def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None, hang_up: bool = False
-    ) -> None:
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(cut(message, LONGEST))
         self.status, self.message, self.code = status, cut(message, LONGEST), code
         self.param = None if param is None else cut(param, LONGEST_NAME)
-        self.hang_up = hang_up or status in (408, 413)  # the rest of the body is not worth reading
 
     def body(self) -> dict[str, Any]:
         """The JSON object of the answer."""
@@ -46,8 +43,8 @@ class ApiError(Exception):
         headers = {"Retry-After": str(RETRY_AFTER)} if self.status in (429, 503) else {}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if self.hang_up:
-            headers["Connection"] = "close"
+        if self.status in (408, 413):
+            headers["Connection"] = "close"  # the rest of the body is not worth reading
         return JSONResponse(self.body(), self.status, headers)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from augury.serve.backlog import Backlog, Updates
 from augury.serve.errors import ApiError
 from augury.serve.wire import Message
+
+ANSWERS, MOST_N = 16_384, 128  # answers at a time over all requests, and to one prompt
 
 
 class Refused(Exception):
@@ -85,6 +88,16 @@ class Batch:
         job = Job(number, self, prompt_tokens, max_tokens, scored)
         self.jobs.append(job)
         return job
+
+
+def check_room(jobs: Collection[Job], more: int) -> None:
+    """Refuse answers that would be too many at once; each has its record in the engine, whether it runs or waits."""
+    if MOST_N * len(jobs) + more <= ANSWERS:  # seldom more, and then they are counted
+        return
+    at_work = sum(job.n - len(job.ended) for job in jobs)
+    if at_work + more > ANSWERS:
+        why = f"{at_work} answers are being written and {more} more would exceed the limit of {ANSWERS}; try again."
+        raise ApiError(429, why, code="too_many_answers")
 
 
 class Ear(Protocol):

@@ -72,9 +72,6 @@ class Gate:
 
     def _admit(self, scope: Scope, work: bool) -> None:
         headers = dict(scope["headers"])
-        if b"content-length" in headers and b"transfer-encoding" in headers:
-            why = "Content-Length and Transfer-Encoding contradict each other; send one of them."
-            raise ApiError(400, why, code="two_lengths", hang_up=True)
         self._identify(scope, headers)
         if self.leaving and work:
             raise ApiError(503, "the server is shutting down.", code="shutting_down")

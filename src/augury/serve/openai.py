@@ -18,6 +18,7 @@ logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
 MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
 MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters of a name that may be a misspelling
+HEAVY = 4096  # entries of lists
 Text = Annotated[str, Field(max_length=LONGEST_STOP)]
 Word = Annotated[str, Field(max_length=128)]
 # Of a list only the first wrong item is told, so no more are looked for.
@@ -93,6 +94,11 @@ class Generation(Structured):
     )
 
     _tenant: str = PrivateAttr("")  # whose key it came with; no field, so that no client can write it
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its lists are long enough to be checked beside the event loop."""
+        return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
 
     def came_from(self, tenant: str) -> None:
         """Say whose request it is."""

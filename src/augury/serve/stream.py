@@ -28,7 +28,7 @@ async def while_connected(
 ) -> Result:
     """Do the work, but drop it the moment the client goes away or is cut off."""
     task: asyncio.Task[Result] = asyncio.create_task(work)
-    watchers = [asyncio.create_task(_gone(receive))]
+    watchers = [asyncio.create_task(gone(receive))]
     if cut_off is not None:
         watchers.append(asyncio.create_task(_happened(cut_off)))
     try:
@@ -46,7 +46,8 @@ async def _happened(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -73,7 +74,7 @@ class EventStream(Response):
         except (ClientLeft, OSError):  # it left, perhaps while we wrote
             if self._overrun.is_set():
                 scope[HANG_UP]()  # what it has not read by now would be kept for it
-                await _gone(receive)
+                await gone(receive)
         finally:
             self._release()
 

@@ -10,6 +10,7 @@ from h11._receivebuffer import ReceiveBuffer
 
 MOST_LINES, MOST_BYTES = 128, 1 << 15  # of a head
 BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)")  # a line end that is not both characters
+LENGTHS = (b"\ntransfer-encoding:", b"\ncontent-length:")  # a space before the colon is refused by h11
 END = b"\r\n\r\n"
 OTHER_VERSION = b"PRI * HTTP/2"
 
@@ -30,6 +31,8 @@ class StrictHeads(ReceiveBuffer):
             _refuse("a line that does not end in CR LF")
         if head.count(b"\n") > MOST_LINES:
             _refuse(f"a head of more than {MOST_LINES} lines")
+        if all(name in head.lower() for name in LENGTHS):
+            _refuse("two lengths of one body")
         lines: list[bytearray] | None = super().maybe_extract_lines()
         return lines
 
