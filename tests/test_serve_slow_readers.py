@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from served import Served, served
 from test_serve_attacks import drained, raw_post
 
-from augury.serve.backlog import BASE, Backlog, Updates, weight
+from augury.serve.backlog import Backlog, Updates, weight
 from augury.serve.errors import ApiError
 from augury.serve.scope import HANG_UP
 from augury.serve.stream import EventStream
@@ -110,9 +110,10 @@ def test_no_queue_and_not_all_of_them_hold_more_than_they_may(played: list[tuple
 
 def test_the_longest_backlog_is_the_one_that_goes() -> None:
     async def play() -> list[bool]:
-        backlog = Backlog(10**9, 3 * BASE + 3000)
+        sizes = (100, 1200, 300)
+        backlog = Backlog(10**9, sum(weight(update(size)) for size in sizes))
         queues = [Updates(backlog) for _ in range(3)]
-        for queue, size in zip(queues, (100, 1200, 300), strict=True):
+        for queue, size in zip(queues, sizes, strict=True):
             queue.put(0, update(size))
         assert not any(queue.overrun.is_set() for queue in queues)
         queues[2].put(0, update(0))

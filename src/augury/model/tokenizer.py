@@ -61,24 +61,16 @@ class Tokenizer:
         White space alone is barred as it is: nothing would be left of it without what comes before a word.
         """
         found = []
-        bare = [word.lstrip() for word in words]
-        texts = [text for word, left in zip(words, bare, strict=True) for text in (left or word, " " + left)]
-        encoded = self._encode_all(texts) if texts else []
-        for word, left, alone, spaced in zip(words, bare, encoded[::2], encoded[1::2], strict=True):
+        for word in words:
+            bare = word.lstrip()
+            alone = self.encode(bare or word, special=False)
             if not alone:
                 raise ConfigError(f"bad_words must be texts that the tokenizer has tokens for, got {word!r}.")
             found.append(alone)
-            if left and spaced[0] != alone[0] and len(spaced) == len(alone):
+            spaced = self.encode(" " + bare, special=False) if bare else alone
+            if spaced[0] != alone[0] and len(spaced) == len(alone):
                 found.append(spaced)
         return found
-
-    def _encode_all(self, texts: list[str]) -> list[list[int]]:
-        """`encode` without special tokens for many texts at once, most of whose cost is not in the text."""
-        try:
-            ids: list[list[int]] = self.inner(texts, add_special_tokens=False)["input_ids"]
-        except TypeError:
-            raise ModelError("the text holds a lone surrogate, which no encoding can write; remove it.") from None
-        return ids
 
 
 class NoTokenizer(Tokenizer):
@@ -94,9 +86,6 @@ class NoTokenizer(Tokenizer):
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Refuse."""
         raise ModelError("skip_tokenizer_init=True leaves no tokenizer to read texts with; give prompt_token_ids.")
-
-    def _encode_all(self, texts: list[str]) -> list[list[int]]:
-        return [self.encode(text) for text in texts]
 
     def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
         """Nothing has a text."""

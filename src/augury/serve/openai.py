@@ -17,6 +17,7 @@ from augury.serve.structure import Structured
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
 MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
+BARRED = 8192  # characters of all bad words together, which are tokenized one by one
 MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters of a name that may be a misspelling
 HEAVY = 4096  # entries of lists
 Text = Annotated[str, Field(max_length=LONGEST_STOP)]
@@ -115,6 +116,8 @@ class Generation(Structured):
             raise ApiError(
                 400, "stream_options is only for streams: say stream: true, or leave it out.", "stream_options"
             )
+        if (barred := sum(map(len, self.bad_words or ()))) > BARRED:
+            raise ApiError(400, f"bad_words: {barred} characters; at most {BARRED} in all.", "bad_words")
         unknown, fields = self.model_extra or {}, list(type(self).model_fields)
         if len(unknown) > MOST_UNKNOWN:
             first = cut(next(iter(unknown)), LONGEST_NAME)
