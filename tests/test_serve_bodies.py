@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_http import code, drained
 from served import Served, served
-from test_serve_attacks import code, drained
 
 from augury import LLM, SamplingParams
 from augury.serve.bodies import SMALL, Bodies

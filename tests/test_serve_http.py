@@ -12,8 +12,8 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_http import code, exchange, raw_post
 from served import Served, served
-from test_serve_attacks import code, exchange, raw_post
 
 from augury.serve.errors import LONGEST, LONGEST_NAME, ApiError, cut
 from augury.serve.strict_heads import MOST_BYTES, MOST_LINES, StrictHeads

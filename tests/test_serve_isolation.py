@@ -11,6 +11,7 @@ from served import Served, served
 
 from augury.serve.keys import Keys, salted
 from augury.serve.openai import CompletionRequest
+from augury.serve.welcome import _tenants
 
 OWNER, THIEF = "key-of-the-owner", "key-of-the-thief"
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
@@ -79,6 +80,13 @@ def test_cached_tokens_tell_nothing_of_other_keys(server: Served) -> None:
     assert (cached(THIEF) > 0) == shares(server)
     assert cached(OWNER, cache_salt="a") == 0 and cached(OWNER, cache_salt="a") > 0
     assert (cached(THIEF, cache_salt="a") > 0) == shares(server)
+
+
+def test_the_log_says_who_shares(server: Served) -> None:
+    assert ("each key has caches of its own" in server.log) != shares(server)
+    told = _tenants(Keys(["a", "b"]), {"suffix_decoding_cache_path": "corpus.suffix"})
+    assert len(told) == 1 and "nothing is drafted from it" in told[0]  # no silent downgrade
+    assert not _tenants(Keys(["a"]), {"suffix_decoding_cache_path": "corpus.suffix"})
 
 
 def test_tenants_of_keys() -> None:

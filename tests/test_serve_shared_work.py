@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_scheduler import make_request, make_scheduler
+from queued import make_request, make_scheduler
 
 from augury import LLM, SamplingParams
 from augury.engine import scheduler as scheduling

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_http import drained, raw_post
 from served import Served, served
-from test_serve_attacks import drained, raw_post
 
 from augury.serve.backlog import Backlog, Updates, weight
 from augury.serve.errors import ApiError
