@@ -18,7 +18,7 @@ from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
 from augury.serve.jobs import Batch, Ear, Job, check_room
 from augury.serve.watch import SILENCE, Watch
-from augury.serve.wire import Closed, Message, pack, read
+from augury.serve.wire import Closed, Message, pack, pack_aside, read
 
 logger = logging.getLogger("augury")
 DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
@@ -98,7 +98,7 @@ class EngineClient:
                 job = batch.add(self._numbers, len(tokens), params.get("max_tokens"), scored)
                 self._jobs[job.id] = job
                 message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
-                self._writer.write(pack(message))
+                self._writer.write(await pack_aside(message))
             await asyncio.gather(*(job.taken for job in batch.jobs))
         except BaseException:
             self.abort(batch)
