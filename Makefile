@@ -38,8 +38,8 @@ lint: $(STAMP)  ## ruff and mypy alone
 	$(BIN)/mypy
 
 # Debian's packages that some tests drive for real, each with its command and those tests.
-PARTS := chromium,chromium,tests/test_page.py chromium-driver,chromedriver,tests/test_page.py \
-	prometheus,prometheus,the-scrape-by-Prometheus-and-promtool prometheus-alertmanager,amtool,tests/test_monitor.py
+PARTS := chromium,chromium,tests/serve/test_page.py chromium-driver,chromedriver,tests/serve/test_page.py \
+	prometheus,prometheus,the-scrape-by-Prometheus-and-promtool prometheus-alertmanager,amtool,tests/tools/monitor/test_monitor.py
 
 parts:  ## the browser and the Prometheus that some tests drive, where root may install them
 	@absent() { for part in $(PARTS); do IFS=, read -r package name tests <<< "$$part"; \
@@ -59,8 +59,8 @@ bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench
 
 bench-drafters: $(STAMP)  ## n-gram and suffix look-ups, against a rescan and, where installed, arctic-inference
-	$(BIN)/python bench/drafters.py
+	$(BIN)/python -m augury.tools.bench.lookup
 
 clean:  ## remove .venv and caches (the models stay: augury models remove)
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist bench/out
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

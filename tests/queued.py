@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augury.cache.blocks import BlockPool
+from augury.engine.blocks import BlockPool
 from augury.config.sampling import SamplingParams
 from augury.engine.request import Request
 from augury.engine.scheduler import Scheduler

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from augury import __version__
 from augury.cli import app
-from augury.commands.generate import gather
-from augury.commands.runs import Piece, Pieces
-from augury.commands.terminal import UNSAFE, colored
 from augury.config.errors import ConfigError
 from augury.engine.engine import Update
 from augury.engine.text import TextStream
+from augury.tools.shared.given_prompts import gather
+from augury.tools.shared.runs import Piece, Pieces
+from augury.tools.shared.terminal import UNSAFE, colored
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}'
 HEAVY = ("torch", "transformers", "numba", "gguf", "safetensors", "matplotlib")
@@ -193,7 +193,7 @@ def test_ctrl_c_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("augury.commands.generate.generate", interrupted)
+    monkeypatch.setattr("augury.tools.run.generate.generate", interrupted)
     result = augury("generate", "hello")
     assert result.exit_code == 130 and result.stderr == "\n"
 
@@ -226,7 +226,7 @@ def test_models_remove_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_demo_json(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("augury.commands.demo.ROUNDS", 1)  # more are for the figures
+    monkeypatch.setattr("augury.tools.run.demo.ROUNDS", 1)  # more are for the figures
     result = augury("demo", "--max-tokens", "8", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

@@ -13,20 +13,38 @@ from conftest import LONGEST
 from augury.methods.registry import METHODS, drafter_class
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
+TESTS = Path(__file__).parent
 FLOORS = [
-    {"methods", "index", "cache", "observe"},
-    {"config", "verify", "control"},
+    {"methods", "index", "observe"},
+    {"config", "verify"},
     {"kernels"},
     {"model"},
-    {"propose"},
-    {"engine", "operate"},
-    {"train"},
-    {"certify", "serve"},
-    {"commands"},
-    {"bench"},
+    {"drafters"},
+    {"engine"},
+    {"serve", "train"},
+    {"tools"},
     {"cli", "__init__"},
     {"__main__"},
 ]
+TOOLS = SOURCE / "tools"
+# Which tools import which others, besides tools/shared, and what for.
+NEIGHBOURS = {
+    ("doctor", "knowledge"),  # what is known of vLLM's releases and pitfalls
+    ("advise", "knowledge"),
+    ("live", "knowledge"),
+    ("monitor", "knowledge"),
+    ("live", "doctor"),  # a server's configuration, examined
+    ("advise", "doctor"),  # which release is meant
+    ("advise", "replay"),  # acceptance from the user's own trace
+    ("suffix", "replay"),  # a corpus is read as a trace is
+    ("load", "replay"),  # as is a file of prompts
+    ("tune", "load"),
+    ("advise", "live"),  # lengths and load from a running server's metrics
+    ("tune", "live"),
+    ("tune", "bench"),  # weights, prompts and conditions of a measurement on this machine
+    ("bench", "advise"),  # the cost curve, which bench writes and advise reads
+}
+LIGHT = ("doctor", "knowledge", "advise", "replay", "suffix", "live", "monitor", "load", "shared")
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
@@ -74,11 +92,27 @@ def test_no_module_comes_back_to_itself() -> None:
     list(TopologicalSorter(below).static_order())  # raises CycleError, which names the circle
 
 
+def test_every_tool_has_a_command() -> None:
+    folders = {path.parent for path in TOOLS.glob("*/*.py")}
+    without = {folder.name for folder in folders if not list(folder.glob("*command.py"))}
+    assert len(folders) > 12 and without == {"shared"}
+
+
+def test_tools_import_each_other_only_where_it_is_written_down() -> None:
+    found = set()
+    for path in TOOLS.rglob("*.py"):
+        tool = path.relative_to(TOOLS).parts[0]
+        others = {name.split(".")[2] for name in imported(path) if name.startswith("augury.tools.")}
+        found |= {(tool, other) for other in others - {tool, "shared"}}
+    assert found == NEIGHBOURS
+
+
 def test_light_rooms_import_without_torch() -> None:
     names = ["augury", "augury.cli", "augury.config.engine", "augury.methods.registry", "augury.observe.stats"]
-    names += ["augury.commands.check", "augury.commands.watch", "augury.commands.diagnose"]
-    names += ["augury.operate.replay.replay", "augury.operate.replay.report", "augury.operate.profile"]
     names += ["augury.serve.server"]
+    for path in [path for tool in LIGHT for path in (TOOLS / tool).rglob("*.py")]:
+        names.append(".".join(("augury", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"))
+    assert len(names) > 120
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -89,13 +123,15 @@ def test_every_method_has_a_drafter_of_its_name() -> None:
 
 
 def test_the_longest_files_are_there() -> None:
-    assert [name for name in LONGEST if not Path(__file__).with_name(f"{name}.py").exists()] == []
+    names = [path.stem for path in TESTS.rglob("test_*.py")]
+    assert [name for name in LONGEST if name not in names] == []
+    assert len(names) == len(set(names))  # pytest imports them by their names alone
 
 
 def test_test_files_import_nothing_from_each_other() -> None:
     """What two of them share stands in a helper, so that a file can be split or renamed without breaking another."""
     wrong = []
-    for path in Path(__file__).parent.glob("*.py"):
+    for path in TESTS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -17,16 +17,18 @@ from augury.methods.spec import Case, Method
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
 NAMES = {*METHODS, *ALIASES}
-ROOMS = ("methods", "propose")  # cards and drafters
+ROOMS = ("methods", "drafters")  # cards and drafters
 # Words that are a method's name and mean something else.
 OTHER_WORDS = {
     ("cli.py", "suffix"),  # the command `augury suffix`
     ("serve/openai.py", "suffix"),  # a field of OpenAI's completions
-    ("commands/demo.py", "ngram"),  # a field of the demo's record
+    ("tools/run/demo.py", "ngram"),  # a field of the demo's record
+    ("tools/bench/lookup/__main__.py", "ngram"),  # fields of its record
+    ("tools/bench/lookup/__main__.py", "suffix"),
     ("train/medusa.py", "medusa"),  # a checkpoint's model_type, as its trainer writes it
     ("train/mlp_speculator.py", "mlp_speculator"),
 }
-KNOWLEDGE = ("bench/gpu/anchors.py",)  # published figures, in Python so that a GPU machine needs no YAML
+KNOWLEDGE = ("tools/bench/gpu/anchors.py",)  # published figures, in Python so that a GPU machine needs no YAML
 
 
 def literal_names(text: str) -> Iterator[tuple[int, object]]:
@@ -117,7 +119,7 @@ from augury.methods.fits import same_width
 from augury.methods.spec import HEAD_KEYS, Band, GateRecipe, Method, Signs, UsualHead
 
 registry.METHODS["echo"] = Method(
-    name="echo", help="A head that nobody has trained.", drafter="augury.propose.eagle:EagleDrafter",
+    name="echo", help="A head that nobody has trained.", drafter="augury.drafters.eagle:EagleDrafter",
     keys=(*HEAD_KEYS, "parallel_drafting"), weights="draft", features="last",
     signs=Signs(model_types=("echo_head",), names=("echo-",)),
     default_tokens=lambda case: (case.stated["echoes"], "the checkpoint's echoes"), check=same_width,
@@ -127,14 +129,14 @@ registry.METHODS["echo"] = Method(
 
 import json, sys
 from pathlib import Path
-from augury.bench.methods_lines import all_lines
+from augury.tools.bench.methods_lines import all_lines
 from augury.config.errors import ConfigError
 from augury.config.facts import Target, read_facts
 from augury.config.resolve import resolve
-from augury.operate.advise.drafters import drafting_for
-from augury.operate.advise.shape import shape_of
-from augury.operate.live.expectation import known_method
-from augury.operate.monitor.settings import settle
+from augury.tools.advise.drafters import drafting_for
+from augury.tools.advise.shape import shape_of
+from augury.tools.live.expectation import known_method
+from augury.tools.monitor.settings import settle
 
 folder = Path(sys.argv[1])
 target = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,

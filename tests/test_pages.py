@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from augury import LLM
 from augury.cli import app
-from augury.commands.config import Question, judge
-from augury.commands.reference_methods import methods_table
 from augury.config.errors import ConfigError
+from augury.tools.config.check import Question, judge
+from augury.tools.config.reference_methods import methods_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md"), reverse=True), *sorted((ROOT / "docs").glob("*.md"))]  # the README first

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from augury.cache.blocks import BlockPool
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.control.budget import Budget, FixedBudget, ScheduledBudget
+from augury.drafters.base import Drafter, Setting
+from augury.engine.blocks import BlockPool
+from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.scheduler import Scheduler
@@ -23,7 +24,6 @@ from augury.methods.registry import drafter_class
 from augury.model.load import load_target
 from augury.model.target import KVCache, Target, bytes_per_token
 from augury.observe.stats import EngineStats
-from augury.propose.base import Drafter, Setting
 
 logger = logging.getLogger("augury")
 CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used

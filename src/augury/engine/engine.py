@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from augury.control.budget import Budget
+from augury.drafters.base import Drafter, Turn
+from augury.drafters.saver import Saver
 from augury.engine.advance import Passed, advance
+from augury.engine.budget import Budget
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
 from augury.engine.masks import gather, prune
@@ -25,8 +27,6 @@ from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
-from augury.propose.base import Drafter, Turn
-from augury.propose.saver import Saver
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft, first_outside
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
-from augury.cache.blocks import BlockPool
-from augury.cache.prefix import extend_keys
+from augury.engine.blocks import BlockPool
+from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
 from augury.observe.stats import EngineStats
 

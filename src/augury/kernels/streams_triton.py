@@ -1,4 +1,4 @@
-"""The target's features for a drafter's rows, gathered in one kernel; the meaning is propose/recurrent.py's."""
+"""The target's features for a drafter's rows, gathered in one kernel; the meaning is drafters/recurrent.py's."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from augury.methods.spec import Method
 CUSTOM_CLASS = Method(
     name="custom_class",
     help="Your own drafter, by import path.",
-    drafter="augury.propose.custom_class:CustomDrafter",
+    drafter="augury.drafters.custom_class:CustomDrafter",
     keys=("model",),
     weights="import path",
     vllm_since="0.22",

@@ -49,7 +49,7 @@ def _named_otherwise(draft: Mapping[str, Any]) -> bool:
 DFLASH = Method(
     name="dflash",
     help="Fills a whole block of masked positions in one pass over several of the target's layers.",
-    drafter="augury.propose.dflash:DFlashDrafter",
+    drafter="augury.drafters.dflash:DFlashDrafter",
     keys=(*HEAD_KEYS, "parallel_drafting"),
     weights="draft",
     features="auxiliary",

@@ -56,7 +56,7 @@ def _same_tokens(target: ModelFacts, draft: ModelFacts) -> bool | None:
 DRAFT_MODEL = Method(
     name="draft_model",
     help="A small language model with the target's vocabulary writes the draft (PARD with parallel_drafting).",
-    drafter="augury.propose.draft_model:ModelDrafter",
+    drafter="augury.drafters.draft_model:ModelDrafter",
     keys=(*MODEL_KEYS, *PADDED_KEYS, "parallel_drafting", "use_heterogeneous_vocab"),
     weights="draft",
     default_tokens=predict_depth,

@@ -78,7 +78,7 @@ def _named_otherwise(draft: Mapping[str, Any]) -> bool:
 DSPARK = Method(
     name="dspark",
     help="A block drafter whose tokens are tied together by a low-rank Markov correction.",
-    drafter="augury.propose.dspark:DSparkDrafter",
+    drafter="augury.drafters.dspark:DSparkDrafter",
     keys=(*MODEL_KEYS, *BLOCK_DROP_KEYS, "parallel_drafting", "dspark_draft_topk"),
     weights="either",
     features="auxiliary",

@@ -7,7 +7,7 @@ from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator
 EAGLE = Method(
     name="eagle",
     help="One decoder layer that continues the target's last hidden state, token by token.",
-    drafter="augury.propose.eagle:EagleDrafter",
+    drafter="augury.drafters.eagle:EagleDrafter",
     keys=HEAD_KEYS,
     weights="draft",
     features="last",

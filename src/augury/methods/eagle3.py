@@ -35,7 +35,7 @@ def _three_streams(hidden: int, values: int) -> int:
 EAGLE3 = Method(
     name="eagle3",
     help="A trained head over three of the target's layers (P-EAGLE with parallel_drafting).",
-    drafter="augury.propose.eagle3:Eagle3Drafter",
+    drafter="augury.drafters.eagle3:Eagle3Drafter",
     keys=(*HEAD_KEYS, "parallel_drafting"),
     weights="draft",
     features="auxiliary",

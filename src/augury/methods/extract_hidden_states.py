@@ -31,7 +31,7 @@ def _layers(case: Case) -> tuple[Note, ...]:
 EXTRACT_HIDDEN_STATES = Method(
     name="extract_hidden_states",
     help="Drafts nothing; saves the target's hidden states to files, to train drafters on.",
-    drafter="augury.propose.extract_hidden_states:HiddenStatesDrafter",
+    drafter="augury.drafters.extract_hidden_states:HiddenStatesDrafter",
     keys=("draft_model_config", "disable_padded_drafter_batch"),
     features="auxiliary",
     default_tokens=_one,

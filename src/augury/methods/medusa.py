@@ -35,7 +35,7 @@ def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 MEDUSA = Method(
     name="medusa",
     help="Extra heads on the target's last hidden state, each guessing one token further ahead.",
-    drafter="augury.propose.medusa:MedusaDrafter",
+    drafter="augury.drafters.medusa:MedusaDrafter",
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",

@@ -30,7 +30,7 @@ def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 MLP_SPECULATOR = Method(
     name="mlp_speculator",
     help="A small recurrent head that mixes the last hidden state with each guessed token in turn.",
-    drafter="augury.propose.mlp_speculator:MLPSpeculatorDrafter",
+    drafter="augury.drafters.mlp_speculator:MLPSpeculatorDrafter",
     keys=(*WEIGHT_KEYS, *TREE_KEYS),
     weights="draft",
     features="last",

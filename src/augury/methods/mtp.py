@@ -190,7 +190,7 @@ def _checkpoint(target: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 MTP = Method(
     name="mtp",
     help="The multi-token-prediction layers that some targets were trained with and carry in their own files.",
-    drafter="augury.propose.mtp:MtpDrafter",
+    drafter="augury.drafters.mtp:MtpDrafter",
     aliases=ALIASES,
     keys=(*HEAD_KEYS, "index_share_for_mtp_iteration"),
     weights="target",

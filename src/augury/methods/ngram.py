@@ -32,7 +32,7 @@ def _words(config: Any) -> list[str]:
 
 
 LOOK_UP = LookUp(
-    "augury.operate.replay.drafters:NgramWalker",
+    "augury.tools.replay.drafters:NgramWalker",
     starts=({"prompt_lookup_min": 2, "prompt_lookup_max": 4}, {"prompt_lookup_min": 3, "prompt_lookup_max": 5}),
     tokens=4,
     lengths=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16),
@@ -42,7 +42,7 @@ LOOK_UP = LookUp(
 NGRAM = Method(
     name="ngram",
     help="Looks up the last few tokens earlier in the request and guesses that what followed then follows now.",
-    drafter="augury.propose.ngram:NgramDrafter",
+    drafter="augury.drafters.ngram:NgramDrafter",
     keys=LOOKUP_KEYS,
     signs=Signs(stand_ins=("ngram", "[ngram]")),
     settle=bounds,

@@ -6,7 +6,7 @@ from augury.methods.spec import Method
 NGRAM_GPU = Method(
     name="ngram_gpu",
     help="The n-gram lookup done on the device with tensors, so that drafting never waits for the host.",
-    drafter="augury.propose.ngram_gpu:NgramGpuDrafter",
+    drafter="augury.drafters.ngram_gpu:NgramGpuDrafter",
     keys=LOOKUP_KEYS,
     settle=bounds,
     vllm_since="0.18",

@@ -28,7 +28,7 @@ def _words(config: Any) -> list[str]:
 SUFFIX = Method(
     name="suffix",
     help="Matches the last tokens in a suffix index of this request and of past answers, and drafts by frequency.",
-    drafter="augury.propose.suffix:SuffixDrafter",
+    drafter="augury.drafters.suffix:SuffixDrafter",
     keys=(
         "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
         "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_bytes", "suffix_decoding_cache_path",
@@ -43,7 +43,7 @@ SUFFIX = Method(
     vllm_needs="pip install arctic-inference==0.1.1",
     band=Band(None, (1.0, 5.0), "2.5-5.0 for agents, about 1 in open chat"),
     look_up=LookUp(
-        "augury.operate.replay.drafters:SuffixWalker", starts=({},), tokens=None,
+        "augury.tools.replay.drafters:SuffixWalker", starts=({},), tokens=None,
         lengths=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32), words=_words,
         forgets={"suffix_decoding_max_cached_requests": 0},
     ),

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
+from augury.drafters.hidden_files import load_hidden_states
 from augury.engine.llm import LLM
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.load import runs_dense
 from augury.model.target import NORMED
-from augury.propose.hidden_files import load_hidden_states
 
 
 @dataclass(frozen=True, slots=True)

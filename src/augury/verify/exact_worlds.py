@@ -12,7 +12,7 @@ from augury.verify.exact_rules import ONE, ROOT, ZERO, Law, Scene, normalised
 Prefix = tuple[int, ...]
 Oracle = Callable[[Prefix], Law]
 Drafts = Literal["one-hot", "sampled", "distinct"]
-WORLD = 20  # looked for: few worlds this small tell every wrong rule of tests/test_mutations.py from the right one
+WORLD = 20  # looked for: few worlds this small tell every wrong rule of test_mutations.py from the right one
 
 
 class World(NamedTuple):

@@ -136,7 +136,7 @@ def _study(target: Target, directory: Path, longest: int, layers: Iterable[int])
 
 
 def text_rows(tokens: Tensor, first: int, shift: int = 0) -> Rows:
-    """A text as rows of one slot from cache row `first` on; `shift` as in propose/rows.py."""
+    """A text as rows of one slot from cache row `first` on; `shift` as in drafters/rows.py."""
     logical = torch.arange(first, first + len(tokens), device=tokens.device)
     blocks = -(-(first + len(tokens)) // BLOCK)
     return Rows(

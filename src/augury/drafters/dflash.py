@@ -1,0 +1,61 @@
+"""DFlash: one pass fills a block of masked positions; a chain of their likeliest tokens, or a tree over them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Setting, Turn
+from augury.drafters.block import BlockDrafter, block_rows
+from augury.drafters.checkpoint import find_drafter
+from augury.drafters.medusa import LiteralTree, MarginalTree
+from augury.model.heads.dflash import DFlash
+from augury.model.load import choose_head_dtype
+from augury.verify.tree import Draft
+
+
+class DFlashDrafter(BlockDrafter):
+    """Reads the streams of what was accepted, then fills the block behind it."""
+
+    name = "dflash"
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Load the drafter next to its target."""
+        dtype = choose_head_dtype(setting.dtype, setting.target)
+        head = DFlash.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
+        super().__init__(config, setting, head)
+        self._tree: LiteralTree | MarginalTree | None = None
+        if self.paths:
+            self._tree = LiteralTree(self.paths, self.vocab, self.device)
+        elif config.tree:
+            self._tree = MarginalTree(self.nodes, min(config.tree.top_k, self.vocab), self.depth, self.device)
+
+    def propose(self, turn: Turn) -> Draft:
+        """Read the new context of every group, fill a block for those that may draft."""
+        budget, masks, steps = self.begin(turn)
+        if steps == 0:
+            return Draft.empty(len(budget), self.nodes, self.device)
+        logits = self.head.fill(*block_rows(turn, masks, steps, self.head.mask_token or 0))
+        lines = logits.view(len(budget), steps, self.vocab)
+        return self._chain(turn, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
+
+    def _chain(self, turn: Turn, lines: Tensor, budget: Tensor) -> Draft:
+        draft = self._writer.blank(len(budget))
+        for i in range(lines.shape[1]):
+            self._writer.write(draft, turn, lines[:, i].contiguous(), i)
+        draft.count = budget
+        return draft
+
+    def _grown(self, lines: Tensor, masks: Tensor, budget: Tensor) -> Draft:
+        assert self._tree is not None
+        # A depth without a mask has no law: an even one comes last wherever something better is left.
+        lines = pad(lines, (0, 0, 0, self.depth - lines.shape[1]))
+        depths = torch.arange(self.depth, device=self.device)
+        lines = torch.where((depths < masks[:, None])[:, :, None], lines, 0.0)
+        tokens, parents = self._tree.grow(list(lines.unbind(1)))
+        spare = (0, self.nodes - tokens.shape[1])
+        return Draft(pad(tokens, spare), pad(parents, spare, value=-1), budget.clamp(max=tokens.shape[1]))

@@ -1,0 +1,67 @@
+"""`dspark`: DFlash's block, its tokens tied together one after another by a low-rank correction; see dflash.py.
+
+The block is run once; what remains per token is two small matrices. So a tree costs as little as a chain: every node
+corrects the same scores of its depth by its own token.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Setting, Turn
+from augury.drafters.block import BlockDrafter, block_rows
+from augury.drafters.checkpoint import find_drafter
+from augury.drafters.grow import Shape
+from augury.model.heads.dspark import DSpark
+from augury.model.load import choose_head_dtype
+from augury.verify.tree import Draft
+
+
+class DSparkDrafter(BlockDrafter):
+    """Fills a block, then walks it."""
+
+    name = "dspark"
+    head: DSpark
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Load the drafter next to its target."""
+        dtype = choose_head_dtype(setting.dtype, setting.target)
+        head = DSpark.load(
+            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
+        )
+        super().__init__(config, setting, head)
+        self._top_k = config.dspark_draft_topk
+        self._tree = Shape.of(config, self.vocab)
+
+    def propose(self, turn: Turn) -> Draft:
+        """Read the new context of every group, fill a block for those that may draft, and correct it as it is read."""
+        budget, masks, steps = self.begin(turn)
+        if steps == 0:
+            return Draft.empty(len(budget), self.nodes, self.device)
+        hidden = self.head.states(*block_rows(turn, masks, steps, self.head.mask_token or 0, self.head.anchored))
+        hidden = hidden.view(len(budget), steps, -1)
+        newest = turn.history[turn.slots, (turn.lengths - 1).clamp(min=0)]
+        if self._tree is not None:
+            return self._grown(self._tree, hidden, newest, budget)
+        draft, state = self._writer.blank(len(budget)), self.head.start(len(budget))
+        tokens = newest
+        for i in range(steps):
+            logits, state = self.head.guess(hidden[:, i], tokens, state, self._top_k)
+            tokens = self._writer.write(draft, turn, logits, i)
+        draft.count = budget
+        return draft
+
+    def _grown(self, tree: Shape, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
+        """A node's children are scored at its depth, whatever its number; beyond the block there are none to score."""
+
+        def run(
+            tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int
+        ) -> tuple[Tensor, Tensor | None]:
+            at = hidden[:, min(depth, hidden.shape[1] - 1), None].expand(*tokens.shape, hidden.shape[2])
+            before = None if states is None else states.flatten(0, 1)
+            logits, onward = self.head.guess(at.flatten(0, 1), tokens.flatten(), before, self._top_k)
+            return logits.view(*tokens.shape, -1), None if onward is None else onward.view(*tokens.shape, -1)
+
+        logits, state = self.head.guess(hidden[:, 0], newest, self.head.start(len(budget)), self._top_k)
+        return tree.grow(logits, state, run, budget)

@@ -1,0 +1,116 @@
+"""extract_hidden_states: no drafts; the target's hidden states of every request go to a file, to train drafters on.
+
+They are kept in the cache rows of their tokens until the request ends. So chunks, preemption and company change
+nothing, and a prefix found again in the cache brings the states that were computed when its blocks were filled: prefix
+caching stays on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from augury.config.sampling import SamplingParams
+from augury.config.speculative import SpeculativeConfig
+from augury.config.transfer import HiddenStatesStorage
+from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.features import track_lengths, track_rows
+from augury.drafters.hidden_files import HiddenStateFiles, wishes
+from augury.drafters.rows import fresh_rows
+from augury.drafters.saver import Ended
+from augury.model.load import choose_head_dtype
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft
+
+
+class HiddenStatesDrafter:
+    """A Saver: collects, and writes at the end of each request."""
+
+    name = "extract_hidden_states"
+    on_host = False
+    branching = False
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
+        assert config.draft_model_config is not None  # its card wants the layers named
+        ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
+        self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
+        self.needs = Needs(self.layers)
+        self.target = setting.target
+        self.dtype = choose_head_dtype(setting.dtype, setting.target)
+        self.nodes = config.num_speculative_tokens
+        self._block_size = 1
+        self._states = torch.empty(0)  # [cache rows, layers, H]
+        self._files: HiddenStateFiles | None = None
+
+    @property
+    def files(self) -> HiddenStateFiles:
+        """Where they go."""
+        if self._files is None:
+            self.connect(HiddenStatesStorage())
+        assert self._files is not None
+        return self._files
+
+    def connect(self, storage: HiddenStatesStorage) -> None:
+        """Say where files go."""
+        self._files = HiddenStateFiles(storage)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes a token's states take beside the target's cache."""
+        return len(self.layers) * self.target.hidden_size * self.dtype.itemsize
+
+    def allocate(self, rows: int, block_size: int) -> None:
+        """A place for the states of every cache row."""
+        shape = (rows, len(self.layers), self.target.hidden_size)
+        self._states = torch.zeros(shape, dtype=self.dtype, device=self.target.device)
+        self._block_size = block_size
+
+    def propose(self, turn: Turn) -> Draft:
+        """Keep what this pass computed."""
+        fresh = fresh_rows(turn, turn.start, track_lengths(turn))
+        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
+        states = torch.stack([stream[rows] for stream in turn.features], dim=1)
+        self._states[fresh.rows.write] = states.to(self.dtype)
+        # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just
+        # drawn and throws the verdict away; the text is plain decoding's either way, and so are the states.
+        return Draft.empty(len(turn.slots), self.nodes, self.target.device)
+
+    def check(self, params: SamplingParams) -> None:
+        """Refuse a request that asks for what it may not have."""
+        self.files.check(params)
+
+    def finish(self, request: Ended) -> None:
+        """Hand a finished request's states to a writer; one that was aborted leaves nothing."""
+        if request.finish_reason in (None, "abort"):
+            return
+        # The last token was drawn and never run: it has no states.
+        whole = wishes(request.params).get("include_output_tokens", False)
+        count = len(request.tokens) - 1 if whole else request.prompt_len
+        tokens = torch.tensor(request.tokens[:count], dtype=torch.int64)
+        place = self.files.place(request.id, request.params)
+        self.files.save(place, {"hidden_states": self._collected(request.blocks, count), "token_ids": tokens})
+
+    def _collected(self, blocks: list[int], count: int) -> Tensor:
+        size = self._block_size
+        rows = (torch.tensor(blocks)[:, None] * size + torch.arange(size)).flatten()[:count]
+        return self._states[rows.to(self._states.device)].cpu()
+
+    def saved(self, request: Ended) -> dict[str, Any] | None:
+        """The file of a finished request, once it is whole, as `kv_transfer_params` has it."""
+        if request.finish_reason in (None, "abort"):
+            return None
+        path = self.files.place(request.id, request.params)
+        error = self.files.wait(path)
+        return {"hidden_states_path": str(path)} if error is None else {"hidden_states_error": error}
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """Nothing to do: the states of a prefix found again lie in its rows."""
+
+    def reset(self, slot: int) -> None:
+        """Nothing to forget: rows are written before they are read."""

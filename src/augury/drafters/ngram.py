@@ -1,0 +1,52 @@
+"""Prompt lookup: draft what followed the last n tokens where they stood before."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Setting
+from augury.drafters.text import TextDrafter
+from augury.index.ngram import NgramIndex
+from augury.verify.tree import Draft, chain_parents
+
+
+class NgramDrafter(TextDrafter):
+    """Finds repeated n-grams on the host, in an index that grows with each slot's text."""
+
+    name = "ngram"
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+        """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
+        assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
+        latest = config.prompt_lookup_match == "latest"
+        low, high = (min(n, setting.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
+        self.index = NgramIndex(low, high, latest)
+        self.nodes = config.num_speculative_tokens
+        self.max_model_len = setting.max_model_len
+
+    def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
+        """A chain for each slot, empty where nothing repeats."""
+        groups, device = len(slots), history.device
+        seats, lengths = slots.cpu(), lengths.cpu()
+        rows = seats
+        if device.type != "cpu":
+            # Only what is known of the slots at hand crosses over.
+            history = history[slots, : int(lengths.max()) if groups else 0].cpu()
+            rows = torch.arange(groups)
+        tokens = torch.zeros(groups, self.nodes, dtype=torch.int64)
+        counts = torch.zeros(groups, dtype=torch.int64)
+        self.index.propose(
+            history.numpy(), rows.numpy(), seats.numpy(), lengths.numpy(), budget.cpu().numpy(),
+            self.max_model_len, tokens.numpy(), counts.numpy(),
+        )  # fmt: skip
+        return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
+
+    def warm_up(self, device: torch.device) -> None:
+        """Have the index compiled."""
+        self.rehearse(device)
+
+    def reset(self, slot: int) -> None:
+        """Forget the text of a request that has left."""
+        self.index.reset(slot)

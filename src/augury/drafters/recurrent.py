@@ -1,0 +1,142 @@
+"""Drafting from hidden states: EAGLE, EAGLE-3 and MTP heads, token by token or all at once.
+
+Each token the target has agreed to gives the head one row: (the token, the target's features of the token before it).
+The row lies in the cache where the token's own row lies, so a block found again in the prefix cache brings it along;
+the one row that spans two blocks needs the features of a block's last token, which are kept with the block.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from augury.config.errors import ConfigError
+from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.chain import ChainWriter
+from augury.drafters.features import track_lengths, track_rows
+from augury.drafters.grow import Shape
+from augury.drafters.rows import Fresh, fresh_rows, level_rows, most_steps, physical, step_rows
+from augury.kernels.faces import face
+from augury.model.heads.block import RecurrentHead
+from augury.model.target import KVCache, bytes_per_token
+from augury.verify.sampling import Outcome
+from augury.verify.tree import Draft
+
+SHIFT = 1  # a row pairs a token with the feature before it
+
+
+class RecurrentDrafter:
+    """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
+
+    name = ""
+    on_host = False
+
+    def __init__(self, config: SpeculativeConfig, setting: Setting, head: RecurrentHead) -> None:
+        """Take a loaded head."""
+        self.head, self.device = head, setting.target.device
+        self.needs = Needs(features=head.features)
+        self.nodes = config.num_speculative_tokens
+        self.longest = min(config.max_model_len or setting.max_model_len, setting.max_model_len)
+        self._chain = ChainWriter(config, setting.target.vocab_size, self.device, head.targets)
+        self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
+        self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
+        self._mask = self._parallel_mask(config)
+        self._tree = Shape.of(config, setting.target.vocab_size if head.targets is None else len(head.targets))
+        self.branching = self._tree is not None
+
+    def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
+        """The mask token of a head that drafts everything in one pass; None: it goes token by token."""
+        if not config.parallel_drafting:
+            return None
+        mask, parts = getattr(self.head, "mask_token", None), getattr(self.head, "parts", None)
+        if mask is None or parts is None or parts.mask_hidden is None:
+            raise ConfigError(
+                "speculative_config.parallel_drafting=True needs a head trained for it (P-EAGLE, with mask_token_id "
+                "and mask_hidden); leave it out for this one."
+            )
+        return int(mask)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Cache bytes a token takes beside the target's."""
+        return bytes_per_token(self.head.layer_shapes, self.head.cache_dtype)
+
+    def allocate(self, rows: int, block_size: int) -> None:
+        """Make the cache, as many rows as the target has, and a place for the features at the end of every block."""
+        head = self.head
+        head.cache = KVCache.allocate(head.layer_shapes, rows, head.cache_dtype, self.device)
+        self._block_ends = torch.zeros(
+            rows // block_size, head.feature_size, dtype=head.cache_dtype, device=self.device
+        )
+
+    def propose(self, turn: Turn) -> Draft:
+        """Read the pairs this pass made, then draft for those that may."""
+        fits = turn.lengths <= self.longest
+        budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
+        carried, tracks = self._carried[turn.slots], track_lengths(turn)
+        count = torch.where(fits & (tracks > 0), tracks + carried, 0)
+        masks = self.nodes - 1 if self._mask is not None else 0
+        fresh = fresh_rows(turn, turn.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
+        hidden = self.head.combine(self._streams(turn, fresh, count, carried))
+        self._carried.index_fill_(0, turn.slots, 0)
+        logits, onward = self.head.forward(fresh.rows, hidden, 0)
+        if self._mask is not None:
+            return self._chain.at_once(turn, logits, budget)
+        if self._tree is not None:
+            return self._as_tree(self._tree, turn, logits, onward, budget)
+        return self._one_by_one(turn, logits, onward, budget)
+
+    def _streams(self, turn: Turn, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
+        """The target's features for every row: from this pass, from the block before it, or those of a mask."""
+        mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
+        if face(self.device) == "triton":
+            from augury.kernels.streams_triton import gather_streams
+
+            return gather_streams(
+                turn.features, fresh.places, turn.row_begin, turn.start, turn.known, turn.path, count, carried,
+                turn.slots, turn.block_tables, turn.block_size, self._block_ends, mask,
+            )  # fmt: skip
+        group = fresh.group
+        place = fresh.number - carried[group]  # on the track; -1 is the token before this pass
+        rows = track_rows(turn, group, place)
+        streams = torch.cat([stream[rows] for stream in turn.features], dim=1)
+        position = turn.start[group] + place
+        block = physical(turn, fresh.rows.slots, position.clamp(min=0)) // turn.block_size
+        real = fresh.live & (fresh.number < count[group])
+        last = real & (place >= 0) & ((position + 1) % turn.block_size == 0)
+        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
+        streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
+        if mask is None:
+            return streams
+        unknown = fresh.live & (fresh.number >= count[group])
+        return torch.where(unknown[:, None], mask, streams)
+
+    def _one_by_one(self, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+        draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
+        for i in range(steps):
+            tokens = self._chain.write(draft, turn, logits, i)
+            if i + 1 < steps:
+                logits, hidden = self.head.forward(step_rows(turn, tokens, i, budget, SHIFT), hidden, i + 1)
+        draft.count = budget
+        return draft
+
+    def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+        def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:
+            assert states is not None
+            rows = level_rows(turn, tokens, bits, depth, number, budget, SHIFT)
+            scores, onward = self.head.forward(rows, states.flatten(0, 1), depth)
+            return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
+
+        return tree.grow(logits, hidden, run, budget, self.head.targets)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """Behind a prefix found in the cache, the first row needs features that this request never computes."""
+        self._carried[slot] = int(cached > 0)
+
+    def reset(self, slot: int) -> None:
+        """Forget a slot: its request has left."""
+        self._carried[slot] = 0

@@ -1,0 +1,135 @@
+"""Advice: candidates weighed against plain decoding at every load, with a verdict and a configuration for each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
+from augury.config.versions import version
+from augury.tools.advise.candidates import Candidate, Question, candidates
+from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE, Line
+from augury.tools.advise.predict import Predictor
+from augury.tools.advise.remarks import assumed, surer
+from augury.tools.advise.target import why_not_decoding
+from augury.tools.advise.verdicts import against_all, no_room, verdict
+
+SCHEDULE_SINCE = "0.24"
+Ranges = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Everything that is to be said."""
+
+    question: Question
+    lines: tuple[Line, ...] = ()  # the best first
+    against: tuple[str, ...] = ()  # why speculation will not pay at all, if so
+    assumed: tuple[str, ...] = ()
+    surer: tuple[str, ...] = ()  # what to measure
+    decoding_share: tuple[tuple[int, float], ...] = ()  # by load
+    cannot: str | None = None  # why the target does not even run there; then nothing else is said
+
+    @property
+    def recommended(self) -> Line | None:
+        """The first line that is advised."""
+        return next((line for line in self.lines if line.verdict in (USE, TRY)), None)
+
+    def as_record(self) -> dict[str, Any]:
+        """For programs."""
+        asked, traffic, best = self.question, self.question.traffic, self.recommended
+        return {
+            "target": asked.facts.name, "cost_from": asked.cost.name,
+            "engine": "augury" if asked.ours else "vllm",
+            "vllm_version": None if asked.ours else ".".join(map(str, asked.release)),
+            "traffic": {
+                "source": traffic.source, "answers": traffic.requests, "prompt_tokens": round(traffic.prompt_tokens, 1),
+                "answer_tokens": round(traffic.answer_tokens, 1), "kind": traffic.kind,
+                "running": traffic.running, "prefix_cached": round(traffic.cached, 4),
+                "prefix_share": None if traffic.prefix_share is None else round(traffic.prefix_share, 4),
+            },
+            "decoding_share": {str(load): round(share, 4) for load, share in self.decoding_share},
+            "recommended": best.config if best else None, "method": best.candidate.method if best else None,
+            "interval": "5th to 95th percentile", "cannot": self.cannot, "do_not": list(self.against),
+            "assumed": list(self.assumed), "to_be_surer": list(self.surer),
+            "methods": [line.as_record() for line in self.lines],
+        }  # fmt: skip
+
+
+def advise(asked: Question) -> Advice:
+    """Weigh every candidate."""
+    if asked.cost.cannot and not why_not_decoding(asked.facts):
+        return Advice(asked, cannot=asked.cost.cannot)
+    predictor = Predictor(asked.cost, asked.traffic)
+    against = against_all(asked, predictor)
+    lines = [_line(asked, predictor, candidate, against) for candidate in candidates(asked)]
+    order = {USE: 0, TRY: 1, NOT: 2, UNKNOWN: 3}
+    lines.sort(key=lambda line: (order[line.verdict], -line.worth))
+    shares = tuple((load, predictor.decoding_share(load)) for load in asked.loads)
+    return Advice(asked, tuple(lines), against, assumed(asked), surer(asked, lines), shares)
+
+
+def _line(asked: Question, predictor: Predictor, candidate: Candidate, against: tuple[str, ...]) -> Line:
+    if against:  # figures beside such a reason would contradict it
+        return Line(candidate, NOT, against[0])
+    if candidate.acceptance is None or candidate.drafting is None:
+        return Line(candidate, UNKNOWN, candidate.missing)
+    acceptance, drafting, context = candidate.acceptance, candidate.drafting, asked.traffic.context
+    loads = tuple(n for n in asked.loads if asked.cost.fits(n, context, drafting.memory_bytes(n, context)))
+    too_many = tuple(n for n in asked.loads if n not in loads)
+    memory = drafting.memory_bytes(max(loads or asked.loads[:1]), context)
+    if why := no_room(asked, memory, loads):
+        return Line(candidate, NOT, why, memory_bytes=memory, too_many=too_many)
+    ranges, alone = predictor.schedule(acceptance, drafting, max(asked.loads)), None
+    if len(ranges) > 1 and not _takes_table(asked, candidate, ranges):
+        said = ", ".join(f"{tokens} from {start} at once on" for start, _, tokens in ranges)
+        note = f"one K for all loads, since this release takes no table by batch size with it; alone: {said}"
+        candidate = replace(candidate, notes=(*candidate.notes, note))
+        alone = max((predictor.best(acceptance, drafting, n) for n in loads), key=lambda at: at.decode.value)
+        ranges = [(1, max(asked.loads), _one_for_all(predictor, candidate, loads))]
+    by_load = tuple(predictor.at(acceptance, drafting, load, _at(ranges, load)) for load in loads)
+    word, reason = verdict(candidate, by_load, alone)
+    config = _config(candidate, ranges) if word in (USE, TRY) else None
+    return Line(candidate, word, reason, by_load, config, memory, too_many)
+
+
+def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
+    """Whether K may differ by batch size: always in our engine, in vLLM from a release on and not with every method."""
+    if asked.ours:
+        return True
+    if asked.release < version(SCHEDULE_SINCE):
+        return False
+    try:
+        parsed = resolve(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
+    except ConfigError:  # of another key: a drafter that is not here to be read
+        return True
+    refused = [note.key for note in parsed.notes if note.refused] if parsed else []
+    return "num_speculative_tokens_per_batch_size" not in refused
+
+
+def _at(ranges: Ranges, load: int) -> int:
+    return [tokens for start, _, tokens in ranges if start <= load][-1]
+
+
+def _one_for_all(predictor: Predictor, candidate: Candidate, loads: tuple[int, ...]) -> int:
+    """The K with the best mean over the loads, where a release knows only one."""
+    assert candidate.acceptance is not None and candidate.drafting is not None
+    acceptance, drafting = candidate.acceptance, candidate.drafting
+
+    def mean(tokens: int) -> float:
+        return sum(math.log(predictor.speed(acceptance, drafting, n, tokens)) for n in loads)
+
+    return max((0, *acceptance.lengths), key=mean)
+
+
+def _config(candidate: Candidate, ranges: Ranges) -> dict[str, Any] | None:
+    """The dictionary for -sc; a table by batch size only where one K is not best for all."""
+    most = max(tokens for _, _, tokens in ranges)
+    if most == 0:
+        return None
+    config = {**candidate.config, "num_speculative_tokens": most}
+    if len(ranges) > 1:
+        config["num_speculative_tokens_per_batch_size"] = [list(one) for one in ranges]
+    return config

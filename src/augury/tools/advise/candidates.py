@@ -1,0 +1,205 @@
+"""Which methods a target could run, what each would accept, and where that is known from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts
+from augury.config.versions import Version, valid_in, version
+from augury.methods.facts import Target
+from augury.methods.mtp import trained_depth
+from augury.methods.recognise import choose
+from augury.methods.registry import LOOK_UPS, METHODS
+from augury.methods.spec import Case
+from augury.tools.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replayed, drafts_of, from_profile
+from augury.tools.advise.cost import Cost
+from augury.tools.advise.curve import CostCurve
+from augury.tools.advise.drafters import Drafting, drafting_for
+from augury.tools.advise.existing import drafter_exists
+from augury.tools.advise.published import find_published
+from augury.tools.advise.shape import Shape
+from augury.tools.advise.traffic import Recorded, Traffic
+from augury.tools.knowledge.base import knowledge
+from augury.tools.knowledge.conditions import World, holds
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that was asked."""
+
+    facts: ModelFacts
+    shape: Shape | None  # None where a cost curve makes it unnecessary and config.json does not tell
+    cost: Cost
+    traffic: Traffic
+    recorded: Recorded | None = None
+    profiles: Sequence[Mapping[str, Any]] = ()
+    drafters: Sequence[ModelFacts] = ()
+    release: Version = (0, 32, 0)
+    loads: tuple[int, ...] = (1, 8, 32, 64, 128)
+    max_memory: float | None = None  # bytes for a drafter
+    release_named: bool = False
+
+    @property
+    def measured(self) -> bool:
+        """Whether costs come from a machine rather than from a table."""
+        return isinstance(self.cost, CostCurve)
+
+    @property
+    def ours(self) -> bool:
+        """Whether the advice is for our own engine: it was measured there, and nobody named a release of vLLM."""
+        return self.measured and not self.release_named
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A method with what is known of it; without acceptance, why it cannot be judged."""
+
+    method: str
+    config: dict[str, Any]
+    source: str
+    yours: bool = False  # told from the user's own trace or profile
+    acceptance: Acceptance | None = None
+    drafting: Drafting | None = None
+    notes: tuple[str, ...] = ()
+    missing: str = ""
+    exists: bool = True  # given, or published for targets of this shape
+
+
+@dataclass(frozen=True)
+class Limited:
+    """An acceptance at some of its lengths."""
+
+    inner: Acceptance
+    lengths: tuple[int, ...]
+
+    def at(self, tokens: int) -> Draws:
+        """As the inner one."""
+        return self.inner.at(tokens)
+
+
+def candidates(asked: Question) -> list[Candidate]:
+    """Every method worth a line, each once: what was given comes before what is merely known of the family."""
+    found: dict[str, Candidate] = {}
+    for candidate in (*_model_free(asked), *_given(asked), *_of_family(asked)):
+        found.setdefault(candidate.method, candidate)
+    return [one for one in found.values() if _released(one.method, asked)]
+
+
+def _released(method: str, asked: Question) -> bool:
+    """Whether the release runs it; our own engine runs all of them."""
+    card = METHODS[method]
+    gap = card.vllm_gap is not None and valid_in(asked.release, *card.vllm_gap)
+    return asked.ours or (valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap)
+
+
+def _model_free(asked: Question) -> Iterator[Candidate]:
+    for first in (name for name, look_up in LOOK_UPS.items() if not look_up.twin_of):
+        alike = [first, *(name for name, look_up in LOOK_UPS.items() if look_up.twin_of == first)]
+        # A twin makes the same drafts nearer to the target; a curve measures the method that was asked for.
+        known = [name for name in alike if not asked.measured and asked.release >= version(METHODS[name].vllm_since)]
+        method = known[-1] if known else first
+        config = {"method": method, **LOOK_UPS[method].starts[0]}
+        profile = next((p for p in asked.profiles if p["method"] in alike), None)
+        if asked.recorded is not None:
+            counts = asked.recorded.replayed(config, LOOK_UPS[method].lengths)
+            source = f"replay of {asked.traffic.requests} answers of yours"
+            yield _priced(asked, Candidate(method, config, source, True, Replayed(counts)))
+        elif profile is not None:
+            yield _priced(asked, _profiled(profile, method, config))
+        else:
+            yield _priced(asked, _from_published(asked, method, config))
+
+
+def _given(asked: Question) -> Iterator[Candidate]:
+    """What --profile and --drafter name."""
+    drafters = {_method_of(facts): facts for facts in asked.drafters}
+    for profile in asked.profiles:
+        method = str(profile["method"])
+        if method not in METHODS:
+            raise ConfigError(f"--profile: method {method!r} is unknown; known are {', '.join(METHODS)}.")
+        if METHODS[method].weights != "none":
+            yield _priced(
+                asked, _profiled(profile, method, _config(method, drafters.get(method))), drafters.get(method)
+            )
+    for method, facts in drafters.items():
+        yield _priced(asked, _from_published(asked, method, _config(method, facts)), facts)
+
+
+def _of_family(asked: Question) -> Iterator[Candidate]:
+    """What the target carries itself, and what is published for its family (knowledge/targets.yaml)."""
+    for method in family_methods(asked.facts):
+        found = _priced(asked, _from_published(asked, method, _config(method, None)))
+        yield replace(found, exists=drafter_exists(method, asked.facts))
+
+
+def family_methods(facts: ModelFacts) -> list[str]:
+    """Methods that the knowledge of targets names for this one; mtp only where config.json has the layers."""
+    depth = trained_depth(facts.raw)
+    world = World({"target_type": facts.kind, "target_mtp": depth})
+    found: dict[str, None] = {}
+    for entry in knowledge().values():
+        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, world):
+            text = entry.message.lower()
+            for name, prose in ((name, prose) for name, card in METHODS.items() for prose in card.prose):
+                text = text.replace(prose, name)
+            found |= dict.fromkeys(name for name in METHODS if re.search(rf"\b{name}\b", text))
+    return [name for name in found if METHODS[name].weights != "target" or depth]
+
+
+def _method_of(facts: ModelFacts) -> str:
+    chosen = choose("", facts.name, facts.raw)
+    assert chosen is not None  # there is a name
+    return chosen.method
+
+
+def _config(method: str, drafter: ModelFacts | None) -> dict[str, Any]:
+    if METHODS[method].weights == "target":
+        return {"method": method}
+    return {"method": method, "model": drafter.name if drafter else f"<{method} drafter>"}
+
+
+def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -> Candidate:
+    conditions = profile["measurement_conditions"]
+    model = conditions.get("model", conditions.get("target"))
+    told = f"your profile, K={profile['num_speculative_tokens']}" + (f", {model}" if isinstance(model, str) else "")
+    drafts = drafts_of(profile)
+    few = f"a profile of {drafts} drafts is no evidence, {ENOUGH_DRAFTS} are; its interval says so"
+    enough = drafts >= ENOUGH_DRAFTS
+    return Candidate(method, config, told, enough, from_profile(profile), notes=() if enough else (few,))
+
+
+def _from_published(asked: Question, method: str, config: dict[str, Any]) -> Candidate:
+    figure = find_published(method, asked.facts.kind, asked.traffic.kind)
+    if figure is None:
+        return Candidate(method, config, "", missing="no published acceptance; measure it and give --profile")
+    rates, note = figure.acceptance(asked.traffic.kind)
+    low, _, high = figure.length
+    source = f"published, not yours: {low:g}-{high:g} at K={figure.tokens}; {figure.conditions} ({figure.source})"
+    return Candidate(method, config, source, False, rates, notes=(note,) if note else ())
+
+
+def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = None) -> Candidate:
+    """With the cost of its drafting, and with lengths it may have; or with what is missing for that."""
+    if candidate.acceptance is None:
+        return candidate
+    method = candidate.method
+    if isinstance(asked.cost, CostCurve) and not asked.cost.drafts(method):
+        wanted = f'augury bench --cost-curve FILE -sc \'{{"method": "{method}", ...}}\''
+        why = f"the cost curve has no drafting time of it; measure: {wanted}"
+        return _without(candidate, why)
+    try:
+        drafting = drafting_for(method, asked.shape, drafter)
+    except ConfigError as error:
+        return _without(candidate, str(error).removeprefix(f"{method}: ").rstrip("."))
+    known = Case(target=Target(asked.facts.name, asked.facts))
+    lengths = tuple(k for k in candidate.acceptance.lengths if METHODS[method].check_tokens(k, known) is None)
+    notes = candidate.notes + ((drafting.assumed,) if drafting.assumed and not asked.measured else ())
+    return replace(candidate, acceptance=Limited(candidate.acceptance, lengths), drafting=drafting, notes=notes)
+
+
+def _without(candidate: Candidate, why: str) -> Candidate:
+    return Candidate(candidate.method, candidate.config, candidate.source, candidate.yours, missing=why)

@@ -1,0 +1,124 @@
+"""What each method drafts with: the shape of its model, if it has one, and how many passes a draft takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts
+from augury.methods.registry import METHODS
+from augury.methods.spec import UsualHead
+from augury.tools.advise.shape import HEAD_BYTES, Shape, shape_of
+
+HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How a method drafts."""
+
+    method: str
+    shape: Shape | None  # None: no weights, an index on the host or the device
+    parallel: bool  # one pass for the whole draft; otherwise one a token
+    assumed: str = ""  # what was taken for granted, for people
+
+    @property
+    def on_host(self) -> bool:
+        """Whether vLLM has to wait for the host between steps."""
+        return not METHODS[self.method].vllm_async
+
+    def passes(self, tokens: int) -> int:
+        """Runs of the drafter for a draft of so many tokens."""
+        return min(tokens, 1) if self.parallel else tokens
+
+    def memory_bytes(self, requests: int, context: float) -> float:
+        """Its weights, and its cache for so many requests of this length."""
+        if self.shape is None:
+            return 0.0
+        usual = METHODS[self.method].usual
+        reads_out_by_target = usual is not None and usual.vocabulary is None
+        words = self.shape.vocab * self.shape.hidden * HEAD_BYTES if reads_out_by_target else 0.0
+        return self.shape.stored_bytes - words + requests * self.shape.cache_bytes(context)
+
+
+def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None = None) -> Drafting:
+    """What drafts: the checkpoint given, or what is usually published for such a target."""
+    card = METHODS[method]
+    parallel = card.one_pass
+    if card.weights == "none":
+        return Drafting(method, None, True)
+    if drafter is not None and card.weights != "target":
+        return Drafting(method, _given(method, drafter, target), parallel or _trained_parallel(drafter.raw))
+    if target is None:
+        return Drafting(method, None, parallel, "the drafter's size is not known, so its cost is not counted")
+    if card.usual is None:
+        raise ConfigError(f"{method}: name its checkpoint with --drafter; there is no usual size of one.")
+    shape = _usual(method, card.usual, target)
+    own = Drafting(method, shape, parallel).memory_bytes(0, 0) / 1e9
+    return Drafting(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
+
+
+def _given(method: str, facts: ModelFacts, target: Shape | None) -> Shape:
+    """A drafter's shape from its own files; a head without a model's fields counts by the bytes of its weights."""
+    try:
+        shape = shape_of(facts)
+    except ConfigError:
+        found = sum(file.stat().st_size for file in _weights(facts.directory))
+        if not found:
+            raise
+        return replace(_blank(facts.name, target), every_row=found // 2)
+    head = METHODS[method].usual
+    if head is None:
+        return shape
+    # A head takes the target's embedding, and chooses among its own words where it has fewer.
+    shape = replace(shape, tied=True, vocab=min(facts.number("draft_vocab_size") or shape.vocab, shape.vocab))
+    return shape if head.stated else _joined(shape, head)
+
+
+def _weights(directory: Path | None) -> list[Path]:
+    return [] if directory is None else [f for e in ("*.safetensors", "*.bin", "*.pt") for f in directory.glob(e)]
+
+
+def _trained_parallel(raw: Mapping[str, object]) -> bool:
+    return bool(raw.get("parallel_drafting") or raw.get("speculators_model_type") == "peagle")
+
+
+def _blank(name: str, target: Shape | None) -> Shape:
+    hidden = target.hidden if target else 1
+    return Shape(name, 1, hidden, 0, 0, 0, 0, 0, True, 1, 0, 0, 0, 0, 2.0, False)
+
+
+def _one_layer(target: Shape, name: str) -> Shape:
+    """A layer of the target's attention with a dense MLP, in 16 bits."""
+    values = (target.cache_values + target.window_values) // target.layers
+    attention = target.hidden * (2 * target.hidden + values)  # queries and output, keys and values
+    mlp = int(3 * HEAD_WIDTH * target.hidden * target.hidden)
+    return replace(
+        _blank(name, target), vocab=target.vocab, every_row=attention + mlp, cache_values=values,
+        attention_width=target.attention_width, kv_heads=target.kv_heads,
+    )  # fmt: skip
+
+
+def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
+    """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
+    if head.of_target:  # experts and precision included
+        share = target.layers
+        layer = replace(
+            target, name=name, layers=1, every_row=target.every_row // share, expert=target.expert // share,
+            cache_values=target.cache_values // share, window_values=target.window_values // share, tied=True,
+        )  # fmt: skip
+    else:
+        layer = _one_layer(target, name)
+        layer = replace(
+            layer, layers=head.layers, every_row=head.layers * layer.every_row,
+            cache_values=head.layers * layer.cache_values, vocab=min(head.vocabulary or target.vocab, target.vocab),
+        )  # fmt: skip
+    return _joined(layer, head)
+
+
+def _joined(shape: Shape, head: UsualHead) -> Shape:
+    """With what joins its inputs before the first layer."""
+    values = (shape.cache_values + shape.window_values) // shape.layers
+    return replace(shape, every_row=shape.every_row + head.joins(shape.hidden, values))

@@ -1,0 +1,71 @@
+"""Traffic as a live server counts it: lengths, load, prefix hits, and the acceptance of what it drafts with now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.methods.registry import METHODS
+from augury.tools.advise.accept import ENOUGH_DRAFTS
+from augury.tools.advise.traffic import Traffic
+from augury.tools.live.reading import Reading, readings
+from augury.tools.live.scrape import scrape
+from augury.tools.shared.fetch import Server
+from augury.tools.shared.profile import make_profile
+
+ENOUGH = 20  # finished requests that a mean length is told from
+
+
+def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | None]:
+    """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are."""
+    server = Server(url)
+    found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
+    if not found:
+        raise ConfigError(f"--url {url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
+    reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))
+    told, drafts = traffic_of(reading, traffic, url), reading.counters.get("drafts", 0.0)
+    if 0 < drafts < ENOUGH_DRAFTS:
+        note = f"the server has drafted {drafts:.0f} times, no evidence of its acceptance ({ENOUGH_DRAFTS} are)"
+        return replace(told, notes=(*told.notes, f"{note}: not used")), None
+    return told, profile_of(reading, url)
+
+
+def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
+    """Mean lengths of the finished requests, requests at once, and the share of prompts found in the prefix cache."""
+    counted = reading.counters
+    finished = counted.get("finished", 0.0)
+    queries = counted.get("prefix_queries", 0.0)
+    now = replace(
+        traffic, running=reading.gauges.get("running"),
+        cached=min(1.0, counted.get("prefix_hits", 0.0) / queries) if queries else traffic.cached,
+    )  # fmt: skip
+    if traffic.requests:
+        return now
+    if finished < ENOUGH:
+        raise ConfigError(
+            f"--url {url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give "
+            "--trace."
+        )
+    return replace(
+        now, prompt_tokens=counted.get("prompt_tokens", 0.0) / finished,
+        answer_tokens=max(1.0, counted.get("generation_tokens", 0.0) / finished), requests=int(finished), source=url,
+    )  # fmt: skip
+
+
+def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:
+    """The server's own drafter as a profile, where the server names its method (ours does, vLLM does not)."""
+    drafts, accepted = reading.counters.get("drafts", 0.0), [int(count) for count in reading.accepted_at]
+    falling = all(a >= b for a, b in pairwise([int(drafts), *accepted]))
+    if not reading.speculates or reading.method not in METHODS or not drafts or not accepted or not falling:
+        return None
+    reached = [int(drafts), *accepted, 0]
+    lengths = [now - then for now, then in pairwise(reached)]
+    length = 1 + sum(accepted) / drafts
+    conditions = {"model": reading.model, "server": url, "batch": reading.gauges.get("running")}
+    profile = make_profile(str(reading.method), len(accepted), accepted, int(drafts), lengths, length, conditions)
+    # Every answer's first token comes from reading its prompt, and every other one that was not accepted from a step.
+    steps = reading.counters.get("generation_tokens", 0.0) - sum(accepted) - reading.counters.get("finished", 0.0)
+    return profile | {"replay": {"share_drafted": min(1.0, drafts / steps) if steps > 0 else 1.0}}

@@ -1,0 +1,93 @@
+"""Verdicts: why a method pays, does not, or cannot be judged; and what speaks against all of them."""
+
+from __future__ import annotations
+
+from augury.methods.registry import METHODS
+from augury.tools.advise.candidates import Candidate, Question
+from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE
+from augury.tools.advise.predict import At, Predictor
+from augury.tools.advise.target import why_not_decoding
+
+PAYS = 1.03  # less is not worth a second thing to look after
+SMALL = 1e9  # weights below which a GPU waits for its host anyway
+SHORT = 2.0  # tokens of a mean answer
+MOSTLY_READING = 0.25  # share of decoding below which nothing else matters
+
+
+def against_all(asked: Question, predictor: Predictor) -> tuple[str, ...]:
+    """Reasons that hold for every method."""
+    found = []
+    if why := why_not_decoding(asked.facts):
+        found.append(why)
+    if asked.shape is not None and not asked.measured and asked.shape.parameters < SMALL:
+        found.append(
+            f"{asked.shape.parameters / 1e9:.2f}B weights: on a GPU such a step is mostly the host's, which the "
+            "roofline leaves out, and drafts make that longer"
+        )
+    if asked.traffic.answer_tokens <= SHORT:
+        found.append(
+            f"answers of {asked.traffic.answer_tokens:.1f} tokens: the first comes from reading the prompt, and "
+            "nothing is left to decode"
+        )
+    elif all(predictor.decoding_share(load) < MOSTLY_READING for load in asked.loads):
+        share = max(predictor.decoding_share(load) for load in asked.loads)
+        found.append(
+            f"decoding is {share:.0%} of the time at most, the rest reads prompts; prefix caching and chunked prefill "
+            "do more"
+        )
+    return tuple(found)
+
+
+def no_room(asked: Question, memory: float, loads: tuple[int, ...]) -> str | None:
+    """Why there is no memory for a drafter that takes so much at these loads, if there is none."""
+    if asked.max_memory is not None and memory > asked.max_memory:
+        return f"needs {memory / 1e9:.1f} GB beside the target, --max-memory leaves {asked.max_memory / 1e9:.1f}"
+    left = asked.cost.free_bytes
+    if memory > left:
+        return f"needs {memory / 1e9:.1f} GB beside the target, the device has {left / 1e9:.1f} left"
+    if not loads:
+        return (
+            f"the caches of {asked.loads[0]} at once with {asked.traffic.context:.0f} tokens each do not fit into the "
+            f"{left / 1e9:.1f} GB beside the weights"
+        )
+    return None
+
+
+def verdict(candidate: Candidate, by_load: tuple[At, ...], alone: At | None) -> tuple[str, str]:
+    """A word and its reason; `alone` is the best load by itself, where one K must serve all of them."""
+    if not candidate.exists:
+        return UNKNOWN, "no drafter is known for a target of this shape; train one, or name yours with --drafter"
+    if not candidate.yours and METHODS[candidate.method].weights == "none":
+        return UNKNOWN, "hangs on your texts, from no gain to a large one; give --trace"
+    paying = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
+    if not paying:
+        return NOT, _why_not(by_load, alone)
+    where = _where([at.requests for at in paying], [at.requests for at in by_load])
+    if losing := [at.requests for at in by_load if at.tokens and at.decode.value < 1]:
+        where += f", slower than plain decoding at {', '.join(map(str, losing))}"
+    sure = all(at.decode.low >= 1 for at in paying)
+    doubt = "" if sure else "; the interval reaches below 1"
+    if not candidate.yours:
+        doubt += "; the acceptance is not known from your traffic, so try it and measure"
+    return (USE if sure and candidate.yours else TRY), f"pays{where}{doubt}"
+
+
+def _why_not(by_load: tuple[At, ...], alone: At | None) -> str:
+    if alone is not None and alone.decode.value >= PAYS:
+        return (
+            f"one K must serve all these loads, and none pays over all of them; at {alone.requests} at once alone "
+            f"K={alone.tokens} would give {alone.decode.value:.2f}: name the loads you have with --concurrency"
+        )
+    if not any(at.tokens for at in by_load):
+        return "no K is expected to be faster than plain decoding at these loads"
+    best = max(by_load, key=lambda at: at.decode.value)
+    return f"expected at most {best.decode.value:.2f} times plain decoding, at {best.requests} at once"
+
+
+def _where(paying: list[int], loads: list[int]) -> str:
+    """The loads it pays at, in words; nothing where it is all of them."""
+    if paying == loads:
+        return ""
+    if paying == loads[: len(paying)]:
+        return f" up to {paying[-1]} at once"
+    return f" only at {', '.join(map(str, paying))} at once"

@@ -1,0 +1,169 @@
+"""`augury bench`: Augury and its peers on the same weights and prompts, in one run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.config.resolve import resolve
+from augury.config.runnable import check_runnable
+from augury.config.surfaces import from_json
+from augury.tools.bench.contenders import Contender, Setup, choose
+from augury.tools.bench.plan import Plan, conditions_of, find_weights, tokenize
+from augury.tools.shared.progress import progress
+
+SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
+
+DTYPES = ("float32", "bfloat16")
+
+
+def bench(
+    model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file or a Hugging Face id.")] = "default",
+    peers: Annotated[str, typer.Option(help="Contenders, comma-separated; empty: all that are installed.")] = "",
+    batch: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,8",
+    prompts: Annotated[str, typer.Option(help="Prompt sets, comma-separated: chat, edit, or files.")] = "chat,edit",
+    max_tokens: Annotated[int, typer.Option(min=1, help="New tokens for each prompt.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for each contender.")] = 2,
+    dtype: Annotated[str, typer.Option(help="Arithmetic of Augury and transformers.")] = "float32",
+    speculative_config: Annotated[
+        str, typer.Option("--speculative-config", "-sc", help="Speculation of augury-<method>, as JSON.")
+    ] = SPECULATIVE,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show instead where Augury's time goes in a step.")
+    ] = False,
+    methods: Annotated[
+        str, typer.Option(help="Compare speculation methods instead: 'all', or names with commas; heads are trained.")
+    ] = "",
+    retrain: Annotated[bool, typer.Option("--retrain", help="With --methods: train the gate heads anew.")] = False,
+    cost_curve: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Measure instead what steps cost, for `augury advise`; '-' stores nothing."),
+    ] = "",
+) -> None:
+    """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
+    plan = Plan(
+        model, _words(peers), _sizes(batch), _words(prompts), max_tokens, rounds, threads, dtype,
+        _speculation(speculative_config),
+    )  # fmt: skip
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
+    if plot is not None and not plot.parent.is_dir():
+        raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
+    _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config != SPECULATIVE})
+    if cost_curve:
+        _check_curve(cost_curve, {"--methods": methods, "--profile": profile, "--peers": peers})
+        from augury.tools.bench.cost_curve import run_cost_curve
+
+        run_cost_curve(plan, None if cost_curve == "-" else Path(cost_curve), as_json, plot)
+    elif methods:
+        from augury.tools.bench.methods import run_methods
+
+        run_methods(plan, _words(methods), retrain, as_json, plot)
+    elif profile:
+        from augury.tools.bench.profile import run_profile
+
+        run_profile(plan, as_json)
+    else:
+        run_bench(plan, as_json, plot)
+
+
+def run_bench(plan: Plan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
+    """Run the plan, print table or JSON, draw the plot, and give the report back."""
+    from augury.model.packed import PACKED_FILE
+    from augury.tools.bench.figures import agreements_of, disturbance, lines_of
+    from augury.tools.bench.plot import plot as draw
+    from augury.tools.bench.report import as_report, conditions_line, show
+    from augury.tools.shared.terminal import output_console, print_json
+
+    directory, gguf = find_weights(plan.model, as_json)
+    packed = plan.dtype == "float32" and (Path(directory) / PACKED_FILE).is_file()
+    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf, packed)
+    if max(plan.batches) == 1:
+        contenders = [c for c in contenders if c.name != "transformers-batch"]
+    record, counts = measure(plan, contenders, directory, gguf)
+    lines, agreements = lines_of(record, contenders), agreements_of(record, contenders)
+    conditions = conditions_of(plan, counts, gguf)
+    conditions["disturbance"] = disturbance(record, os.cpu_count() or 1)
+    report = as_report(conditions, lines, agreements, left_out, record.broken)
+    if as_json:
+        print_json(report)
+    else:
+        show(output_console(), report, lines, agreements)
+    if plot is not None and lines:
+        draw(lines, conditions_line(conditions), plot)
+        print(f"wrote {plot}", file=sys.stderr)
+    return report
+
+
+def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
+    """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
+    from augury.tools.bench.rounds import Bench, Record
+    from augury.tools.bench.worker import PeerError, Worker
+
+    prompts = tokenize(plan.prompts, directory)
+    longest = max(len(ids) for every in prompts.values() for ids in every) + plan.max_tokens
+    room = longest + plan.speculative["num_speculative_tokens"] + 8
+    workers: list[Worker] = []
+    record = Record()
+    try:
+        for contender in contenders:
+            setup = Setup(contender, directory, gguf, plan.dtype, plan.threads, room, plan.speculative)
+            workers.append(Worker(setup))
+        with progress("loading", len(workers)) as tick:
+            for worker in list(workers):
+                tick(f"loading {worker.contender.name}")
+                try:
+                    worker.ready()
+                except PeerError as error:
+                    record.broken[worker.contender.name] = str(error)
+        alive = [worker for worker in workers if worker.contender.name not in record.broken]
+        running = Bench(alive, prompts, plan.batches, plan.max_tokens, lambda _: None, record)
+        with progress("warming up", running.size(plan.rounds)) as tick:
+            running.tick = tick
+            running.run(plan.rounds)
+    finally:  # also on Ctrl-C
+        for worker in workers:
+            worker.close()
+    return record, {name: len(every) for name, every in prompts.items()}
+
+
+def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:
+    """`--methods` is a bench of its own: what belongs to the other ones is refused, not dropped."""
+    if retrain and not methods:
+        raise ConfigError("--retrain belongs to --methods; add it, or leave --retrain out.")
+    for name in [name for name, given in others.items() if methods and given]:
+        raise ConfigError(f"{name} and --methods cannot go together; leave one out.")
+
+
+def _check_curve(file: str, others: dict[str, Any]) -> None:
+    """`--cost-curve` is a bench of its own, too."""
+    for name in [name for name, given in others.items() if given]:
+        raise ConfigError(f"{name} and --cost-curve cannot go together; leave one out.")
+    if file != "-" and not Path(file).parent.is_dir():
+        raise ConfigError(f"--cost-curve {file}: there is no directory {Path(file).parent}.")
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = _words(text)
+    if not sizes or not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise ConfigError(f"--batch {text}: write batch sizes with commas, for example 1,8.")
+    return [int(size) for size in sizes]
+
+
+def _speculation(text: str) -> dict[str, Any]:
+    parsed = resolve(from_json(text))
+    assert parsed is not None
+    check_runnable(parsed)
+    return parsed.to_dict()

@@ -1,0 +1,47 @@
+"""What a peer made of the same case on the same kind of GPU: figures that were measured once, with their conditions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from augury.tools.bench.gpu.shapes import Drafter
+
+PEER = "vLLM 0.26.0"
+CONDITIONS = {
+    "peer": PEER, "measured": "2026-11-15", "gpu": "one H200", "torch": "2.11.0+cu130", "dtype": "bfloat16",
+    "weights": "random", "sampling": "greedy, end of text ignored", "prefix_caching": False,
+    "clock": "all requests at once, wall clock of the batch after a warm-up of 32 tokens",
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """Everything a figure belongs to but the batch size."""
+
+    shape: str
+    drafter: str
+    tokens: int
+    length: float
+    prompt: int
+    new: int
+
+
+# tok/s over all requests, by batch size.
+FIGURES: dict[Case, dict[int, int]] = {
+    Case("llama-8b", "none", 0, 1.0, 128, 512): {1: 200, 8: 1497, 32: 5357, 64: 9482, 128: 14688},
+    Case("llama-8b", "eagle3", 3, 3.0, 128, 512): {1: 451, 8: 3359, 32: 11114, 64: 16100, 128: 18812},
+    Case("llama-8b", "eagle3", 5, 3.5, 128, 512): {1: 458, 8: 3307, 32: 10016, 64: 13392, 128: 9527},
+    Case("llama-8b", "draft:llama-1b", 4, 3.5, 128, 512): {1: 253, 8: 1672, 32: 6195, 64: 9231, 128: 7346},
+}  # fmt: skip
+
+
+def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, device: str) -> dict[str, Any] | None:
+    """The peer's figure for just this case; None where nobody measured it or this is no GPU."""
+    case = Case(shape, drafter.name, drafter.tokens, drafter.length, prompt, new)
+    speed = FIGURES.get(case, {}).get(batch)
+    return {"name": PEER, "tok_s": speed} if speed and device == "cuda" and not _changed(drafter) else None
+
+
+def _changed(drafter: Drafter) -> bool:
+    """Whether the drafter has keys the peer did not have, a tree for one."""
+    usual = {"method", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_length"}
+    return bool(drafter.keys.keys() - usual)

@@ -1,0 +1,121 @@
+"""Where a step's time goes: two spans on the device, and what is left of the wall clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from augury.tools.bench.gpu.rig import Rig
+
+if TYPE_CHECKING:
+    from augury.engine.engine import Engine
+
+
+class Beat(NamedTuple):
+    """One decode step, in milliseconds."""
+
+    wall: float
+    whole: float  # the pass on the device, first to last
+    target: float  # of it, layout and the target
+    waited: float  # the host, for the device
+
+
+class Stamp:
+    """A moment on the device's clock, or the host's where the device is the host."""
+
+    def __init__(self, cuda: bool, inside: bool = False) -> None:
+        # `inside` a captured graph an event must be external, or the graph leaves it out.
+        self._event: Any = torch.cuda.Event(enable_timing=True, external=inside) if cuda else None
+        self._at = 0.0
+
+    def record(self) -> None:
+        """It is now."""
+        if self._event is not None:
+            self._event.record()
+        self._at = time.perf_counter()
+
+    def until(self, other: Stamp) -> float:
+        """Milliseconds to a later one, when both have passed on the device; below 0: that one is older or never was."""
+        if not other._at:
+            return -1.0
+        if self._event is not None:
+            return float(self._event.elapsed_time(other._event))
+        return 1000 * (other._at - self._at)
+
+
+class Marks:
+    """Stamps around the parts of a pass; the middle one becomes part of every graph that is captured later."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._cuda = engine.target.device.type == "cuda"
+        self.begin, self.middle, self.end = Stamp(self._cuda), Stamp(self._cuda, inside=True), Stamp(self._cuda)
+        judge = engine.judge
+
+        def marked(function: Any) -> Any:
+            def call(*given: Any, **named: Any) -> Any:
+                self.middle.record()
+                return function(*given, **named)
+
+            return call
+
+        draw = None if judge.draw is None else marked(judge.draw)
+        engine.judge = judge._replace(decide=marked(judge.decide), draw=draw)
+        if engine.captured is not None:
+            engine.captured.forget()  # graphs captured before have no mark in them
+
+    @contextmanager
+    def watching(self, engine: Engine) -> Iterator[list[float]]:
+        """Record the stamps of every step meanwhile; gives how long the host waited in each."""
+        run, commit, waited = engine.run, engine.commit, list[float]()
+
+        def begin(*given: Any, **named: Any) -> Any:
+            self.begin.record()
+            return run(*given, **named)
+
+        def end(*given: Any, **named: Any) -> Any:
+            self.end.record()
+            before = time.perf_counter()
+            if self._cuda:
+                torch.cuda.synchronize()
+            waited.append(1000 * (time.perf_counter() - before))
+            return commit(*given, **named)
+
+        engine.run, engine.commit = begin, end  # type: ignore[method-assign]
+        try:
+            yield waited
+        finally:
+            del engine.run, engine.commit
+
+
+def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
+    """Time up to so many decode steps of what is queued; steps that read prompts are left out."""
+    engine, found = rig.engine, list[Beat]()
+    with marks.watching(engine) as waited:
+        while engine.busy and len(found) < steps:
+            rig.wait()
+            waited.clear()
+            before = time.perf_counter()
+            engine.step()
+            wall = 1000 * (time.perf_counter() - before)
+            if waited and engine.last.decoding_only:
+                found.append(Beat(wall, marks.begin.until(marks.end), marks.begin.until(marks.middle), waited[0]))
+    return found
+
+
+def split_of(found: list[Beat]) -> dict[str, float | None] | None:
+    """The mean step; the first is left out, in which a shape may be new."""
+    found = found[1:] or found
+    if not found:
+        return None
+    wall, whole, target, waited = (fmean(beat[i] for beat in found) for i in range(4))
+    told = 0 <= target <= whole  # else the middle stamp is not part of the pass that ran
+    return {
+        "steps": len(found), "wall_ms": wall, "pass_ms": whole, "layout_target_ms": target if told else None,
+        "verify_draft_ms": whole - target if told else None, "gap_ms": max(0.0, wall - whole),
+        "host_busy": 1 - waited / wall if wall else 0.0,
+    }  # fmt: skip

@@ -1,0 +1,91 @@
+"""`augury bench gpu`: the engine's own speed, with everything else held still."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.config.surfaces import from_json
+from augury.tools.bench.gpu.report import line_of, show, show_micro
+from augury.tools.shared.progress import progress
+from augury.tools.shared.terminal import output_console, print_json
+
+Micro = Literal["attend", "linear", "verify", "norm", "rope"]
+
+
+def bench_gpu(
+    shape: Annotated[str, typer.Option(help="The target's shape: llama-8b, llama-1b, qwen3-8b, toy, ...")] = "llama-8b",
+    drafter: Annotated[
+        str,
+        typer.Option(help="With commas: none, eagle3, draft:SHAPE, ngram, suffix, eagle, medusa, mtp, dflash, ..."),
+    ] = "none",
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Drafted tokens; else 4 for draft:, 3 for others.")
+    ] = None,
+    length: Annotated[
+        float | None, typer.Option(min=1, help="Acceptance length to give them; else 3.5 for draft:, 3.0 for others.")
+    ] = None,
+    batch: Annotated[str, typer.Option(help="Requests at once, with commas.")] = "1,8,32",
+    prompt: Annotated[int, typer.Option(min=1, help="Random tokens in each prompt.")] = 128,
+    new: Annotated[int, typer.Option(min=2, help="New tokens for each request.")] = 512,
+    eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
+    device: Annotated[Literal["auto", "cuda", "cpu"], typer.Option(help="Where to run.")] = "auto",
+    spec: Annotated[str, typer.Option(metavar="JSON", help="Further keys of speculative_config, a tree for one.")] = "",
+    batched_tokens: Annotated[int | None, typer.Option(min=1, help="max_num_batched_tokens of the engine.")] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so many; 0: when all is measured.")] = 0.0,
+    detail: Annotated[bool, typer.Option(help="Take some steps apart, and count their kernels.")] = True,
+    kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels that take the time.")] = False,
+    micro: Annotated[Micro | None, typer.Option(help="Measure one kernel against its reference instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
+) -> None:
+    """Measure the engine alone: random weights, random prompts, acceptance as given, beside vLLM's figures."""
+    batches = _sizes(batch)
+    if micro is not None:
+        _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, as_json)
+        return
+    from augury.tools.bench.gpu.run import measure
+
+    drafters = [name.strip() for name in drafter.split(",") if name.strip()]
+    with progress("starting", 1 + len(drafters) * (1 + len(batches))) as tick:
+        report = measure(
+            shape, drafters, batches, k, length, prompt, new, device, eager, minutes, detail,
+            _extra(spec), batched_tokens, on_row=_say_row, say=tick,
+        )  # fmt: skip
+    if as_json:
+        print_json(report)
+    else:
+        show(output_console(), report, kernels)
+
+
+def _say_row(row: dict[str, Any]) -> None:
+    """At once, so that a run that is cut short has said what it knew."""
+    print(line_of(row), file=sys.stderr, flush=True)
+
+
+def _run_micro(
+    micro: str, shape: str, batches: list[int], tokens: int, context: int, device: str, as_json: bool
+) -> None:
+    from augury.tools.bench.gpu.micro import measure_micro
+
+    report = measure_micro(micro, shape, batches, tokens, context, device)
+    if as_json:
+        print_json(report)
+    else:
+        show_micro(output_console(), report)
+
+
+def _extra(text: str) -> dict[str, Any] | None:
+    found = from_json(text) if text else None
+    if found is not None and not isinstance(found, dict):
+        raise ConfigError(f"--spec {text}: write a JSON object of speculative_config's keys.")
+    return found
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [size.strip() for size in text.split(",") if size.strip()]
+    if not sizes or not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise ConfigError(f"--batch {text}: write batch sizes with commas, for example 1,8.")
+    return [int(size) for size in sizes]

@@ -1,0 +1,180 @@
+"""What kernels are measured on: inputs of a decode pass, and the bytes it cannot do without.
+
+A face may use up some inputs. They are given again all the same: other numbers take no other time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from augury.model.rope import rotary_tables
+from augury.model.target import Rows
+from augury.tools.bench.gpu.shapes import Config
+from augury.verify.sampling import Draws, SlotSampling
+
+BLOCK = 16
+EPS = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call: how to make its inputs, how a face runs it, what it must read and write."""
+
+    name: str
+    bytes: int
+    make: Callable[[int], Any]  # from a seed
+    run: Callable[[Any, Any], Tensor]  # from Faces and inputs
+
+
+Maker = Callable[[Config, int, int, int, torch.device], Iterator[Case]]
+
+
+def _dtype(device: torch.device) -> torch.dtype:
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def _normal(seed: int, device: torch.device, *shape: int) -> Tensor:
+    random = torch.Generator(device).manual_seed(seed)
+    return torch.randn(shape, generator=random, device=device, dtype=_dtype(device))
+
+
+def norm(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+    """A layer's norm with the residual added, and without."""
+    rows, size = batch * (1 + tokens), config["hidden_size"]
+    one = rows * size * _dtype(device).itemsize
+    weight = _normal(1, device, size)
+
+    def make(seed: int) -> tuple[Tensor, Tensor]:
+        return _normal(seed, device, rows, size), _normal(seed + 1000, device, rows, size)
+
+    yield Case(f"rms_norm {rows}x{size}", 2 * one, make, lambda faces, given: faces.ops.rms_norm(given[0], weight, EPS))
+    yield Case(
+        f"add_rms_norm {rows}x{size}", 4 * one, make,
+        lambda faces, given: faces.ops.add_rms_norm(*given, weight, EPS)[0],
+    )  # fmt: skip
+
+
+def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+    """The matrices of a layer, and the head."""
+    rows, hidden, inner = batch * (1 + tokens), config["hidden_size"], config["intermediate_size"]
+    dim = config["head_dim"]
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    shapes = {
+        "qkv": (q + 2 * kv, hidden), "o": (hidden, q), "gate_up": (2 * inner, hidden), "down": (hidden, inner),
+        "head": (config["vocab_size"], hidden),
+    }  # fmt: skip
+    for name, (out, width) in shapes.items():
+        x = _normal(0, device, rows, width)
+        yield Case(
+            f"{name} {out}x{width}, {rows} rows", out * width * _dtype(device).itemsize,
+            lambda seed, out=out, width=width: _normal(seed, device, out, width) * width**-0.5,  # type: ignore[misc]
+            lambda faces, weight, x=x: faces.ops.linear(x, weight),  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+    """Attention of one layer: every request has one known row, and a chain behind it."""
+    heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    rows, item = chain_rows(batch, tokens, context, device), _dtype(device).itemsize
+    count, places = len(rows.tokens), (len(rows.block_tables.flatten()) + 1) * BLOCK
+    least = (2 * batch * (context + tokens) * kv * dim + 2 * count * heads * dim) * item
+
+    def make(seed: int) -> tuple[Tensor, ...]:
+        return (
+            _normal(seed, device, count, heads, dim), _normal(seed + 1, device, places, kv, dim),
+            _normal(seed + 2, device, places, kv, dim),
+        )  # fmt: skip
+
+    def run(faces: Any, given: tuple[Tensor, ...]) -> Tensor:
+        out: Tensor = faces.ops.attend(*given, seen(faces), dim**-0.5)
+        return out
+
+    seen = _seen_once(rows)
+    yield Case(f"{batch} x {1 + tokens} rows behind {context}", least, make, run)
+
+
+def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+    """Rotation of queries and keys, and the write to the cache."""
+    from augury.model.heads.files import llama_config
+
+    heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    rows = chain_rows(batch, tokens, context, device)
+    count, places = len(rows.tokens), (len(rows.block_tables.flatten()) + 1) * BLOCK
+    tables = tuple(table.to(device) for table in rotary_tables(llama_config(config), context + tokens + 1))
+    norms = [_normal(i, device, dim) if config["model_type"] == "qwen3" else None for i in (1, 2)]
+    least = 2 * count * (heads + 2 * kv) * dim * _dtype(device).itemsize
+    seen = _seen_once(rows)
+
+    def make(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        cache = torch.zeros(2, places, kv, dim, dtype=_dtype(device), device=device)
+        return _normal(seed, device, count, (heads + 2 * kv) * dim), cache[0], cache[1]
+
+    def run(faces: Any, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        qkv, keys, values = given
+        out: Tensor = faces.ops.rotate_and_store(qkv, seen(faces), tables, keys, values, *norms, EPS)
+        return out
+
+    yield Case(f"{count} rows", least, make, run)
+
+
+def verification(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+    """The target's draw at every line, greedy and with temperature 0.8 and top-p 0.9."""
+    lines, vocab = batch * (1 + tokens), config["vocab_size"]
+    slots = torch.arange(batch, device=device).repeat_interleave(1 + tokens)
+    number = torch.arange(lines, device=device)
+    for greedy in (True, False):
+        sampling = SlotSampling.allocate(batch, device)
+        if not greedy:
+            sampling.temperature.fill_(0.8)
+            sampling.top_p.fill_(0.9)
+        history = torch.zeros(batch, context + tokens + 1, dtype=torch.int64, device=device)
+        draws = Draws(
+            slots, context + number % (1 + tokens), torch.zeros_like(slots),
+            torch.where(number % (1 + tokens) > 0, number - 1, -1),
+            history, lines, plain=True, greedy=greedy,
+        )  # fmt: skip
+        yield Case(
+            f"{'greedy' if greedy else 'T=0.8 top-p 0.9'}, {lines} x {vocab}", lines * vocab * 4,
+            lambda seed: 3 * _normal(seed, device, lines, vocab).float(),
+            lambda faces, logits, d=draws, s=sampling: faces.verify.draw(logits, d, s),  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> Rows:
+    """A decode pass in which every request knows `context` tokens and has a chain of `tokens` drafts."""
+    blocks = -(-(context + tokens) // BLOCK)
+    random = torch.Generator().manual_seed(0)
+    tables = (1 + torch.randperm(batch * blocks, generator=random)).view(batch, blocks).to(device)
+    slots = torch.arange(batch, device=device).repeat_interleave(1 + tokens)
+    node = torch.arange(1 + tokens, device=device).repeat(batch) - 1  # -1: the known row
+    logical = context + node
+    drafted = node >= 0
+    return Rows(
+        tokens=torch.zeros_like(slots), positions=logical, slots=slots, context=torch.full_like(slots, context),
+        base=torch.full_like(slots, context), ancestors=torch.where(drafted, (2 << node.clamp(min=0)) - 1, 0),
+        write=tables[slots, logical // BLOCK] * BLOCK + logical % BLOCK, wanted=torch.arange(len(slots), device=device),
+        block_tables=tables, block_size=BLOCK, span=min(blocks * BLOCK, 1 << (context + tokens - 1).bit_length()),
+    )  # fmt: skip
+
+
+def _seen_once(rows: Rows) -> Callable[[Any], Any]:
+    """A face's view of the rows, made once: a pass makes it for all layers."""
+    views: dict[int, Any] = {}
+
+    def view(faces: Any) -> Any:
+        key = id(faces.ops)
+        if key not in views:
+            views[key] = faces.ops.view(rows)
+        return views[key]
+
+    return view
+
+
+CASES: dict[str, Maker] = {
+    "attend": attend, "linear": linear, "norm": norm, "rope": rope, "verify": verification,
+}  # fmt: skip

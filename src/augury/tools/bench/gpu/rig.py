@@ -1,0 +1,144 @@
+"""Engines over one set of random weights: the target is made once, however many drafters are measured with it."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from augury.tools.bench.gpu.shapes import Config, Drafter
+
+if TYPE_CHECKING:
+    from augury.engine.engine import Engine
+    from augury.engine.request import Request
+    from augury.model.target import Target
+
+SLACK = 64  # tokens beside prompt and answer, for drafts at the end
+STEP = 256  # lengths are multiples of this
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the runs are."""
+
+    prompt: int
+    new: int
+    most: int  # requests at once
+
+    @property
+    def length(self) -> int:
+        """The longest text, rounded up."""
+        return -(-(self.prompt + self.new + SLACK) // STEP) * STEP
+
+
+class Rig:
+    """An engine, and the requests it is given."""
+
+    def __init__(self, engine: Engine, intake: Any, drafter: Drafter) -> None:
+        self.engine, self.drafter = engine, drafter
+        self._intake = intake
+
+    def load(self, batch: int, prompt: int, new: int, seed: int = 0) -> list[Request]:
+        """Queue a batch of random prompts, greedy, whose answers have just `new` tokens."""
+        import torch
+
+        from augury.config.sampling import SamplingParams
+
+        vocab, random = self.engine.target.vocab_size, torch.Generator().manual_seed(seed)
+        params = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True, detokenize=False)
+        requests = []
+        for tokens in torch.randint(0, vocab, (batch, prompt), generator=random).tolist():
+            requests += self._intake.requests("bench", tokens, params)
+        for request in requests:
+            self.engine.add(request)
+        return requests
+
+    def drop(self, requests: list[Request]) -> None:
+        """Take back what has not finished."""
+        for request in requests:
+            self.engine.abort(request)
+
+    def wait(self) -> None:
+        """Until the device has nothing left to do."""
+        import torch
+
+        if self.engine.target.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Let go of the engine; its parts refer to each other, so a collection must follow."""
+        del self.engine, self._intake
+
+
+class Bench:
+    """A target's weights and what engines around it are built with."""
+
+    def __init__(self, directory: Path, target: Target, arguments: dict[str, Any], sizes: Sizes) -> None:
+        self.target, self.sizes = target, sizes
+        self._directory, self._arguments = directory, arguments
+
+    @contextmanager
+    def rig(self, drafter: Drafter) -> Iterator[Rig]:
+        """An engine with a drafter, for as long as it is wanted; its memory is free afterwards."""
+        import torch
+
+        from augury.config.engine import EngineConfig
+        from augury.config.facts import read_facts
+        from augury.engine.build import build_engine
+        from augury.engine.intake import Intake
+        from augury.model.tokenizer import NoTokenizer
+
+        home = self._directory / "target"
+        config = EngineConfig.parse(**self._arguments, speculative_config=self._speculation(drafter))
+        config.check_speculation(read_facts(str(home)))
+        engine = build_engine(config, home, self.target)
+        if self.target.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        rig = Rig(engine, Intake(config, engine, NoTokenizer(home)), drafter)
+        del engine
+        try:
+            yield rig
+        finally:
+            rig.close()
+            gc.collect()
+            if self.target.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _speculation(self, drafter: Drafter) -> Config | None:
+        if not drafter.speculates:
+            return None
+        if drafter.config is None:
+            return drafter.keys
+        return {**drafter.keys, "model": _write(self._directory / drafter.name.replace(":", "-"), drafter.config)}
+
+
+@contextmanager
+def bench_of(shape: Config, sizes: Sizes, device: str, eager: bool, batched: int | None = None) -> Iterator[Bench]:
+    """Make a target; on disk it is a config.json for as long as it lives."""
+    import torch
+
+    from augury.model.load import load_target
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    with TemporaryDirectory(prefix="augury-bench-") as name:
+        home = _write(Path(name) / "target", shape)
+        arguments = {
+            "model": home, "device": device, "dtype": dtype, "load_format": "dummy", "skip_tokenizer_init": True,
+            "max_model_len": sizes.length, "max_num_seqs": sizes.most, "max_num_batched_tokens": batched,
+            "enable_prefix_caching": False, "enforce_eager": eager,
+        }  # fmt: skip
+        target = load_target(home, dtype, device, sizes.length, dummy=True)
+        yield Bench(Path(name), target, arguments, sizes)
+
+
+def _write(directory: Path, config: Config) -> str:
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(directory)

@@ -1,0 +1,171 @@
+"""Measure: every drafter at every batch size, on one set of weights, each row handed over as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from augury.tools.bench.gpu.anchors import CONDITIONS, peer_of
+from augury.tools.bench.gpu.rig import Bench, Rig, Sizes, bench_of
+from augury.tools.bench.gpu.shapes import Drafter, drafter_of, shape_of
+
+WARM_UP = 32  # tokens
+TRIES = 3  # runs until one captured no graph
+BEATS, COUNTED = 24, 4  # decode steps that are timed apart, and whose kernels are counted
+Row = dict[str, Any]
+
+
+class OutOfTime(Exception):
+    """The minutes are over."""
+
+
+class Timed(NamedTuple):
+    """A whole batch."""
+
+    seconds: float
+    steps: int
+    tokens: int
+
+
+def measure(
+    shape: str = "llama-8b", drafters: Sequence[str] = ("none",), batches: Sequence[int] = (1, 8, 32),
+    k: int | None = None, length: float | None = None, prompt: int = 128, new: int = 512, device: str = "auto",
+    eager: bool = False, minutes: float = 0.0, detail: bool = True, extra: dict[str, Any] | None = None,
+    batched: int | None = None, on_row: Callable[[Row], None] = lambda row: None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Everything `augury bench gpu` knows, as one dictionary; `extra` are further keys of speculative_config."""
+    from augury.tools.bench.gpu.roofline import copy_speed
+
+    config = shape_of(shape)
+    wanted = [drafter_of(name, config, k, length, extra if name != "none" else None) for name in drafters]
+    deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
+    begun = time.perf_counter()
+    say(f"making {shape}")
+    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched) as bench:
+        where = bench.target.device
+        report: dict[str, Any] = {
+            "shape": shape, "prompt": prompt, "new": new, "eager": eager, **_machine(where), "peer": CONDITIONS,
+            "copy_tb_s": copy_speed(where) / 1e12, "making_s": time.perf_counter() - begun, "rows": [], "left_out": [],
+        }  # fmt: skip
+        for drafter in wanted:
+            try:
+                _measure_drafter(bench, drafter, batches, report, deadline, detail, on_row, say)
+            except OutOfTime:
+                report["left_out"].append(f"{drafter.name}: the {minutes:g} minutes were over")
+    return report
+
+
+def _measure_drafter(
+    bench: Bench, drafter: Drafter, batches: Sequence[int], report: dict[str, Any], deadline: float, detail: bool,
+    on_row: Callable[[Row], None], say: Callable[[str], None],
+) -> None:  # fmt: skip
+    from augury.tools.bench.gpu.clock import Marks
+
+    _check(deadline)
+    say(f"building {drafter.name}")
+    with bench.rig(drafter) as rig:
+        marks = Marks(rig.engine)
+        for batch in batches:
+            say(f"{drafter.name}, batch {batch}")
+            row = _row(rig, bench, report, batch, marks, deadline, detail)
+            report["rows"].append(row)
+            on_row(row)
+
+
+def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any, deadline: float, detail: bool) -> Row:
+    drafter, sizes, device = rig.drafter, bench.sizes, bench.target.device.type
+    timed, tries = _timed(rig, batch, sizes, deadline)
+    speed = timed.tokens / timed.seconds
+    row: Row = {
+        "shape": report["shape"], "drafter": drafter.name, "k": drafter.tokens, "length": drafter.length,
+        "batch": batch, "tok_s": speed, "seconds": timed.seconds, "steps": timed.steps, "runs": tries,
+        "step_ms": 1000 * timed.seconds / timed.steps, "tokens_a_step": timed.tokens / timed.steps / batch,
+        "peer": peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device), **_memory(rig),
+    }  # fmt: skip
+    if row["peer"]:
+        row["ratio"] = speed / row["peer"]["tok_s"]
+    row |= _detail(rig, batch, sizes, marks) if detail else {"split": None, "kernels": None}
+    return row | _share(row, report, rig, sizes)
+
+
+def _timed(rig: Rig, batch: int, sizes: Sizes, deadline: float) -> tuple[Timed, int]:
+    """The wall clock of a batch after a warm-up; run again if a graph was captured meanwhile, up to three times."""
+    _whole(rig, batch, sizes.prompt, min(WARM_UP, sizes.new), deadline)
+    tries = 0
+    while True:
+        tries, before = tries + 1, graphs_of(rig)
+        timed = _whole(rig, batch, sizes.prompt, sizes.new, deadline)
+        if tries == TRIES or graphs_of(rig) == before:
+            return timed, tries
+
+
+def _whole(rig: Rig, batch: int, prompt: int, new: int, deadline: float) -> Timed:
+    engine = rig.engine
+    steps, tokens = engine.stats.steps, engine.stats.generation_tokens
+    requests = rig.load(batch, prompt, new)
+    rig.wait()
+    begun = time.perf_counter()
+    try:
+        while engine.busy:
+            engine.step()
+            _check(deadline)
+        rig.wait()
+        seconds = time.perf_counter() - begun
+    finally:
+        rig.drop(requests)
+    return Timed(seconds, engine.stats.steps - steps, engine.stats.generation_tokens - tokens)
+
+
+def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
+    """A few steps taken apart, with as much text before them as the timed run has in its middle."""
+    from augury.tools.bench.gpu.clock import beats, split_of
+    from augury.tools.bench.gpu.counting import kernels_a_step
+
+    prompt, wanted = sizes.prompt + sizes.new // 2, (BEATS + COUNTED + 2) * (rig.drafter.tokens + 1)
+    requests = rig.load(batch, prompt, min(wanted, sizes.length - prompt))
+    try:
+        kernels = kernels_a_step(rig, COUNTED)
+        return {"split": split_of(beats(rig, marks, BEATS)), "kernels": kernels}
+    finally:
+        rig.drop(requests)
+
+
+def _share(row: Row, report: dict[str, Any], rig: Rig, sizes: Sizes) -> Row:
+    """How much of the step the memory alone would need."""
+    from augury.tools.bench.gpu.roofline import step_bytes
+
+    itemsize = 2 if rig.engine.target.device.type == "cuda" else 4
+    parts = step_bytes(shape_of(report["shape"]), rig.drafter, row["batch"], sizes.prompt + sizes.new / 2, itemsize)
+    least = sum(parts.values()) / (report["copy_tb_s"] * 1e12)
+    return {"bytes": parts, "roofline_ms": 1000 * least, "roofline": 1000 * least / row["step_ms"]}
+
+
+def graphs_of(rig: Rig) -> int:
+    """Graphs captured so far."""
+    return int(getattr(rig.engine.captured, "graphs", 0))
+
+
+def _memory(rig: Rig) -> Row:
+    import torch
+
+    cuda = rig.engine.target.device.type == "cuda"
+    return {
+        "graphs": graphs_of(rig), "capture_s": float(getattr(rig.engine.captured, "seconds", 0.0)),
+        "memory_gib": torch.cuda.max_memory_reserved() / 2**30 if cuda else None,
+    }  # fmt: skip
+
+
+def _machine(device: Any) -> dict[str, Any]:
+    import torch
+
+    from augury.observe.machine import versions_of
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return {"device": device.type, "gpu": name, "versions": versions_of({"torch": "torch", "triton": "triton"})}
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise OutOfTime

@@ -1,0 +1,68 @@
+"""What a bench was asked to do, and what every bench needs for it: weights, token ids, conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from augury.tools.shared.prompts import load_prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asked for, checked."""
+
+    model: str
+    peers: list[str]
+    batches: list[int]
+    prompts: list[str]
+    max_tokens: int
+    rounds: int
+    threads: int
+    dtype: str
+    speculative: dict[str, Any]
+
+
+def tokenize(sets: list[str], directory: str) -> dict[str, list[list[int]]]:
+    """Token ids of every prompt of every set, through the model's chat template."""
+    from augury.model.tokenizer import Tokenizer
+
+    loaded = {name: load_prompts(name) for name in sets}
+    tokenizer = Tokenizer(Path(directory))
+    return {
+        name: [tokenizer.chat(prompt.messages(), **prompt.template_options()) for prompt in every]
+        for name, every in loaded.items()
+    }
+
+
+def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
+    """The weights as a directory for transformers and Augury, and as a GGUF file for llama.cpp if there is one."""
+    from augury.model.store import DEFAULT, pull_default, resolve
+
+    directory = str(resolve(model, quiet))
+    if model == DEFAULT:
+        return directory, str(pull_default(quiet))
+    return directory, model if model.endswith(".gguf") else None
+
+
+def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
+    """What the figures depend on."""
+    from augury.observe.machine import cpu_name
+    from augury.tools.bench.report import versions
+
+    return {
+        "cpu": cpu_name(),
+        "threads": plan.threads,
+        "versions": versions(),
+        "model": plan.model,
+        "dtype": plan.dtype,
+        "gguf": Path(gguf).name if gguf else None,
+        "prompts": counts,
+        "batches": plan.batches,
+        "max_tokens": plan.max_tokens,
+        "temperature": 0.0,
+        "speculative_config": plan.speculative,
+        "rounds": plan.rounds,
+        "openmp_wait_policy": "passive",
+    }

@@ -1,0 +1,1 @@
+"""`augury certify`: that speculation changes nothing, by proof, on a model, on servers."""

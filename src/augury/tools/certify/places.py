@@ -1,0 +1,107 @@
+"""Where sampled texts are held against the law they should follow: the next token at a given beginning.
+
+The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens behind it. So the
+law is looked at behind the most frequent beginnings of every length: together they make up the law of whole texts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from augury.tools.certify.statistics import Cell, Fit, chi2_survival, detectable_variation, holm
+
+WIDEST = 4  # beginnings of one length
+LEAST_SAMPLES = 100  # that make a beginning worth a look
+ALPHA = 0.01  # how likely the whole certificate is to fail when nothing is wrong
+POWER = 0.9
+Text = tuple[Hashable, ...]
+
+
+class Place(NamedTuple):
+    """One beginning of one prompt's answers, and how the tokens behind it were spread."""
+
+    setting: str
+    prompt: int
+    beginning: str  # as text; empty is the start of the answer
+    depth: int  # tokens before the one looked at
+    cells: list[Cell[str]]
+    fit: Fit
+    outside: int = 0  # tokens here that plain sampling rules out
+
+
+def beginnings(texts: Sequence[Sequence[Hashable]], depth: int) -> list[tuple[Text, Counter[Any]]]:
+    """The most frequent beginnings shorter than `depth`, each with the counts of the tokens behind it."""
+    found: list[tuple[Text, Counter[Any]]] = []
+    for length in range(depth):
+        behind: dict[Text, Counter[Any]] = {}
+        for text in texts:
+            if len(text) > length:
+                behind.setdefault(tuple(text[:length]), Counter())[text[length]] += 1
+        common = sorted(behind.items(), key=lambda item: -item[1].total())[:WIDEST]
+        found += [(beginning, counts) for beginning, counts in common if counts.total() >= LEAST_SAMPLES]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All places together."""
+
+    places: list[Place]
+    alpha: float
+    adjusted: list[float]  # Holm's p-values of the places, then that of their sum
+    together: Fit  # the sum of all statistics: sees a small shift that is everywhere
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing here surprises."""
+        return min(self.adjusted, default=1.0) >= self.alpha
+
+    @property
+    def samples(self) -> int:
+        """Sampled tokens looked at."""
+        return round(sum(cell.observed for place in self.places for cell in place.cells))
+
+    def finds(self, fit: Fit) -> float:
+        """The smallest shift, in total variation, that this test would have found, had it been there."""
+        return detectable_variation(fit.size, fit.df, self.alpha / max(1, len(self.adjusted)), POWER)
+
+    def record(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "holds": self.holds,
+            "alpha": self.alpha,
+            "correction": "Holm",
+            "power": POWER,
+            "tests": len(self.adjusted),
+            "sampled_tokens": self.samples,
+            "together": {**_fit_record(self.together), **self._judged(len(self.places), self.together)},
+            "places": [self._place(i, place) for i, place in enumerate(self.places)],
+        }
+
+    def _judged(self, number: int, fit: Fit) -> dict[str, float]:
+        return {"p_adjusted": self.adjusted[number], "detectable_total_variation": round(self.finds(fit), 4)}
+
+    def _place(self, number: int, place: Place) -> dict[str, Any]:
+        cells = [{"token": cell.label, "observed": cell.observed, "expected": cell.expected} for cell in place.cells]
+        return {
+            "setting": place.setting, "prompt": place.prompt, "beginning": place.beginning, "depth": place.depth,
+            **_fit_record(place.fit), **self._judged(number, place.fit), "outside": place.outside, "cells": cells,
+        }  # fmt: skip
+
+
+def _fit_record(fit: Fit) -> dict[str, Any]:
+    return {"G": fit.statistic, "chi_square": fit.pearson, "df": fit.df, "p": fit.p, "effective_samples": fit.size}
+
+
+def judge(places: Sequence[Place], alpha: float = ALPHA) -> Verdict:
+    """Weigh all places, and their sum, as one family of tests; a place with a single cell has nothing to say."""
+    telling = [place for place in places if place.fit.df]
+    df = sum(place.fit.df for place in telling)
+    total = sum(place.fit.statistic for place in telling)
+    pearson, size = sum(place.fit.pearson for place in telling), sum(place.fit.size for place in telling)
+    together = Fit(total, pearson, df, chi2_survival(total, df) if df else 1.0, size)
+    adjusted = holm([*(place.fit.p for place in telling), together.p])
+    return Verdict(telling, alpha, adjusted, together)

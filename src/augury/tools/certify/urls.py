@@ -1,0 +1,205 @@
+"""Two servers, one that speculates and one that does not, compared through their OpenAI interface. No torch here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from augury.tools.certify.places import ALPHA, LEAST_SAMPLES, Place, beginnings, judge
+from augury.tools.certify.report import (
+    Difference,
+    Equality,
+    Progress,
+    Report,
+    Scores,
+    Unwatched,
+    first_difference,
+    gap_of,
+)
+from augury.tools.certify.statistics import against_samples
+from augury.tools.shared.endpoint import END, Answer, Endpoint
+
+DEPTH = 5  # tokens of a sampled answer
+LAW_PROMPTS = 2
+LIKELY = 5  # log-probabilities asked for; OpenAI's most
+TOLERANCE = 0.25  # two steps of bfloat16 at a logit between 16 and 32
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPlan:
+    """How much to compare."""
+
+    prompts: Sequence[str]
+    max_tokens: int = 64
+    temperatures: Sequence[float] = (0.0, 1.0)
+    seeds: int = 2
+    samples: int = 1000
+    in_flight: int = 8
+    same_seed: bool = False  # whether sampled answers must be equal too, as between two Augury servers
+    logprobs: bool = True
+    tolerance: float = TOLERANCE
+    alpha: float = ALPHA
+
+
+class _Ask(NamedTuple):
+    prompt: int
+    seed: int
+    temperature: float
+    max_tokens: int
+
+
+def certify_urls(fast: Endpoint, plain: Endpoint, plan: UrlPlan, progress: Progress | None = None) -> Report:
+    """Compare the server that speculates with the baseline."""
+    begun = time.perf_counter()
+    return _Comparison(fast, plain, plan, progress or Unwatched()).run(begun)
+
+
+@dataclass(slots=True)
+class _Comparison:
+    fast: Endpoint
+    plain: Endpoint
+    plan: UrlPlan
+    progress: Progress
+
+    def run(self, begun: float) -> Report:
+        before = self.fast.drafts()
+        report = Report(f"{self.fast.base} against the baseline {self.plain.base}", self.conditions())
+        heats = sorted(set(self.plan.temperatures))
+        report.equalities = [self.equality(heat) for heat in heats if heat == 0 or self.plan.same_seed]
+        places = [place for heat in heats if heat > 0 for place in self.places(heat)]
+        if any(heat > 0 for heat in heats):
+            report.law = judge(places, self.plan.alpha)
+        after = self.fast.drafts()
+        report.drafted = None if before is None or after is None else after > before
+        report.notes = self.notes(report, len(places))
+        report.seconds = time.perf_counter() - begun
+        return report
+
+    def equality(self, heat: float) -> Equality:
+        """Every prompt, and every seed where there is heat, at both servers."""
+        seeds = self.plan.seeds if heat > 0 else 1
+        asks = [_Ask(p, s, heat, self.plan.max_tokens) for p in range(len(self.plan.prompts)) for s in range(seeds)]
+        name = "greedy" if heat == 0 else f"T={heat:g}, same seeds"
+        theirs, ours = (self.ask(at, asks, f"{name}: {at.flag}") for at in (self.plain, self.fast))
+        if any((a.likely is None) != (b.likely is None) for a, b in zip(theirs, ours, strict=True)):
+            theirs, ours = [a.joined() for a in theirs], [a.joined() for a in ours]  # one server names no tokens
+        found = [
+            self.difference(name, ask, a, b, at)
+            for ask, a, b in zip(asks, theirs, ours, strict=True)
+            if (at := first_difference(a.tokens, b.tokens)) is not None
+        ]
+        return Equality(name, len(asks), sum(len(a.tokens) for a in theirs), found)
+
+    def difference(self, name: str, ask: _Ask, plain: Answer, fast: Answer, at: int) -> Difference:
+        """The first token that differs, with the log-probabilities both servers gave the two tokens."""
+        texts = [answer.tokens[at] if at < len(answer.tokens) else END for answer in (plain, fast)]
+        rows = [answer.likely[at] if answer.likely and at < len(answer.likely) else {} for answer in (plain, fast)]
+        runs = [Scores(row.get(texts[0]), row.get(texts[1])) for row in rows]
+        gap, back = gap_of(runs[0]), gap_of(runs[1])
+        apart = max((abs(rows[0][token] - rows[1][token]) for token in rows[0] if token in rows[1]), default=None)
+        bound = self.plan.tolerance
+        # Noise that cannot be seen takes part in a sampled choice, so only a greedy gap tells.
+        near = ask.temperature == 0 and all(
+            value is not None and abs(value) <= bound for value in (gap, back, apart)
+        )  # fmt: skip
+        says = f"--tolerance {bound:g} nats (0.25: two bfloat16 steps at a logit between 16 and 32)"
+        return Difference(
+            name, ask.prompt, ask.seed, at, texts[0], texts[1], runs[0], runs[1], gap, apart, bound, says, near
+        )
+
+    def places(self, heat: float) -> list[Place]:
+        """Sampled answers of both servers held against each other, behind their most frequent beginnings."""
+        found: list[Place] = []
+        for prompt in range(min(LAW_PROMPTS, len(self.plan.prompts))):
+            given: list[list[Answer]] = []
+            for number, at in enumerate((self.fast, self.plain)):
+                # Seeds that the other server did not get: equal noise would make the two samples one.
+                turn = sorted(set(self.plan.temperatures)).index(heat) * LAW_PROMPTS + prompt
+                first = 1 + (2 * turn + number) * self.plan.samples
+                depth = min(DEPTH, self.plan.max_tokens)
+                asks = [_Ask(prompt, first + i, heat, depth) for i in range(self.plan.samples)]
+                answers = self.ask(at, asks, f"T={heat:g}, prompt {prompt + 1}: {at.flag}")
+                given.append(answers)
+            if any(answer.likely is None for answers in given for answer in answers):
+                given = [[answer.joined() for answer in answers] for answers in given]  # one server names no tokens
+            texts = [[answer.tokens for answer in answers] for answers in given]
+            found += _compared(f"T={heat:g}", prompt, *texts)
+        return found
+
+    def ask(self, at: Endpoint, asks: Sequence[_Ask], what: str) -> list[Answer]:
+        """Put the questions, several at a time, and give the answers in their order."""
+        self.progress.begin(what, len(asks))
+
+        def one(ask: _Ask) -> Answer:
+            told: dict[str, Any] = {"logprobs": LIKELY} if self.plan.logprobs else {}
+            answer = at.complete(
+                self.plan.prompts[ask.prompt], max_tokens=ask.max_tokens, temperature=ask.temperature, top_p=1.0,
+                seed=ask.seed, **told,
+            )  # fmt: skip
+            self.progress.step()
+            return answer
+
+        return _together(one, asks, self.plan.in_flight)
+
+    def notes(self, report: Report, places: int) -> list[str]:
+        """What a reader should know."""
+        found = []
+        if report.drafted is None:
+            found.append(
+                "The server's metrics do not say whether it drafted anything; without drafts nothing is shown."
+            )
+        elif not report.drafted:
+            found.append("The server drafted nothing meanwhile, so nothing was certified.")
+        if not self.plan.same_seed:
+            found.append("Sampled answers were not compared token for token; between Augury servers use --same-seed.")
+        if report.law is not None and not places:
+            found.append("Too few samples for a test of the law; raise --samples.")
+        return found
+
+    def conditions(self) -> dict[str, Any]:
+        """What the figures depend on."""
+        plan = self.plan
+        return {
+            "url": self.fast.base, "model": self.fast.model, "baseline_url": self.plain.base,
+            "baseline_model": self.plain.model, "prompts": len(plan.prompts),
+            "prompts_sampled": min(LAW_PROMPTS, len(plan.prompts)), "max_tokens": plan.max_tokens,
+            "temperatures": list(plan.temperatures), "samples": plan.samples,
+            "sampled_tokens_each": min(DEPTH, plan.max_tokens), "requests_in_flight": plan.in_flight,
+            "same_seed": plan.same_seed, "logprobs": plan.logprobs, "tolerance": plan.tolerance,
+        }  # fmt: skip
+
+
+def _compared(setting: str, prompt: int, ours: list[Any], theirs: list[Any]) -> list[Place]:
+    """Both samples behind the beginnings most frequent in the two together."""
+    found = []
+    for beginning, _ in beginnings([*ours, *theirs], DEPTH):
+        counts = [_behind(texts, beginning) for texts in (ours, theirs)]
+        if min(sum(some.values()) for some in counts) < LEAST_SAMPLES:
+            continue  # the smaller sample decides how good a guide the chi-square law is
+        cells, fit = against_samples(*counts)
+        found.append(Place(setting, prompt, "".join(map(str, beginning)), len(beginning), cells, fit))
+    return found
+
+
+def _behind(texts: list[Any], beginning: tuple[Any, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    length = len(beginning)
+    for text in texts:
+        if len(text) > length and tuple(text[:length]) == beginning:
+            counts[text[length]] = counts.get(text[length], 0) + 1
+    return counts
+
+
+def _together(work: Callable[[Given], Made], every: Sequence[Given], workers: int) -> list[Made]:
+    """Map with threads; the first error ends it, and what has not begun is dropped."""
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        waiting = [pool.submit(work, one) for one in every]
+        try:
+            return [done.result() for done in waiting]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

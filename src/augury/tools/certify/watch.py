@@ -1,0 +1,118 @@
+"""Looks over an engine's shoulder: the scores behind chosen tokens of chosen requests, while it decodes as ever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.engine.engine import Engine
+from augury.engine.judge import Judge
+from augury.engine.rows import Layout
+from augury.kernels.verify import NEVER, edited, lowest_allowed, ordered
+from augury.tools.certify.report import Scores
+from augury.verify.noise import TARGET, gumbel
+from augury.verify.sampling import Draws, Outcome, SlotSampling
+
+# Steps of the number format, at the largest logit of a row, that rounding may move a logit by. Sums of thousands of
+# terms are added in float32 by all three; the half formats round a few times a layer on top.
+STEPS = {torch.float32: 64, torch.float16: 4, torch.bfloat16: 2}
+
+
+class Seen(NamedTuple):
+    """What stood behind one token."""
+
+    token: int  # the one emitted
+    logits: Tensor  # float32 [V], raw
+    scores: Tensor  # float32 [V]: what the choice is the largest of under `coupled`; -inf is cut
+    temperature: float  # 1 where greedy
+
+    def of(self, plain: int, drafted: int) -> Scores:
+        """The scores of two tokens."""
+        return Scores(float(self.scores[plain]), float(self.scores[drafted]))
+
+
+@contextmanager
+def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Seen]]:
+    """Fill a table, by request seed, with what stood behind the token at each wanted seed's absolute position.
+
+    Seeds must be unique among the running requests. Nothing is replayed from graphs meanwhile.
+    """
+    seen: dict[int, Seen] = {}
+    real, captured = engine.judge, engine.captured
+
+    def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
+        outcome = real(logits, layout, sampling, slots)
+        scores: Tensor | None = None
+        for group, slot in enumerate(slots.tolist()):
+            seed = int(sampling.seed[slot])
+            number = wanted[seed] - int(layout.ends[group]) if seed in wanted else -1
+            if 0 <= number < int(outcome.emitted_count[group]):
+                line = _line(layout, outcome, group, number)
+                scores = _scores(logits, layout.draws, sampling) if scores is None else scores
+                heat = float(sampling.temperature[slot]) or 1.0
+                token = int(outcome.emitted[group, number])
+                seen[seed] = Seen(token, logits[line].float().cpu().clone(), scores[line].cpu().clone(), heat)
+        return outcome
+
+    engine.judge, engine.captured = Judge(judge), None
+    try:
+        yield seen
+    finally:
+        engine.judge, engine.captured = real, captured
+
+
+def _line(layout: Layout, outcome: Outcome, group: int, number: int) -> int:
+    """The line of logits from which a group's emitted token of that number came."""
+    first = int(layout.first[group])
+    return first if number == 0 else first + 1 + int(outcome.path[group, number - 1])
+
+
+def _scores(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+    """What the coupled rule takes the largest of, by the reference face; a greedy line has neither heat nor noise."""
+    scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
+    heat = sampling.temperature[draws.slots][:, None]
+    sampled = heat > 0
+    warm = scores / torch.where(sampled, heat, 1.0)
+    z = warm - warm.amax(1, keepdim=True)
+    noise = gumbel(sampling.seed[draws.slots], draws.positions, TARGET, scores.shape[1])
+    raced = torch.where(z >= lowest_allowed(z, draws.slots, sampling), warm + noise, NEVER)
+    return torch.where(sampled, raced, scores)
+
+
+class Tie(NamedTuple):
+    """Two runs at the token where they part."""
+
+    gap: float  # plain run: its token's score less the other's
+    apart: float  # the largest difference between the runs' scores
+    bound: float
+    bound_is: str
+    near: bool
+
+
+def tie(plain: Seen, drafted: Seen, tokens: tuple[int, int], dtype: torch.dtype) -> Tie:
+    """Whether rounding explains that two runs of one request took different tokens.
+
+    The runs must have computed different scores, but no more different than rounding makes them, and the choice must
+    follow: two scores that lie a gap apart change places only if they move by half of it. A token that a filter such
+    as top-p kept in one run alone has no score in the other; then the filter's edge is the tie.
+    """
+    both = torch.isfinite(plain.scores) & torch.isfinite(drafted.scores)
+    apart = float((plain.scores - drafted.scores)[both].abs().amax()) if bool(both.any()) else math.inf
+    largest = float(plain.logits.abs().nan_to_num(0, 0, 0).amax())
+    steps = STEPS.get(dtype, STEPS[torch.float32])
+    bound = steps * torch.finfo(dtype).eps * largest / plain.temperature
+    name = str(dtype).removeprefix("torch.")
+    says = f"{steps} {name} steps at the row's largest logit {largest:.3g}, over temperature {plain.temperature:g}"
+    first, other = plain.of(*tokens), drafted.of(*tokens)
+    gap = _minus(first.plain, first.drafted)
+    cut = math.isinf(gap) or math.isinf(_minus(other.drafted, other.plain))
+    return Tie(gap, apart, bound, says, 0 < apart <= bound and (cut or gap <= 2 * apart))
+
+
+def _minus(a: float | None, b: float | None) -> float:
+    return math.inf if a is None or b is None or math.isinf(a) or math.isinf(b) else a - b

@@ -1,0 +1,269 @@
+"""`augury config`: what a speculative_config means, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.profiles import PROFILES
+from augury.config.resolve import resolve
+from augury.config.runnable import check_runnable
+from augury.config.speculative import SpeculativeConfig
+from augury.config.speculators import is_speculator, swap
+from augury.config.surfaces import SHORTCUTS, from_json, gather, read_yaml
+from augury.config.versions import release
+from augury.methods.notes import LOUD, Note
+from augury.tools.shared.terminal import output_console, print_json
+
+FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
+STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warning": "yellow", "vllm": "magenta"}
+
+
+class Question(NamedTuple):
+    """A configuration and what it is to be held against."""
+
+    given: dict[str, Any]
+    target: str | None = None
+    as_of: str | None = None
+    tensor_parallel_size: int | None = None
+    max_model_len: int | None = None
+
+
+class Asked(NamedTuple):
+    """What the command line said."""
+
+    text: str | None
+    flag: str | None
+    shortcuts: dict[str, Any]
+    file: Path | None
+    target: str | None
+    as_of: str | None
+    tensor_parallel_size: int | None
+    max_model_len: int | None
+
+
+class Answer(NamedTuple):
+    """What became of it."""
+
+    config: SpeculativeConfig | None
+    error: str | None  # why it is refused
+    not_here: str | None = None  # why this engine cannot run it, though it is valid
+    before: tuple[Note, ...] = ()  # what was decided before the configuration was looked at
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Every decision."""
+        return (*self.before, *(self.config.notes if self.config else ()))
+
+
+def check(asked: Asked, as_json: bool) -> int:
+    """Resolve, print, and say by exit code: 0 fine, 1 with warnings, 2 refused."""
+    try:
+        question = ask(asked)
+        if question.as_of is not None:
+            release(question.as_of)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({**as_record(Answer(None, str(error))), "exit_code": REFUSED})
+        return REFUSED
+    answer = judge(question)
+    code = exit_code(answer, question.as_of)
+    if as_json:
+        print_json({"question": question._asdict(), **as_record(answer), "exit_code": code})
+    else:
+        _show(output_console(), question, answer, code)
+    return code
+
+
+def ask(asked: Asked) -> Question:
+    """Put the question together: the command line first, then a YAML file, then the environment."""
+    stored = read_yaml(asked.file) if asked.file else {}
+    target = asked.target if asked.target is not None else stored.get("model")
+    if target is not None and (not isinstance(target, str) or not target):
+        raise ConfigError(f"the target is {target!r}; name a model's directory.")
+    given = _written(asked) or _stored(stored) or gather(None, None, os.environ)
+    if given is None and target is not None and is_speculator(read_facts(target)):
+        given = {}
+    if given is None:
+        raise ConfigError(
+            'no configuration; write `augury config check \'{"method": "ngram", "num_speculative_tokens": 4}\'`, or '
+            "use --config FILE."
+        )
+    return Question(
+        given, target, asked.as_of, asked.tensor_parallel_size or _whole(stored, "tensor-parallel-size"),
+        asked.max_model_len or _whole(stored, "max-model-len"),
+    )  # fmt: skip
+
+
+def _written(asked: Asked) -> dict[str, Any] | None:
+    given = gather(asked.flag, asked.shortcuts)
+    if asked.text is None:
+        return given
+    whole = from_json(asked.text, "the configuration")
+    for name in given or {}:
+        if name in whole:
+            raise ConfigError(f"{name!r} is given twice, in the argument and by a flag; keep one.")
+    return {**whole, **(given or {})}
+
+
+def _stored(stored: dict[str, Any]) -> dict[str, Any] | None:
+    given = stored.get("speculative-config")
+    shortcuts = {name: stored.get(name.replace("_", "-")) for name in SHORTCUTS}
+    text = given if isinstance(given, str) or given is None else json.dumps(given, default=str)
+    return gather(text, shortcuts)
+
+
+def _whole(stored: dict[str, Any], name: str) -> int | None:
+    value = stored.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ConfigError(f"{name}={value!r} in the file must be a whole number of at least 1.")
+    return value
+
+
+def judge(question: Question) -> Answer:
+    """Resolve a configuration against a target and a release."""
+    notes: tuple[Note, ...] = ()
+    try:
+        given, name = question.given, question.target
+        swapped = swap(name, given) if name else None
+        if swapped:
+            says = f"{name} is a speculator: its target {swapped.target} stands in for it."
+            notes += (Note("inferred", "model", says),)
+            name, given = swapped.target, swapped.speculative_config
+        facts = _facts(name) if name else None
+        if name and facts is None and not swapped:
+            raise ConfigError(f"--target {name}: no config.json there; name a model's directory.")
+        if name and facts is None:
+            says = f"the target {name} is not on this machine; nothing was compared with it."
+            notes += (Note("unchecked", "model", says),)
+        target = Target(name, facts, question.tensor_parallel_size, question.max_model_len)
+        config = resolve(given, target, question.as_of)
+        assert config is not None
+    except ConfigError as error:
+        return Answer(None, str(error))
+    try:
+        check_runnable(config)
+    except ConfigError as error:
+        return Answer(config, None, str(error), notes)
+    return Answer(config, None, None, notes)
+
+
+def _facts(target: str) -> ModelFacts | None:
+    if target == "default":
+        from augury.model.store import resolve as find_model
+
+        target = str(find_model(target))
+    return read_facts(target)
+
+
+def exit_code(answer: Answer, as_of: str | None) -> int:
+    """0 fine, 1 with warnings, 2 refused: with a release in mind, what it refuses counts; without, what we can run."""
+    # What was translated was valid in the release asked about, or it would have been refused before.
+    if answer.config is None or (as_of and any(note.refused and note.kind != "translated" for note in answer.notes)):
+        return REFUSED
+    if any(note.kind in LOUD for note in answer.notes) or (as_of is None and answer.not_here):
+        return WARNED
+    return FINE
+
+
+def as_record(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON has it."""
+    config = answer.config
+    notes = [{"kind": n.kind, "key": n.key, "text": n.text, "vllm_refuses": n.refused} for n in answer.notes]
+    record: dict[str, Any] = {
+        "error": answer.error,
+        "not_runnable_here": answer.not_here,
+        "config": None,
+        "notes": notes,
+    }
+    if config is not None:
+        record |= {"config": config.to_dict(), "derived": derived(config), "hash": config.compute_hash()}
+    return record
+
+
+def derived(config: SpeculativeConfig) -> dict[str, Any]:
+    """What other parts of an engine read off a configuration."""
+    return {
+        "lossless": config.lossless,
+        "rows_per_step": config.rows_per_step,
+        "extra_slots": config.extra_slots,
+        "kv_lookahead": config.kv_lookahead,
+        "prefill_lookahead": config.prefill_lookahead,
+        "continues_hidden_states": config.continues_hidden_states,
+        "reads_auxiliary_layers": config.reads_auxiliary_layers,
+    }
+
+
+def _show(console: Console, question: Question, answer: Answer, code: int) -> None:
+    against = f" in vLLM {question.as_of}" if question.as_of else ""
+    if answer.config is None:
+        console.print(Text.assemble(("refused", "bold red"), f"{against}  {answer.error}"), soft_wrap=True)
+        return
+    word, style = {
+        FINE: ("fine", "bold green"), WARNED: ("works, with remarks", "bold yellow"), REFUSED: ("refused", "bold red"),
+    }[code]  # fmt: skip
+    if answer.not_here and not question.as_of:
+        word = "valid, but it does not run here"
+    console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)
+    show_resolved(console, answer.config)
+    show_notes(console, answer.notes)
+    if answer.not_here:
+        console.print(Text.assemble(("\nhere  ", "yellow"), answer.not_here), soft_wrap=True)
+
+
+def show_resolved(console: Console, config: SpeculativeConfig) -> None:
+    """The configuration, a key a line, and what follows from it."""
+    console.print()
+    for name, value in config.to_dict().items():
+        console.print(Text.assemble(("  " + name, "bold"), f": {json.dumps(value)}"), soft_wrap=True)
+    facts = derived(config)
+    words = [
+        "lossless" if facts["lossless"] else "LOSSY: the output changes",
+        f"{facts['rows_per_step']} rows a step",
+        f"{facts['extra_slots']} extra drafting slots",
+        f"KV lookahead {facts['kv_lookahead']}",
+    ]
+    console.print("  " + " · ".join(words), style="dim", soft_wrap=True)
+
+
+def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
+    """Every decision and why, a line each."""
+    if notes:
+        console.print()
+    for note in notes:
+        label = {"vllm": "vLLM"}.get(note.kind, note.kind)
+        refuses = " (vLLM refuses)" if note.refused and note.kind != "translated" else ""
+        style = STYLES.get(note.kind, "dim")
+        line = Text.assemble((f"{label:<12}", style), (note.key, "bold"), (refuses, "red"), f"  {note.text}")
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
+def explain(name: str | None, as_json: bool) -> None:
+    """Show the profiles resolved."""
+    chosen = [p for p in PROFILES if name is None or name.lower().replace("-", " ") == p.name]
+    if not chosen:
+        known = ", ".join(repr(p.name) for p in PROFILES)
+        raise ConfigError(f"profile {name!r} is unknown; there are {known}.")
+    answers = [(profile, judge(Question(profile.config))) for profile in chosen]
+    if as_json:
+        records = [{"name": p.name, "when": p.when, "given": p.config, **as_record(a)} for p, a in answers]
+        return print_json({"profiles": records})
+    console = output_console()
+    for i, (profile, answer) in enumerate(answers):
+        assert answer.config is not None
+        console.print(
+            Text.assemble("\n" if i else "", (profile.name, "bold underline"), f"  {profile.when}"), soft_wrap=True
+        )
+        show_resolved(console, answer.config)
+        show_notes(console, answer.notes)
+        if answer.not_here:
+            console.print(Text.assemble(("here  ", "yellow"), answer.not_here), soft_wrap=True)
+    return None

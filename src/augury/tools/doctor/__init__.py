@@ -1,0 +1,1 @@
+"""`augury doctor`: what is wrong with a command, wherever it is written."""

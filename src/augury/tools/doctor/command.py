@@ -1,0 +1,180 @@
+"""`augury doctor`: what is wrong with a vllm command, wherever it is written."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, read_facts
+from augury.tools.doctor.examine import Asked, Examination, check_release, examine
+from augury.tools.doctor.fix import mended, unified
+from augury.tools.doctor.found.find import HOLDS, kind_by_name
+from augury.tools.doctor.report import as_record, counts, exit_code, sarif
+from augury.tools.doctor.screen import show, show_fixed
+from augury.tools.shared.terminal import print_json
+
+LARGEST = 2_000_000  # bytes; what is larger in a directory holds no command a person wrote
+SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+UNREADABLE = 2
+
+
+def doctor(
+    what: Annotated[list[str], typer.Argument(metavar="FILE|DIR|-|COMMAND", help="A file, a directory, - or a line.")],
+    vllm_version: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="The release it is for; else what the file names, else the newest known."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="DIR", help="The target's config.json and tokenizer.")] = None,
+    drafter: Annotated[str | None, typer.Option(metavar="DIR", help="The drafter's.")] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Show the mended command, or a diff of the file.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --fix: change the files.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain notes too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
+) -> None:
+    """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
+    _forgive_output()
+    try:
+        if write and not fix:
+            raise ConfigError("--write changes files by what --fix finds; give both.")
+        before, after = _looked_at(what, vllm_version, target, drafter, fix)
+        if write:
+            _write(before, after)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"error": str(error), "exit_code": UNREADABLE})
+        raise typer.Exit(UNREADABLE) from None
+    code = exit_code(after, strict)
+    if sarif_file is not None:
+        _save(sarif_file, json.dumps(sarif(after), indent=2) + "\n")
+    if as_json:
+        print_json(_record(before, after, fix, code))
+    elif fix:
+        show_fixed(before, after, write, verbose)
+    else:
+        show(after, verbose)
+    raise typer.Exit(code)
+
+
+def _forgive_output() -> None:
+    """Any bytes may stand in a command, and any locale around it: what cannot be shown becomes a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _looked_at(
+    what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool
+) -> tuple[list[Examination], list[Examination]]:
+    """Everything that was named, as it is and, where asked, as it would be mended."""
+    release = check_release(release) if release is not None else None
+    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+    before = _with_commands([found for one in what for found in _examined(one, asked)], what)
+    return before, [mended(one, asked) for one in before] if fix else before
+
+
+def _facts(option: str, directory: str | None) -> ModelFacts | None:
+    if directory is None:
+        return None
+    facts = read_facts(directory)
+    if facts is None:
+        raise ConfigError(f"{option} {directory}: no config.json there; name a model's directory.")
+    return facts
+
+
+def _examined(what: str, asked: Asked) -> Iterator[Examination]:
+    """What was asked for, examined: one text, or every file of a directory that holds a command."""
+    if what == "-":
+        yield examine(_decoded(sys.stdin.buffer.read(), "standard input"), "", asked)
+        return
+    if not what.strip():
+        raise ConfigError("nothing was given to look at: an empty variable? Name a file, a directory or a command.")
+    path = Path(what)
+    try:
+        kind = "directory" if path.is_dir() else "file" if path.exists() else None
+    except (OSError, ValueError):
+        kind = None
+    if kind == "directory":
+        for name, text in _inside(path):
+            try:
+                yield examine(text, name, asked)
+            except ConfigError as error:  # one file that cannot be read does not keep the others from being read
+                print(f"not read: {error}", file=sys.stderr)
+    elif kind == "file":
+        yield examine(_decoded(_read(path), what), what, asked)
+    elif any(letter in what for letter in " \n\t{"):
+        yield examine(what, "", asked)
+    else:
+        raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
+
+
+def _inside(directory: Path) -> Iterator[tuple[str, str]]:
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
+        for name in sorted(files):
+            path = Path(folder) / name
+            try:
+                text = path.read_bytes().decode() if path.stat().st_size <= LARGEST else ""
+            except (OSError, UnicodeDecodeError):
+                continue
+            script = not path.suffix and text.startswith("#!")
+            if HOLDS.search(text) and (kind_by_name(name) or script):
+                yield str(path), text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}.") from None
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name} is not a text in UTF-8.") from None
+
+
+def _with_commands(found: list[Examination], what: list[str]) -> list[Examination]:
+    """Those that hold a command; a text that was named and holds none is an error."""
+    with_any = [one for one in found if one.commands]
+    if not with_any:
+        where = what[0] if len(what) == 1 and len(what[0]) < 60 else "what was given"
+        raise ConfigError(f"no `vllm serve`, `vllm bench`, `augury serve` or speculative_config in {where}.")
+    return with_any
+
+
+def _write(before: list[Examination], after: list[Examination]) -> None:
+    for old, new in zip(before, after, strict=True):
+        if not old.name:
+            raise ConfigError("--write changes files; a command line or standard input is printed by --fix alone.")
+        if new.text != old.text:
+            _save(Path(old.name), new.text)
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _record(before: list[Examination], after: list[Examination], fix: bool, code: int) -> dict[str, Any]:
+    files = [as_record(one) for one in after]
+    if fix:
+        for record, old, new in zip(files, before, after, strict=True):
+            record |= {"fixed": new.text, "diff": unified(old, new)}
+    numbers = counts(after)
+    summary = {"error": numbers["error"], "warning": numbers["warning"], "note": numbers["note"]}
+    return {"files": files, "summary": summary, "exit_code": code}

@@ -1,0 +1,140 @@
+"""Keys, values and flags that a release does not know, read from their own declarations in config/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from augury.config.history import OLD_VALUES
+from augury.config.keys import OWN, Key
+from augury.config.read import KEYS
+from augury.config.releases import forgives
+from augury.config.versions import Version, valid_in, version
+from augury.methods.registry import readers
+from augury.tools.doctor.arguments import Arguments, Setting
+from augury.tools.doctor.flags import FLAG_SINCE
+from augury.tools.doctor.found.places import Edit
+from augury.tools.doctor.problems import Problem
+
+SCHEDULES_SINCE = "0.24"
+
+
+def declared_problems(args: Arguments, release: Version, text: str) -> tuple[list[Problem], dict[str, Any]]:
+    """What the release refuses or drops, and the keys that are left when it has."""
+    problems, left = [], {}
+    for name, setting in args.keys.items():
+        found = _key(name, setting, args, release, text)
+        if found is None:
+            left[name] = setting.value
+        else:
+            problems.append(found)
+            new = replacement(name, setting, args, release) if found.name == "key-gone" else None
+            left |= {new[0]: new[1]} if new else {}
+    return problems, left
+
+
+def flag_problems(args: Arguments, release: Version) -> list[Problem]:
+    """Flags that came later."""
+    problems = []
+    for flag in args.flags:
+        since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
+        if since and not valid_in(release, since, None) and args.found.settings is None:
+            edits = [Edit(flag.start, flag.start + 3, "--speculative-config")] if flag.written[:3] == "-sc" else []
+            problems.append(
+                Problem("flag-too-new", flag.start, flag.end, {"flag": flag.written, "since": since}, edits)
+            )
+    return problems
+
+
+def _key(name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem | None:
+    known = KEYS.get(name)
+    if known is None:
+        if not forgives(text) or name == "tensor_parallel_size":
+            return None  # config/resolve.py names it, with the nearest known one
+        return _problem("key-ignored", name, setting, {"instead": "it is not a key"}, setting.drop())
+    if setting.value is None:
+        return None
+    if known.since == OWN or not valid_in(release, known.since, known.until):
+        return _outside(known, name, setting, args, release, text)
+    window = known.values.get(setting.value) if isinstance(setting.value, str) else None
+    if window is not None and (window[0] == OWN or not valid_in(release, *window)):
+        return _value(name, setting, window, args, release)
+    return None
+
+
+def _outside(known: Key, name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem:
+    says = {"since": known.since, "until": known.until or "", "instead": _when(known)}
+    if forgives(text):
+        return _problem("key-ignored", name, setting, says, setting.drop())
+    if known.since == OWN:
+        return _problem("key-augury-only", name, setting, says, setting.drop())
+    if release < version(known.since):
+        return _problem("key-too-new", name, setting, says, setting.drop())
+    says["instead"] = _instead(known.instead)
+    return _problem("key-gone", name, setting, says, _renewed(name, setting, args, release))
+
+
+def _instead(words: str) -> str:
+    if not words or words.startswith(("nothing", "remove")):
+        return words.replace("nothing", "remove it") or "remove it"
+    return f"use {words}"
+
+
+def _when(known: Key) -> str:
+    if known.since == OWN:
+        return "it is Augury's own"
+    return f"it came with {known.since}" if known.until is None else f"it is valid in {known.releases}"
+
+
+def _renewed(name: str, setting: Setting, args: Arguments, release: Version) -> list[Edit]:
+    new = replacement(name, setting, args, release)
+    if new is None or setting.member is None:
+        return setting.drop()
+    return setting.rename(new[0]) + setting.set(new[1])
+
+
+def replacement(name: str, setting: Setting, args: Arguments, release: Version) -> tuple[str, Any] | None:
+    """The same wish in the words of the release, where it has any."""
+    tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
+    if not isinstance(tokens, int) or isinstance(tokens, bool):
+        return None
+    new: tuple[str, Any] | None = None
+    if name == "disable_by_batch_size" and isinstance(setting.value, int) and release >= version(SCHEDULES_SINCE):
+        most = setting.value
+        new = "num_speculative_tokens_per_batch_size", [[1, most, tokens], [most + 1, most + 1, 0]]
+    elif name == "synthetic_acceptance_rate" and isinstance(setting.value, (int, float)):
+        new = "synthetic_acceptance_length", round(1 + setting.value * tokens, 6)
+    return new if new is not None and new[0] not in args.keys else None
+
+
+def _value(name: str, setting: Setting, window: tuple[str, str | None], args: Arguments, release: Version) -> Problem:
+    since, until = window
+    says = {"value": setting.value, "since": since, "until": until or ""}
+    if since == OWN:
+        return _problem("value-augury-only", name, setting, says, setting.drop())
+    if release < version(since):
+        return _problem("value-too-new", name, setting, says, setting.drop())
+    new = OLD_VALUES.get((name, setting.value), {})
+    today = " and ".join(f'"{key}": "{value}"' for key, value in new.items())
+    says["instead"] = f"write {today}" if today else "remove it"
+    edits = setting.set(new[name]) if name in new else setting.drop()
+    for key, value in new.items():
+        if key != name and value != KEYS[key].default and key not in args.keys:
+            edits = edits + args.add_key(key, value)
+    return _problem("value-gone", name, setting, says, edits)
+
+
+def unused_problems(args: Arguments, method: str, left: dict[str, Any]) -> list[Problem]:
+    """Keys that the method does not read."""
+    found = []
+    for name, value in left.items():
+        users = readers(name)
+        if name not in KEYS or name in ("method", "model") or value == KEYS[name].default or value is None:
+            continue
+        if users and method not in users:
+            says = {"readers": ", ".join(users)}
+            found.append(_problem("key-unused", name, args.keys[name], says, args.keys[name].drop()))
+    return found
+
+
+def _problem(kind: str, name: str, setting: Setting, says: dict[str, Any], edits: list[Edit]) -> Problem:
+    return Problem(kind, setting.start, setting.end, {"key": name, **says}, edits)

@@ -1,0 +1,212 @@
+"""The doctor: every command in a text, held against a vLLM release and the models' files, as findings with places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.speculative import SpeculativeConfig
+from augury.config.speculators import is_speculator
+from augury.config.versions import NEWEST, OLDEST, version
+from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
+from augury.methods.registry import ALIASES, METHODS
+from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.declared import declared_problems, flag_problems, unused_problems
+from augury.tools.doctor.facts import command_facts, model_facts
+from augury.tools.doctor.findings import Finding, findings
+from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.find import find_commands
+from augury.tools.doctor.kernels import named_problems
+from augury.tools.doctor.problems import Problem
+from augury.tools.doctor.read_arguments import read_arguments
+from augury.tools.doctor.refused import anchor, settle
+from augury.tools.doctor.sampling import default_problems, request_problems
+from augury.tools.knowledge.conditions import World
+
+
+class Asked(NamedTuple):
+    """What commands are held against."""
+
+    release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
+    target: ModelFacts | None = None
+    drafter: ModelFacts | None = None
+
+
+@dataclass(slots=True)
+class Examined:
+    """One command and what was found in it."""
+
+    program: str
+    start: int
+    release: str | None  # it was held against; None: Augury's own command
+    named_by: str  # who named that release: you, file, or nobody
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
+    keys: Mapping[str, Any] = field(default_factory=dict)  # of speculative_config, as written
+
+
+@dataclass(slots=True)
+class Examination:
+    """A text and its commands."""
+
+    name: str
+    text: str
+    commands: list[Examined]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All of them, in the order of the text."""
+        found = {finding: None for command in self.commands for finding in command.findings}
+        rank = {"error": 0, "warning": 1, "note": 2}
+        return sorted(found, key=lambda f: (f.start, rank[f.severity], f.id))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1."""
+        before = self.text.rfind("\n", 0, offset)
+        return self.text.count("\n", 0, offset) + 1, offset - before
+
+
+def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
+    """Find and lint every command in a text."""
+    arctic = "arctic-inference" in text or "arctic_inference" in text
+    commands = [read_arguments(found) for found in find_commands(text, name)]
+    speculating = any(args.speculates for args in commands)
+    return Examination(name, text, [_examine(args, asked, arctic, speculating) for args in commands])
+
+
+def check_release(text: str) -> str:
+    """A release the user names, or a line that says what is wrong with it."""
+    if version(text, "--vllm-version") < version(OLDEST):
+        raise ConfigError(
+            f"--vllm-version={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one."
+        )
+    return text
+
+
+def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> Examined:
+    """`speculating`: whether any command of the file does, which a benchmark's requests would meet."""
+    found = args.found
+    release, named_by = _release(found, asked)
+    result = Examined(found.program or "speculative_config", found.start, release, named_by)
+    number = version(release) if release else None
+    problems = list(args.problems)
+    if number is not None and number > version(NEWEST + ".999"):
+        problems.append(Problem("release-unknown", *anchor(args), {"release": release, "newest": NEWEST}))
+    world = World({}, {name: setting.value for name, setting in args.keys.items()})
+    target = asked.target or _local(_named_target(args))
+    draft = asked.drafter or _local(_text(args, "model"))
+    method, config = None, None
+    if number is not None:
+        problems += flag_problems(args, number)
+        problems += named_problems(args, number) if args.speculates else ()
+    if args.speculates and args.readable and not (args.problems and not args.keys and not args.whole):
+        method, config, more = _resolve(args, target, asked, release, number)
+        problems += more
+    facts = command_facts(args, config, method, number)
+    facts |= model_facts(facts, target, draft, args.number("max-model-len"))
+    facts["arctic"] = arctic
+    facts["hub_drafter"] = (
+        bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
+    )
+    if args.flag("config") is not None and not args.speculates:
+        facts["speculates"] = None  # that file may well configure it
+    if args.speculates or (speculating and facts["benchmarks_serving"]):
+        problems += default_problems(args, target)
+    if args.speculates:
+        problems += request_problems(args)
+    world.facts = result.facts = facts
+    result.keys = world.keys
+    result.findings = list(findings(args, world, problems, number))
+    return result
+
+
+def _release(found: Found, asked: Asked) -> tuple[str | None, str]:
+    if found.tool == "augury":
+        return None, "nobody"
+    if asked.release is not None:
+        return asked.release, "you"
+    if found.release is not None:
+        return (found.release if version(found.release) >= version(OLDEST) else OLDEST), "file"
+    return NEWEST, "nobody"
+
+
+def _named_target(args: Arguments) -> str | None:
+    flag = args.flag("model")
+    if flag is not None and isinstance(flag.value, str):
+        return flag.value
+    return args.positionals[0].text if args.positionals else None
+
+
+def _text(args: Arguments, key: str) -> str | None:
+    setting = args.keys.get(key)
+    return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+def _local(model: str | None) -> ModelFacts | None:
+    try:
+        return read_facts(model) if model else None
+    except ConfigError:
+        return None
+
+
+def _resolve(
+    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: tuple[int, int, int] | None
+) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
+    """The method, the configuration as far as it resolves, and what was wrong with it."""
+    left = {name: setting.value for name, setting in args.keys.items()}
+    problems: list[Problem] = []
+    if release is not None and number is not None:
+        problems, left = declared_problems(args, number, release)
+    written, model = left.get("method"), _text(args, "model")
+    if asked.drafter is not None and model is not None:
+        meant = choose(written if isinstance(written, str) else "", model, asked.drafter.raw)
+        left["model"] = str(asked.drafter.directory)
+        if not written and meant is not None:
+            left["method"] = meant.method
+    if not written and model is None and _is_speculator(_named_target(args), target):
+        left["model"] = _named_target(args)  # the checkpoint names its own target, and how to draft for it
+        own = recognise(target.raw) if target else None
+        left["method"] = own.method if own else USUAL_SPECULATOR.name
+    sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
+    settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
+    # What cannot be seen from here may well be there.
+    problems += [found for found in settled.problems if not args.partial or found.says.get("key") in args.keys]
+    config = settled.config
+    method = config.method if config else _by_word(written)
+    if config is not None:
+        problems += _noted(args, config)
+    if method is not None:
+        told = {problem.says.get("key") for problem in problems}
+        untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
+        problems += unused_problems(args, method, untold)
+    return method, config, problems
+
+
+def _is_speculator(name: str | None, facts: ModelFacts | None) -> bool:
+    """Whether the model that is served is a drafter in the speculators format, which vLLM swaps for its target."""
+    return is_speculator(facts) or "speculator" in (name or "").lower()
+
+
+def _by_word(written: Any) -> str | None:
+    name = ALIASES.get(written, written) if isinstance(written, str) else None
+    return name if name in METHODS else None
+
+
+def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
+    """Remarks of config/ that are faults to an operator."""
+    for note in config.notes:
+        says = {"text": note.text.rstrip(".")}
+        name = None
+        if note.kind == "vllm" and "padding alone" in note.text:
+            name = "vocabulary-padding"
+        elif note.kind == "warning" and "it looks like" in note.text:
+            name = "another-method"
+        elif note.kind == "warning" and note.key == "num_speculative_tokens_per_batch_size":
+            name = "schedule-capped"
+        setting = args.keys.get(note.key)
+        place = (setting.start, setting.end) if setting else anchor(args)
+        if name is not None:
+            yield Problem(name, *place, says)

@@ -1,0 +1,85 @@
+"""Mends what can be mended, one finding at a time; a change that makes anything worse is taken back."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.found.places import Edit
+
+MOST_CHANGES = 200
+
+
+def mended(examination: Examination, asked: Asked) -> Examination:
+    """The text with every fixable finding fixed, examined again."""
+    now = examination
+    tried: set[tuple[str, str]] = set()
+    for _ in range(MOST_CHANGES):
+        better = _one_better(now, asked, tried)
+        if better is None:
+            return now
+        now = better
+    return now
+
+
+def _one_better(now: Examination, asked: Asked, tried: set[tuple[str, str]]) -> Examination | None:
+    for finding in now.findings:
+        if not finding.edits:
+            continue
+        text = changed(now.text, finding.edits)
+        if (finding.id, text) in tried:
+            continue
+        tried.add((finding.id, text))
+        try:
+            after = examine(text, now.name, asked)
+        except ConfigError:
+            continue
+        if len(after.commands) == len(now.commands) and _improved(now, after, finding.id):
+            return after
+    return None
+
+
+def _improved(before: Examination, after: Examination, name: str) -> bool:
+    """One of its kind is gone; what comes to light instead may be other faults, but not more trouble in reading."""
+    was, now = (Counter(f.id for f in e.findings) for e in (before, after))
+    return now[name] < was[name] and now["json-broken"] <= was["json-broken"] and now["k-missing"] <= was["k-missing"]
+
+
+def changed(text: str, edits: tuple[Edit, ...]) -> str:
+    """Apply edits, last first; two that overlap are not both made."""
+    end = len(text) + 1
+    for edit in sorted((_tidy(text, edit) for edit in edits), reverse=True):
+        if edit.end <= end:
+            text = text[: edit.start] + edit.text + text[edit.end :]
+            end = edit.start
+    return text
+
+
+def _tidy(text: str, edit: Edit) -> Edit:
+    """A flag that goes takes its blanks with it, and its line if it had one to itself."""
+    before, behind = text[: edit.start], text[edit.end :]
+    if edit.text or not re.match(r"\s|\\\r?\n|$", behind) or not re.search(r"(^|\s)$", before):
+        return edit
+    start = len(before.rstrip(" \t"))
+    rest = re.match(r"[ \t]*\\\r?\n", behind)
+    if before[:start].endswith("\n") and rest:
+        return Edit(start, edit.end + rest.end(), "")
+    if re.match(r"[ \t]*(\r?\n|$)", behind):
+        ahead = re.search(r"[ \t]*\\\r?\n$", before[:start])
+        return Edit(ahead.start() if ahead else start, edit.end, "")
+    return Edit(start, edit.end, "")
+
+
+def unified(before: Examination, after: Examination) -> str:
+    """The change as a diff."""
+    lines = difflib.unified_diff(
+        before.text.splitlines(keepends=True), after.text.splitlines(keepends=True),
+        f"a/{before.name}", f"b/{before.name}",
+    )  # fmt: skip
+    out = []
+    for line in lines:
+        out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
+    return "".join(out)

@@ -1,0 +1,133 @@
+"""A command line that was found, and how to see one in a list of words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePath
+from typing import NamedTuple
+
+from augury.tools.doctor.found.mapped import Mapped
+from augury.tools.doctor.found.places import Node
+from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
+
+IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
+SHELLS = ("sh", "bash", "dash", "zsh", "ash")
+
+
+class Variable(NamedTuple):
+    """A variable of the environment and where it is set."""
+
+    value: str
+    start: int
+    end: int
+    word: Word | None = None  # the value with its places, where they are known letter by letter
+
+
+Variables = dict[str, Variable]
+
+
+@dataclass(slots=True)
+class Found:
+    """A command line and what surrounds it, or a file of settings."""
+
+    program: str  # "vllm serve", "vllm bench throughput", "augury serve", or "" for settings alone
+    words: list[Word]
+    start: int
+    end: int
+    environment: Variables = field(default_factory=dict)
+    image: str = ""
+    release: str | None = None  # of vLLM, where the file names it
+    settings: Node | None = None  # the arguments, when they are written as an object
+    bare: bool = False  # the object is a speculative_config itself
+    sampling: list[Node] = field(default_factory=list)  # SamplingParams(...) that a program hands to this engine
+
+    @property
+    def tool(self) -> str:
+        """Whose command it is."""
+        return "augury" if self.program.startswith("augury") else "vllm"
+
+
+def in_script(source: Mapped) -> list[Found]:
+    """Every command of a shell script."""
+    return [one for simple in Reader(source).commands() for one in _in_simple(simple)]
+
+
+def _in_simple(simple: Simple) -> list[Found]:
+    variables = {
+        name: Variable(word.text, word.start - len(name) - 1, word.end) for name, word in simple.environment.items()
+    }
+    return in_words(simple.words, variables, simple.environment)
+
+
+def in_words(
+    words: list[Word], variables: Variables, known: dict[str, Word] | None = None, image: str = ""
+) -> list[Found]:
+    """The command that a list of words is, or that a shell or a container in it is given."""
+    variables = {**variables, **_docker_variables(words)}
+    for i, word in enumerate(words):
+        if PurePath(word.text).name in SHELLS and (script := _script(words[i + 1 :])):
+            return [
+                one for simple in Reader(script.inside(), known).commands() for one in _nested(simple, variables, image)
+            ]
+        size = _program(words, i)
+        if size:
+            said = " ".join([PurePath(words[i].text).name, *(w.text for w in words[i + 1 : i + size])])
+            program = "vllm serve" if words[i].text == "-m" else said
+            end = words[i + size - 1].end
+            return [Found(program, words[i + size :], word.start, end, variables, image or _image(words[:i]))]
+    place = next((i for i, word in enumerate(words) if IMAGE.search(word.text) and not word.text.startswith("-")), None)
+    if place is not None and any(word.text == "run" for word in words[:place]):
+        return [Found("vllm serve", words[place + 1 :], words[place].start, words[place].end, variables,
+                      words[place].text)]  # fmt: skip
+    return []
+
+
+def _nested(simple: Simple, variables: Variables, image: str) -> list[Found]:
+    found = _in_simple(simple)
+    for one in found:
+        one.environment = {**variables, **one.environment}
+        one.image = one.image or image
+    return found
+
+
+def _script(rest: list[Word]) -> Word | None:
+    """What `-c` hands to a shell."""
+    for i, word in enumerate(rest[:-1]):
+        if re.fullmatch(r"-[a-z]*c", word.text):
+            return rest[i + 1]
+        if not word.text.startswith("-"):
+            return None
+    return None
+
+
+def _program(words: list[Word], i: int) -> int:
+    """How many words name the program that starts here; 0 when none does."""
+    texts = [word.text for word in words[i : i + 3]] + ["", ""]
+    name = PurePath(texts[0]).name
+    if name == "vllm" and texts[1] in ("serve", "bench"):
+        return 3 if texts[1] == "bench" and texts[2] and not texts[2].startswith("-") else 2
+    if name == "augury" and texts[1] == "serve":
+        return 2
+    return 2 if texts[0] == "-m" and re.match(r"vllm\.entrypoints\.(openai\.)?api_server$", texts[1]) else 0
+
+
+def _image(words: list[Word]) -> str:
+    return next((word.text for word in words if IMAGE.search(word.text) and not word.text.startswith("-")), "")
+
+
+def _docker_variables(words: list[Word]) -> Variables:
+    pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
+    pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last stand behind `env`
+
+
+def assigned(words: list[Word]) -> Variables:
+    """Words of the form NAME=value as variables."""
+    found = {}
+    for word in words:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            found[name] = Variable(value, word.start, word.end)
+    return found

@@ -1,0 +1,232 @@
+"""Finds `vllm serve` and its like in whatever holds them: a line, a script, a Dockerfile, YAML, a unit file, JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Literal
+
+import yaml
+
+from augury.config.errors import ConfigError
+from augury.config.read import KEYS
+from augury.tools.doctor.found import yaml_files as found_yaml
+from augury.tools.doctor.found.command import IMAGE, Found, Variables, assigned, in_script, in_words
+from augury.tools.doctor.found.dockerfiles import in_dockerfile
+from augury.tools.doctor.found.mapped import Mapped
+from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
+from augury.tools.doctor.found.python_files import in_python
+from augury.tools.doctor.found.release import release_of
+from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
+
+Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
+HOLDS = re.compile(
+    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai|"
+    r"\"num_speculative_tokens\"|\bspeculative_model\s*="
+)
+MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
+DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
+SUFFIXES: dict[str, Kind] = {
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".service": "unit", ".md": "markdown", ".sh": "shell",
+    ".container": "unit", ".bash": "shell", ".zsh": "shell", ".py": "python",
+}  # fmt: skip
+SPECULATION = ("speculative_config", "speculative-config")
+ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
+UNIT_LINE = re.compile(
+    r"^[ \t]*(Environment|Exec(?:Start\w*)?|Image)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M
+)
+FENCE = re.compile(r"^[ \t]*(```|~~~)([^\n]*)\n(.*?)^[ \t]*\1", re.M | re.S)
+
+
+def kind_by_name(name: str) -> Kind | None:
+    """What sort of file it is, as far as its name tells."""
+    path = PurePath(name)
+    if DOCKERFILE.match(path.name):
+        return "dockerfile"
+    if MAKEFILE.fullmatch(path.name):
+        return "shell"
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def kind_of(name: str, text: str) -> Kind:
+    """What sort of file it is, by its name or else by its looks."""
+    named = kind_by_name(name)
+    if named is not None:
+        return named
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        return "json"
+    if re.match(r"#!.*\bpython|(?:from|import)[ \t]", text):
+        return "python"
+    if re.search(r"^\[(Service|Container)\]", text, re.M):
+        return "unit"
+    if re.search(r"^FROM\s+\S+", text, re.M):
+        return "dockerfile"
+    if re.search(r"^[ \t-]*[\w-]+:(?:[ \t]|$)", text, re.M) and not re.match(r"#!|\s*(?:\w+=\S*\s+)*\S*vllm ", text):
+        return "yaml"
+    return "shell"
+
+
+def find_commands(text: str, name: str = "") -> list[Found]:
+    """Every command in a text; ConfigError when it cannot be read as what it is."""
+    made = MAKEFILE.fullmatch(PurePath(name).name)
+    source, kind = Mapped.whole(_of_make(text) if made else text), kind_of(name, text)
+    if kind in ("shell", "markdown") and "vllm" not in text and "augury" not in text:
+        return []  # a long script of something else is not worth taking apart
+    if kind == "dockerfile":
+        found = in_dockerfile(source)
+    elif kind == "unit":
+        found = _unit(source)
+    elif kind == "json":
+        found = _json(source)
+    elif kind == "yaml":
+        found = _yaml(source, name) if kind_by_name(name) or _is_yaml(text) else in_script(source)
+    elif kind == "markdown":
+        found = [one for block in FENCE.finditer(text) for one in _fenced(source.part(*block.span(3)), block[2])]
+    elif kind == "python":
+        found = in_python(source)
+    else:
+        found = in_script(source)
+    for one in found:
+        one.release = release_of(one.image, text)
+    return found
+
+
+def _of_make(text: str) -> str:
+    """Make's variables as a shell writes them; every letter keeps its place."""
+    return re.sub(r"\$\((\w+)\)", r"${\1}", text)
+
+
+def _fenced(block: Mapped, language: str) -> list[Found]:
+    return in_python(block) if language.strip().lower().startswith(("py", "python")) else in_script(block)
+
+
+def _unit(source: Mapped) -> list[Found]:
+    variables: Variables = {}
+    found: list[Found] = []
+    image = ""  # of a Podman unit, which says it before it says Exec
+    for line in UNIT_LINE.finditer(source.text):
+        words = plain_words(source.part(*line.span(2)))
+        if line[1] == "Environment":
+            variables |= assigned(words)
+        elif line[1] == "Image":
+            image = line[2].strip()
+        else:
+            here = in_words(words, dict(variables), image=image)
+            if (
+                not here and words and line[1] == "Exec" and IMAGE.search(image)
+            ):  # what the image's own program is given
+                here = [Found("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
+            found += here
+    return found
+
+
+def _json(source: Mapped) -> list[Found]:
+    text = source.text
+    start = 1 if text.startswith("\ufeff") else 0
+    body = source.part(start, len(text.rstrip()))
+    word = Word(body, " " * len(body.text), start, len(text), False)
+    try:
+        node = read_json(word)
+    except NotJson:
+        return [Found("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
+    return _settings(node)
+
+
+def _settings(node: Node) -> list[Found]:
+    """An object that is a speculative_config or holds one."""
+    if not isinstance(node.value, dict):
+        return []
+    names = {member.name.replace("-", "_") for member in node.members}
+    if names & {"speculative_config", "spec_method", "spec_tokens"}:
+        return [Found("", [], *node.place, settings=node)]
+    telling = names & {*KEYS, "num_spec_tokens", "k"} - {"model", "quantization", "revision", "max_model_len", "seed"}
+    if telling:
+        return [Found("", [], *node.place, settings=node, bare=True)]
+    return []
+
+
+def _yaml(source: Mapped, name: str) -> list[Found]:
+    source = source.part(1, len(source.text)) if source.text.startswith("\ufeff") else source
+    try:
+        roots = found_yaml.documents(source.text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark else "somewhere"
+        helm = " (a Helm template? render it first: helm template)" if "{{" in source.text else ""
+        raise ConfigError(f"{name or 'the text'} is not YAML ({where}: {_first(error)}){helm}.") from None
+    whole = Word(source, "", 0, len(source.text), False)
+    return [one for root in roots for one in _document(root, source, whole)]
+
+
+def _is_yaml(text: str) -> bool:
+    try:
+        return bool(found_yaml.documents(text))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return False
+
+
+def _first(error: Exception) -> str:
+    return " ".join(str(getattr(error, "problem", None) or "nested too deeply").split())
+
+
+def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
+    found: list[Found] = []
+    used: set[int] = set()
+    for mapping in found_yaml.mappings(root):
+        parts = found_yaml.named(mapping)
+        if any(name in parts for name in SPECULATION):
+            found += _settings(from_yaml(mapping, whole))
+        elif any(name in parts for name in found_yaml.COMMANDS):
+            here, nodes = _container(parts, source)
+            found += here
+            used |= nodes if here else set()
+        found += [one for node in parts.values() for one in _arguments(node, source, used)]
+    for scalar in found_yaml.scalars(root):
+        if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
+            found += _text(found_yaml.decoded(scalar, source))
+    charted = found_yaml.charted_image(root, IMAGE)
+    for one in found:
+        one.image = one.image or charted
+    return found
+
+
+def _arguments(node: yaml.Node, source: Mapped, used: set[int]) -> list[Found]:
+    """A list of arguments by another name, such as a chart's extraArgs."""
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
+    if any(id(item) in used for item in items) or not any(ARGUMENT.match(text) for text in texts):
+        return []
+    words = found_yaml.list_words(node, source)
+    return [Found("vllm serve", words, words[0].start, words[0].end)]
+
+
+def _text(inner: Mapped) -> list[Found]:
+    """A script, or a file of settings, inside a text; a ConfigMap holds either."""
+    if re.search(r"^[ \t]*speculative[-_]config:", inner.text, re.M):
+        try:
+            return _yaml(inner, "")
+        except ConfigError:
+            return []
+    return in_script(inner)
+
+
+def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found], set[int]]:
+    """A compose service or a Kubernetes container, and the nodes its words came from."""
+    words: list[Word] = []
+    nodes: set[int] = set()
+    for name in found_yaml.COMMANDS:
+        node = parts.get(name)
+        if isinstance(node, yaml.ScalarNode):
+            nodes.add(id(node))
+            body = found_yaml.decoded(node, source)
+            words += [word for one in Reader(body).commands() for word in one.words]
+        elif node is not None:
+            nodes |= {id(item) for item in node.value}
+            words += found_yaml.list_words(node, source)
+    image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
+    variables = found_yaml.environment(parts, source)
+    words = found_yaml.filled(words, variables)
+    here = in_words(words, variables, image=image)
+    if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
+        here = [Found("vllm serve", words, words[0].start, words[0].end, variables, image)]
+    return here, nodes

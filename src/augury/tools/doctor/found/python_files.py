@@ -1,0 +1,168 @@
+"""Engines built in Python: `LLM(...)` and the engine arguments, with the place of every keyword."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.mapped import Mapped
+from augury.tools.doctor.found.places import DEEPEST, Member, Node
+from augury.tools.doctor.found.requests import called, requests
+from augury.tools.doctor.found.shell_words import Word
+
+BUILDERS = ("LLM", "EngineArgs", "AsyncEngineArgs")
+MAKERS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(vllm|augury)\b", re.M)
+JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
+WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
+CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
+UNKNOWN = object()  # a value that only running the program would tell
+
+
+def in_python(source: Mapped) -> list[Found]:
+    """Every engine that a program builds; none where the text is not Python."""
+    maker = MAKERS.search(source.text)
+    if maker is None:
+        return []
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    reader = _Reader(source, *_names(tree))
+    engines = list(_builders(tree))
+    asked = requests(tree, reader.values, engines)
+    return [reader.found(call, maker[1], sampling) for call, sampling in zip(engines, asked, strict=True)]
+
+
+def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
+    """Names that are given one value in all the file, and those whose value is changed afterwards."""
+    values: dict[str, ast.expr] = {}
+    bound: Counter[str] = Counter()
+    changed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound[node.id] += 1
+        elif isinstance(node, ast.arg):
+            bound[node.arg] += 1
+        changed |= _changed_by(node)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            values[node.targets[0].id] = node.value
+    return {name: value for name, value in values.items() if bound[name] == 1}, changed
+
+
+def _changed_by(node: ast.AST) -> set[str]:
+    """The name into whose value something is put, or whose method that changes it is named."""
+    if not isinstance(node, ast.Subscript | ast.Attribute) or not isinstance(node.value, ast.Name):
+        return set()
+    put = not isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Attribute) and node.attr in CHANGES)
+    return {node.value.id} if put else set()
+
+
+def _is_dict(value: ast.expr) -> bool:
+    return isinstance(value, ast.Dict) or (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "dict")
+
+
+def _builders(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and called(node) in BUILDERS:
+            yield node
+
+
+def in_python_words(text: str) -> str:
+    """JSON as Python spells it."""
+    return WRITTEN.sub(lambda found: JSON_WORDS.get(found[0], found[0]), text)
+
+
+class _Reader:
+    def __init__(self, source: Mapped, values: dict[str, ast.expr], changed: set[str]) -> None:
+        self.lines = source.text.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+        body = source.within(in_python_words)
+        self.word = Word(body, "", 0, len(source.text), False)
+        self.values, self.changed = values, changed
+
+    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> Found:
+        """One call as settings, with the parameters of its requests."""
+        settings = self._call(call)
+        if call.args:
+            first = self._node(call.args[0])
+            settings.members.insert(0, Member("model", first.start, first.start, first))
+        settings.value = {member.name: member.node.value for member in settings.members}
+        place = self.word.body.place(settings.start, settings.end)
+        asked = [self._request(one) for one in sampling]
+        return Found(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
+
+    def _request(self, call: ast.Call) -> Node:
+        """The parameters of requests; an object that is built there is given, whatever it holds."""
+        node = Node(self.word, {}, *self._place(call), style="call")
+        for keyword in call.keywords:
+            written = self.values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
+            value = self._node(keyword.value)
+            if isinstance(written, ast.Call | ast.DictComp) or (isinstance(written, ast.Dict) and written.keys):
+                value.value = True
+            if keyword.arg is not None and value.value is not UNKNOWN:
+                start = self._offset(keyword.lineno, keyword.col_offset)
+                value.start, value.end = self._place(keyword.value)
+                node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
+        return node
+
+    def _call(self, call: ast.Call, depth: int = 0) -> Node:
+        """Keywords as members; one whose value nobody can know is left out, and told of."""
+        node = Node(self.word, {}, *self._place(call), style="call")
+        for keyword in call.keywords:
+            value = self._node(keyword.value, depth + 1)
+            if keyword.arg is not None and value.value is not UNKNOWN:
+                start = self._offset(keyword.lineno, keyword.col_offset)
+                node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
+            else:
+                node.untold = keyword.arg or f"**{ast.unparse(keyword.value)}"
+        node.value = {member.name: member.node.value for member in node.members}
+        return node
+
+    def _node(self, value: ast.expr, depth: int = 0) -> Node:
+        node = Node(self.word, UNKNOWN, *self._place(value))
+        if depth > DEEPEST:
+            return node
+        if isinstance(value, ast.Name) and value.id in self.values:
+            found = self._node(self.values[value.id], depth + 1)
+            found.untold = found.untold or (value.id if value.id in self.changed else "")
+            return found
+        if isinstance(value, ast.Dict):
+            return self._dict(value, node, depth)
+        if isinstance(value, ast.Call) and _is_dict(value) and not value.args:
+            return self._call(value, depth)
+        node.value = _literal(value)
+        return node
+
+    def _dict(self, value: ast.Dict, node: Node, depth: int) -> Node:
+        for key, inner in zip(value.keys, value.values, strict=True):
+            name, found = _literal(key) if key is not None else UNKNOWN, self._node(inner, depth + 1)
+            if isinstance(name, str) and key is not None and found.value is not UNKNOWN:
+                node.members.append(Member(name, *self._place(key), found))
+            else:
+                node.untold = name if isinstance(name, str) else f"**{ast.unparse(inner)}"
+        node.value = {member.name: member.node.value for member in node.members}
+        return node
+
+    def _place(self, node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+
+    def _offset(self, line: int, column: int) -> int:
+        """Python counts a column in bytes."""
+        before = self.lines[line - 1].encode()[:column] if line <= len(self.lines) else b""
+        return self.starts[line - 1] + len(before.decode(errors="replace"))
+
+
+def _literal(value: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return UNKNOWN

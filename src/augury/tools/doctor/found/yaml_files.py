@@ -1,0 +1,146 @@
+"""Commands inside YAML: compose services, Kubernetes containers, scripts in texts, and vLLM's own --config file."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from augury.tools.doctor.found.command import Variable, Variables
+from augury.tools.doctor.found.mapped import Encoder, Mapped, in_json, unescaped
+from augury.tools.doctor.found.shell_words import Word
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+COMMANDS = ("entrypoint", "command", "args")
+FILLED_IN = re.compile(r"\$\(\w+\)|\$\{?[A-Za-z_]\w*|\{\{.*?\}\}")  # by Kubernetes, compose or Helm
+
+
+def documents(text: str) -> list[yaml.Node]:
+    """Every document of a file, as nodes with places."""
+    return [node for node in yaml.compose_all(text, Loader=Loader) if node is not None]
+
+
+def mappings(root: yaml.Node) -> list[yaml.MappingNode]:
+    """Every mapping in a document, outermost first; an alias is visited once."""
+    found, seen, waiting = [], set(), [root]
+    while waiting:
+        node = waiting.pop(0)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            found.append(node)
+            waiting += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+    return found
+
+
+def scalars(root: yaml.Node) -> list[yaml.ScalarNode]:
+    """Every text in a document."""
+    found: list[yaml.ScalarNode] = []
+    for mapping in mappings(root):
+        for _, value in mapping.value:
+            inner = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            found += [node for node in inner if isinstance(node, yaml.ScalarNode)]
+    return found
+
+
+def named(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
+    """A mapping by its keys."""
+    return {key.value: value for key, value in mapping.value if isinstance(key, yaml.ScalarNode)}
+
+
+def decoded(node: yaml.ScalarNode, source: Mapped) -> Mapped:
+    """A scalar's text with the place of every character, whatever its style."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if node.style == '"':
+        found = unescaped(source.part(start + 1, end - 1))
+        if found.text == node.value:
+            return found.within(in_json)
+    layer: dict[str | None, Encoder] = {"'": lambda text: text.replace("'", "''"), '"': in_json}
+    body = _aligned(node.value, source, start, end, skipping="'\"\\|>+-" if node.style else "")
+    return body.within(layer[node.style]) if node.style in layer else body
+
+
+def _aligned(text: str, source: Mapped, start: int, end: int, skipping: str) -> Mapped:
+    """Find each character again; folding and quoting only ever drop or merge blanks, quotes and backslashes."""
+    at, i = [], start
+    raw = source.text
+    if skipping and raw[start : start + 1] in "|>":
+        i = raw.find("\n", start, end) + 1 or start  # the header of a block
+    for letter in text:
+        if i < end and raw[i] != letter:
+            if letter.isspace():
+                at.append(source.at[i])
+                while i < end and raw[i].isspace():
+                    i += 1
+                continue
+            while i < end and raw[i] != letter and (raw[i].isspace() or raw[i] in skipping):
+                i += 1
+        at.append(source.at[min(i, end)])
+        i = min(i + 1, end)
+    return Mapped(text, (*at, source.at[min(i, end)]), source.layers)
+
+
+def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
+    """The elements of a list as words that no shell reads."""
+    words = []
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        if isinstance(item, yaml.ScalarNode):
+            body = decoded(item, source)
+            inside = 1 if item.style in ("'", '"') else 0  # edits go between the quotes
+            start, end = source.at[item.start_mark.index + inside], source.at[item.end_mark.index - inside]
+            filled_in = FILLED_IN.search(body.text) is not None
+            words.append(Word(body, " " * len(body.text), start, end, False, filled_in))
+    return words
+
+
+def filled(words: list[Word], variables: Variables) -> list[Word]:
+    """With the container's own variables in the place of `$(NAME)`, as Kubernetes writes them."""
+    found = []
+    for word in words:
+        name = re.fullmatch(r"\$\((\w+)\)", word.text)
+        known = variables.get(name[1]) if name and not word.shell else None
+        found.append(known.word if known is not None and known.word is not None else word)
+    return found
+
+
+def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
+    """The one image that a chart's values write as repository and tag; none where there are several."""
+    images = set()
+    for mapping in mappings(root):
+        parts = {name: node.value for name, node in named(mapping).items() if isinstance(node, yaml.ScalarNode)}
+        if "tag" in parts and wanted.search(f"{parts.get('repository', '')}:"):
+            images.add(f"{parts['repository']}:{parts['tag']}")
+    return images.pop() if len(images) == 1 else ""
+
+
+def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
+    """Variables of a service or container, in any of the three ways to write them."""
+    found: Variables = {}
+    for name in ("environment", "env"):
+        node = parts.get(name)
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
+                    found[key.value] = _variable(value.value, key, value, source)
+        for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+            if isinstance(item, yaml.ScalarNode) and "=" in item.value:
+                key, _, text = item.value.partition("=")
+                found[key] = _variable(text, item, item, source)._replace(word=None)
+            elif isinstance(item, yaml.MappingNode):
+                pair = {key: value for key, value in named(item).items() if isinstance(value, yaml.ScalarNode)}
+                if "name" in pair and "value" in pair:
+                    found[pair["name"].value] = _variable(pair["value"].value, pair["name"], pair["value"], source)
+    return found
+
+
+def _variable(value: str, first: yaml.Node, last: yaml.Node, source: Mapped) -> Variable:
+    start, end = (
+        sorted((first.start_mark.index, last.start_mark.index))[0],
+        max(first.end_mark.index, last.end_mark.index),
+    )
+    [word] = list_words(yaml.SequenceNode("", [last]), source)
+    return Variable(value, source.at[start], source.at[end], word)

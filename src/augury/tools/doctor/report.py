@@ -1,0 +1,100 @@
+"""What the doctor found, for programs: plain JSON, and SARIF 2.1.0 for code hosts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from augury import __version__
+from augury.tools.doctor.examine import Examination
+from augury.tools.doctor.findings import Finding
+from augury.tools.knowledge.base import Entry, knowledge, readable
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+FAILED = 1
+
+
+def exit_code(examinations: Sequence[Examination], strict: bool) -> int:
+    """0 clean, 1 errors, or warnings where those count."""
+    bad = ("error", "warning") if strict else ("error",)
+    return FAILED if any(f.severity in bad for e in examinations for f in e.findings) else 0
+
+
+def counts(examinations: Sequence[Examination]) -> Counter[str]:
+    """Findings by severity."""
+    return Counter(finding.severity for one in examinations for finding in one.findings)
+
+
+def as_record(examination: Examination) -> dict[str, Any]:
+    """One text and its findings."""
+    commands = [
+        {"program": c.program, "line": examination.place(c.start)[0], "vllm_version": c.release, "named_by": c.named_by}
+        for c in examination.commands
+    ]
+    return {
+        "name": examination.name, "commands": commands,
+        "findings": [_finding(examination, finding) for finding in examination.findings],
+    }  # fmt: skip
+
+
+def _finding(examination: Examination, finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id, "severity": finding.severity, "message": finding.message, "why": finding.why,
+        "fix": finding.fix, "source": finding.source, **_region(examination, finding.start, finding.end),
+        "text": examination.text[finding.start : finding.end], "fixable": bool(finding.edits),
+    }  # fmt: skip
+
+
+def _region(examination: Examination, start: int, end: int) -> dict[str, int]:
+    line, column = examination.place(start)
+    last_line, last_column = examination.place(max(end, start))
+    return {"startLine": line, "startColumn": column, "endLine": last_line, "endColumn": last_column}
+
+
+def sarif(examinations: Sequence[Examination]) -> dict[str, Any]:
+    """A SARIF log of one run."""
+    used = sorted({finding.id for one in examinations for finding in one.findings})
+    entries = knowledge()
+    rules = [_rule(entries[name]) for name in used]
+    results = [_result(one, f, used.index(f.id)) for one in examinations for f in one.findings]
+    driver = {"name": "augury doctor", "version": __version__, "semanticVersion": __version__, "rules": rules}
+    return {
+        "$schema": SCHEMA, "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+    }  # fmt: skip
+
+
+def _rule(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "shortDescription": {"text": entry.headline},
+        "fullDescription": {"text": readable(entry.why)},
+        "help": {"text": readable(f"{entry.fix} (source: {entry.source})")},
+        "defaultConfiguration": {"level": entry.severity},
+    }
+
+
+def _result(examination: Examination, finding: Finding, rule: int) -> dict[str, Any]:
+    artifact = {"uri": _uri(examination.name)}
+    place = {"artifactLocation": artifact, "region": _region(examination, finding.start, finding.end)}
+    result: dict[str, Any] = {
+        "ruleId": finding.id, "ruleIndex": rule, "level": finding.severity,
+        "message": {"text": f"{finding.message}. Why: {finding.why} Fix: {finding.fix}"},
+        "locations": [{"physicalLocation": place}],
+    }  # fmt: skip
+    if finding.edits:
+        replacements = [
+            {"deletedRegion": _region(examination, edit.start, edit.end), "insertedContent": {"text": edit.text}}
+            for edit in finding.edits
+        ]
+        change = {"artifactLocation": artifact, "replacements": replacements}
+        result["fixes"] = [{"description": {"text": finding.fix}, "artifactChanges": [change]}]
+    return result
+
+
+def _uri(name: str) -> str:
+    path = PurePath(name).as_posix()
+    return ("file://" if path.startswith("/") else "") + quote(path)

@@ -1,0 +1,155 @@
+"""How findings look in a terminal: the place, the line with a caret, why, and what to write instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from augury.tools.doctor.examine import Examination
+from augury.tools.doctor.findings import Finding
+from augury.tools.doctor.fix import unified
+from augury.tools.doctor.report import counts
+from augury.tools.shared.severity import STYLES
+from augury.tools.shared.terminal import UNSAFE, output_console
+
+NARROWEST = 40
+PIPED = 160  # columns of a source line where nobody says how wide the terminal is
+
+
+def show(examinations: Sequence[Examination], verbose: bool, console: Console | None = None) -> None:
+    """Every finding, then one line that sums up."""
+    console = console or output_console()
+    for examination in examinations:
+        # What can wait comes last, and does not stand between the things that cannot.
+        for finding in sorted(examination.findings, key=lambda f: f.severity == "note"):
+            _show_finding(console, examination, finding, verbose)
+        if not verbose and any(finding.severity == "note" for finding in examination.findings):
+            console.print()
+    _show_summary(console, examinations, verbose)
+
+
+def _show_finding(console: Console, examination: Examination, finding: Finding, verbose: bool) -> None:
+    line, column = examination.place(finding.start)
+    where = f"{examination.name or 'command'}:{line}:{column}: "
+    style = STYLES[finding.severity]
+    head = Text.assemble((where, "bold"), (f"{finding.severity}[{finding.id}]", style), ": ", _safe(finding.message))
+    _wrapped(console, head, 0)
+    if finding.severity == "note" and not verbose:
+        return
+    _show_line(console, examination, finding, style)
+    for word, text in (("why", finding.why), ("fix", finding.fix)):
+        _labelled(console, word, _safe(text))
+    console.print()
+
+
+def _labelled(console: Console, word: str, text: str) -> None:
+    """A word in bold and a text behind it, which hangs under itself."""
+    if not console.is_terminal:
+        console.print(Text.assemble("  ", (f"{word}: ", "bold"), text), soft_wrap=True)
+        return
+    table = Table.grid()
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_row(Text(f"  {word}: ", "bold"), Text(text))
+    console.print(table)
+
+
+def _wrapped(console: Console, text: Text, indent: int) -> None:
+    """Wrapped in a terminal, one line in a pipe."""
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, indent), expand=False))
+    else:
+        console.print(Text(" " * indent) + text, soft_wrap=True)
+
+
+def _safe(text: str) -> str:
+    return text.translate(UNSAFE).replace("\n", " ")
+
+
+def _show_line(console: Console, examination: Examination, finding: Finding, style: str) -> None:
+    """The source line, cut to fit around the span, and carets under it."""
+    text = examination.text
+    line, column = examination.place(finding.start)
+    begin = finding.start - column + 1
+    end = text.find("\n", begin)
+    source = text[begin : len(text) if end < 0 else end].rstrip("\r")
+    first = min(finding.start - begin, len(source))
+    last = max(first + 1, min(finding.end - begin, len(source)))
+    number = str(line)
+    width = (console.width if console.is_terminal else PIPED) - len(number) - 5
+    source, first, last = _cut(source.replace("\t", " "), first, last, max(width, NARROWEST))
+    gutter = " " * len(number)
+    shown = Text.assemble((f" {number} | ", "dim"), source[:first], (source[first:last], style), source[last:])
+    under = " " * cell_len(source[:first]) + "^" * max(1, cell_len(source[first:last]))
+    console.print(shown, no_wrap=True, crop=False, overflow="ignore", soft_wrap=True)
+    console.print(Text.assemble((f" {gutter} | ", "dim"), (under, style)), no_wrap=True, crop=False, soft_wrap=True)
+
+
+def _cut(source: str, first: int, last: int, width: int) -> tuple[str, int, int]:
+    """The part of a line that is worth seeing."""
+    source = "".join(letter if letter.isprintable() else "?" for letter in source)
+    if cell_len(source) <= width:
+        return source, first, last
+    last = min(last, first + width - 12)
+    start = max(0, min(first - (width - (last - first)) // 2, len(source) - width + 2))
+    stop = min(len(source), start + width - 2)
+    head, tail = "…" if start else "", "…" if stop < len(source) else ""
+    shift = len(head) - start
+    return head + source[start:stop] + tail, first + shift, min(last + shift, len(head) + stop - start)
+
+
+def _show_summary(console: Console, examinations: Sequence[Examination], verbose: bool) -> None:
+    numbers = counts(examinations)
+    said = [(_many(numbers[kind], kind), STYLES[kind]) for kind in STYLES if numbers[kind]]
+    commands = [command for one in examinations for command in one.commands]
+    parts: list[Text] = [Text(", ").join(Text(*one) for one in said) if said else Text("clean", "bold green")]
+    where = f" in {_many(len(commands), 'command')}"
+    if len(examinations) > 1:
+        where += f" of {_many(len(examinations), 'file')}"
+    parts[0].append(where)
+    parts.append(Text(_releases(examinations)))
+    fixable = sum(bool(finding.edits) for one in examinations for finding in one.findings)
+    if fixable:
+        parts.append(Text(f"{fixable} can be mended: --fix"))
+    if numbers["note"] and not verbose:
+        parts.append(Text("-v explains notes"))
+    _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _releases(examinations: Sequence[Examination]) -> str:
+    """Against which release, and who named it."""
+    named = {(c.release, c.named_by) for one in examinations for c in one.commands if c.release}
+    words = {"you": "as you asked", "file": "as the file names it", "nobody": "the newest known (--vllm-version)"}
+    if not named:
+        return "held against Augury itself"
+    return "held against " + "; ".join(f"vLLM {release}, {words[who]}" for release, who in sorted(named))
+
+
+def show_fixed(before: Sequence[Examination], after: Sequence[Examination], written: bool, verbose: bool) -> None:
+    """The mended command, or a diff; what is left goes to standard error, so that the first can be piped."""
+    for old, new in zip(before, after, strict=True):
+        if not old.name:
+            _write_out(new.text if new.text.endswith("\n") else new.text + "\n")
+        elif written and new.text != old.text:
+            print(f"{old.name}: mended")
+        elif not written:
+            _write_out(unified(old, new))
+    console = Console(stderr=True, highlight=False)
+    show(after, verbose, console)
+
+
+def _write_out(text: str) -> None:
+    """Exactly as it is, whatever the terminal's encoding: it may become a file."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()

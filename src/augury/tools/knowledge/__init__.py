@@ -1,0 +1,1 @@
+"""`augury knowledge`: what is known of speculation in vLLM, as data."""

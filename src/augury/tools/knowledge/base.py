@@ -1,0 +1,211 @@
+"""What is known of speculation in vLLM, as entries of knowledge/*.yaml: schema, loading, looking up."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from augury.config.errors import ConfigError
+from augury.config.versions import valid_in, version
+from augury.methods.mtp import ALIASES
+from augury.tools.knowledge.conditions import check_condition
+from augury.tools.knowledge.fact_names import FACTS, SAYS
+
+FOLDER = Path(__file__).parent
+KINDS = ("pitfalls", "gates", "composability", "methods", "targets", "bands", "diagnoses")
+LINTED = ("pitfalls", "gates", "composability")  # kinds that a command can show; the rest is for people and for `check`
+Severity = Literal["error", "warning", "note"]
+
+
+class Window(BaseModel):
+    """The vLLM releases an entry speaks of: from `since` to before `until`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    since: str | None = None
+    until: str | None = None
+
+    @model_validator(mode="after")
+    def _readable(self) -> Window:
+        for bound in filter(None, (self.since, self.until)):
+            version(bound, "versions")
+        return self
+
+    def __str__(self) -> str:
+        """In words."""
+        if self.since and self.until:
+            return f"{self.since} to before {self.until}"
+        return f"{self.since} and later" if self.since else f"before {self.until}" if self.until else "all"
+
+
+class Change(BaseModel):
+    """How to mend a command: one key of speculative_config, or one flag."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    drop_key: str | None = None
+    set_key: dict[str, Any] | None = None
+    drop_flag: str | None = None
+
+
+class Evidence(BaseModel):
+    """A fact that speaks for a cause, or against it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: dict[str, Any]
+    says: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evidence:
+        wrong = check_condition(self.when) or _not_facts(self.says)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+
+class Cause(BaseModel):
+    """What may stand behind something that is seen, and the one measurement that would show it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cause: str
+    supported: tuple[Evidence, ...] = ()
+    contradicted: tuple[Evidence, ...] = ()
+    confirm: str  # URL, COMMAND and the like stand for what the user gave
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cause:
+        if wrong := _not_facts(self.cause):
+            raise ValueError(wrong)
+        return self
+
+
+class Named(BaseModel):
+    """A family of targets as hub names spell it, and whether it ships MTP layers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: str
+    names: tuple[str, ...]  # parts of a name, in small letters; the longest that is found decides
+    mtp: Literal["own", "none", "assistant", "unknown"]  # assistant: in a checkpoint of their own
+    alias: str = ""  # the retired name of its method, which says since when vLLM drafts with those layers
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Named:
+        if self.alias and self.alias not in ALIASES:
+            raise ValueError(f"alias {self.alias!r} is unknown")
+        return self
+
+
+class Entry(BaseModel):
+    """One thing worth knowing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9.]+)*$")
+    kind: str
+    severity: Severity
+    condition: dict[str, Any]
+    versions: Window = Window()
+    title: str = ""  # what it is about, where the message is put together elsewhere
+    message: str
+    why: str
+    fix: str
+    source: str
+    at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
+    tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
+    change: Change | None = None
+    lint: bool = True  # False: nothing in a command shows it, or it is no fault
+    causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
+    families: tuple[Named, ...] = ()  # of targets, by what their names say
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Entry:
+        wrong = check_condition(self.condition)
+        if wrong:
+            raise ValueError(wrong)
+        if self.message == "{text}" and not self.title:
+            raise ValueError("a message that is put together elsewhere needs a title")
+        if wrong := next(filter(None, map(_not_facts, (self.message, self.why, self.fix))), None):
+            raise ValueError(wrong)
+        return self
+
+    @property
+    def headline(self) -> str:
+        """One line for lists, with its placeholders left readable."""
+        return readable(self.title or self.message)
+
+    @property
+    def linted(self) -> bool:
+        """Whether `augury doctor` looks for it."""
+        return self.lint and self.kind in LINTED
+
+    def covers(self, release: tuple[int, int, int]) -> bool:
+        """Whether it speaks of a release."""
+        return valid_in(release, self.versions.since or "0.0", self.versions.until)
+
+
+def _not_facts(text: str) -> str | None:
+    """A placeholder of a sentence that nothing would fill, if there is one."""
+    names = (name for _, name, _, _ in Formatter().parse(text) if name is not None)
+    return next(
+        (f"{{{name}}} in a sentence is no fact" for name in names if name not in FACTS and name not in SAYS), None
+    )
+
+
+def readable(text: str) -> str:
+    """A sentence with its placeholders as people read them."""
+    return text.replace("{{", "{").replace("}}", "}").replace("!r}", "}")
+
+
+@cache
+def knowledge() -> dict[str, Entry]:
+    """Every entry by id."""
+    found: dict[str, Entry] = {}
+    for kind in KINDS:
+        for entry in read_file(FOLDER / f"{kind}.yaml", kind):
+            if entry.id in found:
+                raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} stands twice; ids are unique.")
+            found[entry.id] = entry
+    return found
+
+
+def read_file(file: Path, kind: str) -> list[Entry]:
+    """The entries of one file, checked."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        written = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file.name}: {' '.join(str(error).split())}.") from None
+    if not isinstance(written, list):
+        raise ConfigError(f"{file.name} must be a list of entries.")
+    return [_entry(one, kind, file.name) for one in written]
+
+
+def _entry(written: Any, kind: str, file: str) -> Entry:
+    name = written.get("id", "?") if isinstance(written, dict) else "?"
+    try:
+        return Entry(**{**written, "kind": kind})
+    except (ValidationError, TypeError) as error:
+        says = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        where = ".".join(map(str, says["loc"]))
+        raise ConfigError(f"{file}: {name}: {where} {says['msg']}".rstrip(".") + ".") from None
+
+
+def look_up(name: str) -> Entry:
+    """An entry by its id; otherwise what is close to it."""
+    from difflib import get_close_matches
+
+    entries = knowledge()
+    if name in entries:
+        return entries[name]
+    close = get_close_matches(name, entries, n=3, cutoff=0.5) or [i for i in entries if re.search(re.escape(name), i)]
+    hint = f"did you mean {', '.join(close[:3])}?" if close else "`augury knowledge list` shows what there is."
+    raise ConfigError(f"knowledge {name!r} is unknown; {hint}")

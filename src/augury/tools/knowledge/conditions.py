@@ -1,0 +1,124 @@
+"""Conditions as data: a small language over named facts, with three answers: yes, no, and not known.
+
+all: [...]   any: [...]   not: ...
+method: eagle3                      one method, or a list of them
+version: ">=0.9.1 <0.16"            bounds of the vLLM release
+key_present: disable_by_batch_size  a key of speculative_config
+key: {parallel_drafting: true}      a key and its value
+problem: key-gone                   something that reading the command found
+fact: k, more_than: {fact: heads}   is, in, contains, more_than, less_than, at_least, at_most, not_multiple_of
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from augury.config.read import KEYS
+from augury.config.versions import Version, version
+from augury.methods.registry import METHODS
+from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
+
+Answer = bool | None
+BOUND = re.compile(r"(>=|<=|<|>|==)\s*(\d+(?:\.\d+){1,2})")
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "is": lambda a, b: bool(a == b),
+    "in": lambda a, b: a in b,
+    "contains": lambda a, b: any(part in a for part in ([b] if isinstance(b, str) else b)),
+    "more_than": lambda a, b: bool(a > b),
+    "less_than": lambda a, b: bool(a < b),
+    "at_least": lambda a, b: bool(a >= b),
+    "at_most": lambda a, b: bool(a <= b),
+    "not_multiple_of": lambda a, b: bool(b and a % b),
+}
+SINGLE = ("all", "any", "not", "method", "version", "key_present", "key", "problem")
+
+
+@dataclass(slots=True)
+class World:
+    """What is known when a condition is asked."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None  # the one that is being told of
+
+
+def holds(condition: Mapping[str, Any], world: World) -> Answer:
+    """Whether a condition holds; None when a fact that it needs is not known."""
+    if "fact" in condition:
+        return _compare(condition, world)
+    [(word, operand)] = condition.items()
+    if word in ("all", "any"):
+        answers = [holds(inner, world) for inner in operand]
+        decided = word == "any"
+        if decided in answers:
+            return decided
+        return None if None in answers else not decided
+    if word == "not":
+        answer = holds(operand, world)
+        return None if answer is None else not answer
+    if word == "problem":
+        return bool(world.problem == operand)
+    if word == "version":
+        return _in_bounds(operand, world.facts.get("version"))
+    if word == "key_present":
+        return operand in world.keys
+    if word == "key":
+        return all(world.keys.get(name) == value for name, value in operand.items())
+    method = world.facts.get("method")
+    return None if method is None else method in ([operand] if isinstance(operand, str) else operand)
+
+
+def _compare(condition: Mapping[str, Any], world: World) -> Answer:
+    value = world.facts.get(condition["fact"])
+    [(word, operand)] = [(word, operand) for word, operand in condition.items() if word != "fact"]
+    if isinstance(operand, Mapping):
+        operand = world.facts.get(operand["fact"])
+    if value is None or operand is None:
+        return None
+    return COMPARISONS[word](value, operand)
+
+
+def _in_bounds(bounds: str, wanted: Version | None) -> Answer:
+    if wanted is None:
+        return None
+    compare = {"<": "less_than", "<=": "at_most", ">": "more_than", ">=": "at_least", "==": "is"}
+    return all(COMPARISONS[compare[sign]](wanted, version(text)) for sign, text in BOUND.findall(bounds))
+
+
+def check_condition(condition: Any) -> str | None:
+    """What is wrong with a condition as it is written, if anything."""
+    if not isinstance(condition, Mapping) or not condition:
+        return f"a condition is a mapping, found {condition!r}"
+    if "fact" in condition:
+        return _check_comparison(condition)
+    if len(condition) != 1 or next(iter(condition)) not in SINGLE:
+        return f"{sorted(condition)} is no condition; there are {', '.join(SINGLE)} and fact"
+    [(word, operand)] = condition.items()
+    if word in ("all", "any"):
+        return next(filter(None, map(check_condition, operand)), None) if operand else f"{word} of nothing"
+    if word == "not":
+        return check_condition(operand)
+    return _check_single(word, operand)
+
+
+def _check_single(word: str, operand: Any) -> str | None:
+    known: Collection[str] = PROBLEMS if word == "problem" else METHODS if word == "method" else KEYS
+    if word == "version":
+        left = BOUND.sub("", str(operand)).strip()
+        return f"version bounds {operand!r} are not understood" if left or not BOUND.search(str(operand)) else None
+    names = [operand] if isinstance(operand, str) else list(operand)
+    wrong = [name for name in names if name not in known]
+    return f"{word}: {wrong[0]!r} is unknown" if wrong else None
+
+
+def _check_comparison(condition: Mapping[str, Any]) -> str | None:
+    words = [word for word in condition if word != "fact"]
+    if len(words) != 1 or words[0] not in COMPARISONS:
+        return f"a comparison needs one of {', '.join(COMPARISONS)}, found {words}"
+    operand = condition[words[0]]
+    names = [condition["fact"], *([operand.get("fact")] if isinstance(operand, Mapping) else [])]
+    wrong = [name for name in names if name not in FACTS]
+    return f"fact {wrong[0]!r} is unknown" if wrong else None

@@ -1,0 +1,1 @@
+"""`augury check`, `watch` and `diagnose`: live servers through their metrics."""

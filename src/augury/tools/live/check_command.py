@@ -1,0 +1,104 @@
+"""`augury check`: whether a live server speculates, how well, and what that is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.tools.live.check_screen import show
+from augury.tools.live.checks import Judged
+from augury.tools.live.expectation import band as read_band
+from augury.tools.live.expectation import known_method
+from augury.tools.live.remarks import remarks
+from augury.tools.live.session import Asked, Session
+from augury.tools.shared.fetch import Server
+from augury.tools.shared.terminal import output_console, print_json, waiting
+
+UNREADABLE = 2
+
+
+def check(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or its /metrics.")],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between the two readings.")] = 5.0,
+    method: Annotated[str | None, typer.Option(help="The method it runs; vLLM does not tell.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=1, help="num_speculative_tokens, if it does not show.")] = None,
+    band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Says the method and K."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy completions meanwhile.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
+    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Check a live vLLM or Augury server. Exit code: 0 healthy, 1 a check failed, 2 it could not be read."""
+    try:
+        asked = Asked(
+            known_method(method) if method else None, k, read_band(band) if band else None, model,
+            told(config),
+        )  # fmt: skip
+        session = Session(Server(url, api_key, timeout), asked)
+        judged = _judged(session, interval, probe, as_json)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"error": str(error), "kind": getattr(error, "kind", "usage"), "exit_code": UNREADABLE})
+        raise typer.Exit(UNREADABLE) from None
+    code = exit_code(judged, strict)
+    if as_json:
+        print_json(record(session, judged, code))
+    else:
+        show(output_console(), session, judged)
+    raise typer.Exit(code)
+
+
+def told(config: str | None) -> Mapping[str, Any]:
+    """What the user's configuration says of a server, by the names of fact_names.py."""
+    if config is None:
+        return {}
+    from augury.tools.live.configured import configured  # the doctor, which most checks do not need
+
+    return configured(config, None).facts
+
+
+def _judged(session: Session, interval: float, probe: bool, quiet: bool) -> list[Judged]:
+    doing = "sending probes" if probe else f"reading twice, {interval:g} s apart"
+    with waiting(f"{session.server.base}: {doing}", quiet):
+        trail = session.over(interval, 1, session.probe if probe else None)
+    return session.judged(trail[0], trail[-1])
+
+
+def exit_code(judged: list[Judged], strict: bool) -> int:
+    """0 unless something failed."""
+    bad = ("fail", "warn") if strict else ("fail",)
+    return int(any(one.verdict in bad for one in judged))
+
+
+def record(session: Session, judged: list[Judged], code: int) -> dict[str, Any]:
+    """Everything, for programs."""
+    return {
+        "url": session.server.base,
+        "engine": session.who.engine,
+        "version": session.who.release,
+        "read_seconds": session.seconds,
+        "models": [model_record(one) for one in judged],
+        "exit_code": code,
+    }
+
+
+def model_record(judged: Judged) -> dict[str, Any]:
+    """One model's figures and checks."""
+    return {
+        "model": judged.window.after.model,
+        "verdict": judged.verdict,
+        "expected": judged.expected.record(),
+        "remarks": remarks(judged),
+        "checks": [check.record() for check in judged.checks],
+        "window": judged.window.record(),
+    }

@@ -1,0 +1,62 @@
+"""The configuration of a live server, through the doctor: its facts, its keys, and what is wrong with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.findings import Finding
+
+LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a command or a file says of the server."""
+
+    written: str  # as the user gave it: a file's name, or the text
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """What to hand to the doctor."""
+        return shlex.quote(self.written)
+
+
+def configured(written: str, release: str | None, option: str = "--config") -> Configured:
+    """Read a file or a text with one command in it; of several, the first that speculates."""
+    name, text = _text(written, option)
+    examination: Examination = examine(text, name, Asked(release))
+    if not examination.commands:
+        raise ConfigError(f"{option}: no `vllm serve`, `augury serve` or speculative_config in {_short(written)}.")
+    chosen = next((c for c in examination.commands if c.facts.get("speculates")), examination.commands[0])
+    known = {fact: value for fact, value in chosen.facts.items() if value is not None}
+    if chosen.named_by == "nobody":  # the doctor took the newest release, which says nothing of this server
+        known = {fact: value for fact, value in known.items() if fact not in ("version", "old_runner", "runs_async")}
+    findings = tuple(chosen.findings)
+    broken = [finding.message for finding in findings if finding.id.startswith("json-") and finding.severity == "error"]
+    if broken and text.lstrip().startswith(("{", "[")):  # there is no command around it that a server could have had
+        raise ConfigError(f"{option} {_short(written)}: {broken[0]}.")
+    return Configured(written, known | {"findings": [finding.id for finding in findings]}, chosen.keys, findings)
+
+
+def _text(written: str, option: str) -> tuple[str, str]:
+    if any(letter in written for letter in " \n\t{"):
+        return "", written
+    try:
+        with Path(written).open("rb") as file:
+            return written, file.read(LARGEST).decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a text in UTF-8"
+        raise ConfigError(f"{option} {_short(written)}: {reason}; name a file, or give the command itself.") from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,149 @@
+"""`augury diagnose`: why speculation on a live server is off, poor, or not worth it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.examine import check_release
+from augury.tools.live.baseline import of_file, of_window
+from augury.tools.live.check_command import model_record
+from augury.tools.live.checks import Judged
+from augury.tools.live.configured import configured
+from augury.tools.live.diagnose_screen import Found, show
+from augury.tools.live.diagnosis import diagnose as ask
+from augury.tools.live.evidence import Sources, doubts, gathered
+from augury.tools.live.reading import Reading
+from augury.tools.live.release import release_in, release_numbers
+from augury.tools.live.remarks import remarks
+from augury.tools.live.server_log import read_log
+from augury.tools.live.session import Asked, Session
+from augury.tools.live.window import window
+from augury.tools.shared.fetch import Server, Unreadable
+from augury.tools.shared.terminal import output_console, print_json, waiting
+
+UNREADABLE = 2
+PIECES = 6  # readings of an interval, for what rises or falls in it
+
+
+def diagnose(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or its /metrics.")],
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its log, with the start-up lines if possible.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How it was started."),
+    ] = None,
+    baseline_url: Annotated[str | None, typer.Option(metavar="URL", help="The same model without speculation.")] = None,
+    baseline_json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its figures: of `check --json`, or `vllm bench serve`.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds to watch it.")] = 10.0,
+    vllm_version: Annotated[str | None, typer.Option(metavar="VERSION", help="If the server does not tell.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is unlikely, and why.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
+    try:
+        session = Session(Server(url, api_key, timeout), Asked(model=model))
+        sources = _given(log, baseline_url, baseline_json, vllm_version)
+        if config is not None:
+            configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
+        plain = Session(Server(baseline_url, api_key, timeout)) if baseline_url else None
+        trail = _watched(session, plain, interval, sources, as_json, bool(log or config))
+        release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
+        sources.release = release_numbers(release)
+        sources.config = configured(config, release) if config is not None else None
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"error": str(error), "kind": getattr(error, "kind", "usage"), "exit_code": UNREADABLE})
+        raise typer.Exit(UNREADABLE) from None
+    found = _diagnosed(session, trail, sources)
+    code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if not trail else 0)
+    if as_json:
+        print_json(_record(session, sources, found, code))
+    else:
+        show(output_console(), session, sources, found, verbose)
+    raise typer.Exit(code)
+
+
+def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | None, release: str | None) -> Sources:
+    """What was given besides the address, read before anything is waited for."""
+    if baseline_url and baseline_json:
+        raise ConfigError("--baseline-url and --baseline-json are two baselines; give one.")
+    if release is not None:
+        check_release(release)
+    read = read_log(log) if log else None
+    baseline = of_file(baseline_json) if baseline_json else None
+    return Sources(read, baseline=baseline, notes=read.notes() if read else [])
+
+
+def _watched(
+    session: Session, plain: Session | None, interval: float, sources: Sources, quiet: bool, other_evidence: bool
+) -> list[dict[str, Reading]]:
+    """Readings over the interval; none of a server that is down, where a log or a configuration can speak for it."""
+    try:
+        with waiting(f"{session.server.base}: watching it for {interval:g} s", quiet):
+            first = plain.read() if plain else {}
+            trail = session.over(interval, PIECES)
+            last = plain.read() if plain else {}
+    except Unreadable as error:
+        if not other_evidence:
+            raise
+        sources.notes.append(f"{error} What follows is from the log and the configuration alone.")
+        return []
+    if last:
+        name = next(iter(trail[-1])) if next(iter(trail[-1])) in last else next(iter(last))
+        sources.baseline = of_window(window(first.get(name), last[name]))
+    return trail
+
+
+def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sources) -> list[Found]:
+    told = {**(sources.log.facts() if sources.log else {}), **(sources.config.facts if sources.config else {})}
+    session.asked = Asked(model=session.asked.model, config=told)
+    words = {"URL": session.server.base, "COMMAND": sources.config.command if sources.config else "COMMAND"}
+    keys = sources.config.keys if sources.config else {}
+    judged: list[Judged | None] = [*session.judged(trail[0], trail[-1])] if trail else [None]
+    found = []
+    for one in judged:
+        own = (
+            [readings[one.window.after.model] for readings in trail if one.window.after.model in readings]
+            if one
+            else []
+        )
+        facts = gathered(one, own, sources)
+        said = [*remarks(one), *doubts(one, sources.baseline)] if one else []
+        found.append(Found(one, facts, ask(facts, keys, words, sources.log is not None), [*sources.notes, *said]))
+    return found
+
+
+def _record(session: Session, sources: Sources, found: list[Found], code: int) -> dict[str, Any]:
+    findings = sources.config.findings if sources.config else ()
+    return {
+        "url": session.server.base, "engine": session.who.engine, "version": session.who.release,
+        "configuration": [{"id": f.id, "severity": f.severity, "message": f.message, "fix": f.fix} for f in findings],
+        "models": [_model(one) for one in found], "exit_code": code,
+    }  # fmt: skip
+
+
+def _model(found: Found) -> dict[str, Any]:
+    diagnosis = found.diagnosis
+    return {
+        "model": found.judged.window.after.model if found.judged else None,
+        "wrong": diagnosis.wrong,
+        "seen": [symptom.record() for symptom in diagnosis.symptoms],
+        "causes": [suspect.record() for suspect in diagnosis.suspects],
+        "ruled_out": [suspect.record() for suspect in diagnosis.ruled_out],
+        "not_known": [{"what": facts, "told_by": who} for who, facts in diagnosis.unknown.items()],
+        "remarks": found.remarks,
+        "facts": dict(found.facts),
+        "check": model_record(found.judged) if found.judged else None,
+    }

@@ -1,0 +1,86 @@
+"""What a server's figures are held against: its method's band, from whoever knows the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.methods.registry import ALIASES, METHODS
+from augury.tools.live.window import Window
+
+YOURS = "as you asked"
+SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A method, its K, and its bands."""
+
+    method: str | None = None
+    named_by: str = ""
+    k: int | None = None
+    rate: tuple[float, float] | None = None
+    length: tuple[float, float] | None = None
+    where: str = ""
+    told: tuple[str, str] | None = None  # the server's method and K, and those of whoever says otherwise
+
+    @property
+    def length_floor(self) -> float:
+        """The length under which drafts are short."""
+        most = 1 + (self.k or 63)
+        return min(SHORT, self.length[0] if self.length else SHORT, (1 + most) / 2)
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "method": self.method, "named_by": self.named_by, "k": self.k, "rate": self.rate, "length": self.length,
+            "where": self.where, "differs": self.told,
+        }  # fmt: skip
+
+
+def known_method(name: str, option: str = "--method") -> str:
+    """A method by today's name or a retired one."""
+    found = ALIASES.get(name, name)
+    if found not in METHODS:
+        raise ConfigError(f"{option} {name!r} is unknown; there are {', '.join(METHODS)}.")
+    return found
+
+
+def band(text: str) -> tuple[float, float]:
+    """A band as it is written: two shares with a comma."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not 0 <= low <= high <= 1:
+        raise ConfigError(f"--band {text!r}: write two shares with a comma, for example 0.75,0.92.")
+    return low, high
+
+
+def expect(
+    window: Window, method: str | None, k: int | None, rate: tuple[float, float] | None, config: Mapping[str, Any]
+) -> Expectation:
+    """Who knows better comes first: the server itself, the user, the configuration."""
+    named = ((window.after.method, "the server"), (method, "--method"), (config.get("method"), "the configuration"))
+    name, by = next(((name, by) for name, by in named if name in METHODS), (None, ""))
+    tokens = window.k or k or config.get("k")
+    card = METHODS[name].band if name else None
+    length = card.length if card else None
+    if length and tokens and length[0] > tokens + 1:
+        length = None  # with so small a K nothing can reach it
+    where = YOURS if rate else card.where if card else ""
+    told = _otherwise(window, [("--method", method), ("--k", k), ("the configuration", config.get("method")),
+                               ("the configuration", config.get("k"))])  # fmt: skip
+    return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where, told)
+
+
+def _otherwise(window: Window, said: Sequence[tuple[str, str | int | None]]) -> tuple[str, str] | None:
+    """The first word that is not what the server shows: a configuration that is not the one it runs with."""
+    for who, word in said:
+        shown = window.k if isinstance(word, int) else window.after.method
+        if word is not None and shown is not None and word != shown:
+            unit = "K=" if isinstance(word, int) else ""
+            return f"{unit}{shown}", f"{unit}{word} ({who})"
+    return None

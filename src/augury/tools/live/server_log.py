@@ -1,0 +1,173 @@
+"""What a server's log tells: how it started, what it refused, and how acceptance and load went over time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.methods.registry import ALIASES, METHODS
+from augury.tools.live.drafting import wilson
+from augury.tools.live.facts import KV_CLIMBS, rise
+from augury.tools.live.release import release_numbers
+from augury.tools.live.stretch import CHANGE
+from augury.tools.shared.fetch import shown
+
+LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
+LINES_FOR_A_TREND = 6  # of load; a gauge wavers
+ENOUGH_DRAFTS = 30  # at either end of a log, to say that acceptance does not fall
+USUAL_K = 8  # tokens a draft where the log does not tell K: rather too many, so that fewer drafts are believed
+DRAFTS = re.compile(
+    r"SpecDecoding metrics: Mean acceptance length: [\d.]+.*?Accepted: (\d+) tokens, Drafted: (\d+) tokens"
+)
+LOAD = re.compile(r"Running: (\d+) reqs, Waiting: (\d+) reqs.*?KV cache usage: ([\d.]+)%")
+RELEASE = re.compile(r"(?:vLLM API server version|V1 LLM engine \(v)\s*([0-9][\w.]*)")
+CONFIGURED = re.compile(r"SpeculativeConfig\(method=['\"]?(\w+)['\"]?.*?num_spec(?:ulative)?_tokens=(\d+)")
+OURS = re.compile(r"serving \S+ on \w+, context \d+ tokens; (?:(\w+) drafts up to (\d+) tokens)?")
+ASYNC = re.compile(r"async(?:hronous)? scheduling\b[^.]*?\b(enabled|disabled|not supported|turned off)", re.IGNORECASE)
+EAGER = re.compile(r"enforce_eager=True|Enforce eager set|disabled under eager mode")
+GRAPHS = re.compile(r"Graph capturing finished|Capturing CUDA graphs?")
+SIZES = re.compile(r"cudagraph_capture_sizes['\"]?\s*[:=]\s*\[([\d,\s]+)\]")
+OLD_RUNNER = re.compile(r"using the V1 model runner instead", re.IGNORECASE)
+NEW_RUNNER = re.compile(r"using (?:the )?V2 model runner|Model Runner V2 is enabled", re.IGNORECASE)
+REFUSED = re.compile(
+    r"((?:ValueError|ValidationError|RuntimeError|NotImplementedError|TypeError|KeyError|AssertionError|error)\s*:.*"
+    r"|\d+ validation errors? for SpeculativeConfig.*)"
+)
+ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\bsuffix\b", re.IGNORECASE)
+REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
+SPEAKS = re.compile(  # how a line of either server begins, whatever a container writes before it
+    r"^.{0,120}?\b(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b[: ]|^Traceback |\bvllm\b|\baugury\b"
+    r"|SpecDecoding metrics|reqs, Waiting"
+)
+STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ tokens")
+
+
+@dataclass(slots=True)
+class ServerLog:
+    """One run of a server, out of its log."""
+
+    release: str | None = None
+    method: str | None = None
+    k: int | None = None
+    speculates: bool | None = None
+    asynchronous: str | None = None
+    eager: bool | None = None
+    graph_limit: int | None = None
+    runner: str | None = None
+    refused: str | None = None
+    accepted: list[tuple[int, int]] = field(default_factory=list)  # accepted and drafted, line by line
+    load: list[tuple[int, int, float]] = field(default_factory=list)  # running, waiting, KV use
+    starts: int = 0
+    lines: int = 0
+    spoken: bool = False  # whether any line is a server's
+
+    def facts(self) -> dict[str, Any]:
+        """By the names that the knowledge asks for."""
+        found: dict[str, Any] = {
+            "method": self.method, "k": self.k, "speculates": self.speculates, "logged_async": self.asynchronous,
+            "logged_eager": self.eager, "logged_runner": self.runner, "logged_refused": self.refused,
+            "refused_in_log": self.refused is not None,
+            "graph_limit": self.graph_limit, **self._trends(),
+        }  # fmt: skip
+        found["version"] = release_numbers(self.release)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _trends(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if len(self.accepted) > 1:
+            third = max(1, len(self.accepted) // 3)
+            found |= self._trend(self._share(self.accepted[:third]), self._share(self.accepted[-third:]))
+        if len(self.load) >= LINES_FOR_A_TREND:
+            climbed, queued = rise([usage for _, _, usage in self.load]), rise([wait for _, wait, _ in self.load])
+            found["kv_usage_rising"] = climbed is not None and climbed > KV_CLIMBS
+            found["queue_growing"] = queued is not None and queued > 1
+        return found
+
+    def _share(self, counts: list[tuple[int, int]]) -> tuple[float, float]:
+        """The rate of some lines, and the drafts that it comes from: tokens of one draft hang together."""
+        accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
+        return (min(1.0, accepted / drafted) if drafted else 0.0), drafted / (self.k or USUAL_K)
+
+    @staticmethod
+    def _trend(first: tuple[float, float], last: tuple[float, float]) -> dict[str, Any]:
+        """What the counts of both ends settle; nothing where they are too few."""
+        (low, high), (low_now, high_now) = wilson(*first), wilson(*last)
+        falls = low > high_now and last[0] < (1 - CHANGE) * first[0]
+        rises = low_now > high and last[0] > (1 + CHANGE) * first[0]
+        if not (falls or rises) and min(first[1], last[1]) < ENOUGH_DRAFTS:
+            return {}
+        found: dict[str, Any] = {"acceptance_falling": falls, "acceptance_rising": rises}
+        return found | ({"rate_earlier": first[0], "rate_now": last[0]} if falls else {})
+
+    def notes(self) -> list[str]:
+        """What the log is too short to tell."""
+        if "acceptance_falling" in self._trends():
+            return []
+        number = len(self.accepted)
+        lines = f"only {number} line{'s' if number > 1 else ''}" if number else "no line"
+        return [f"the log has {lines} about drafts (SpecDecoding metrics): whether acceptance falls is not known"]
+
+
+def read_log(path: Path) -> ServerLog:
+    """The last run that a log tells of."""
+    log = ServerLog()
+    try:
+        for line in _lines(path):
+            if STARTS.search(line):
+                log = ServerLog(starts=log.starts + 1, lines=log.lines, spoken=log.spoken)
+            _take(log, line)
+    except OSError as error:
+        raise ConfigError(f"--log {path}: {error.strerror}.") from None
+    if not log.lines:
+        raise ConfigError(f"--log {path} is empty.")
+    if not log.spoken:
+        raise ConfigError(f"--log {path} holds no line of vLLM's or Augury's; is it the server's log?")
+    return log
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        while line := file.readline(LONGEST):
+            yield line
+
+
+def _take(log: ServerLog, line: str) -> None:
+    log.lines += 1
+    log.spoken = log.spoken or bool(SPEAKS.search(line[:2000]))
+    if "SpecDecoding" in line and (found := DRAFTS.search(line)):
+        log.accepted.append((int(found[1]), int(found[2])))
+    elif "reqs" in line and (found := LOAD.search(line)):
+        log.load.append((int(found[1]), int(found[2]), float(found[3]) / 100))
+    else:
+        _take_start(log, line)
+
+
+def _take_start(log: ServerLog, line: str) -> None:
+    if REQUESTS.search(line):
+        return  # it quotes what users say, which may be anything
+    if found := RELEASE.search(line):
+        log.release = found[1]
+    if found := CONFIGURED.search(line) or OURS.search(line):
+        name = ALIASES.get(found[1], found[1])
+        log.speculates = name is not None
+        log.method, log.k = (name if name in METHODS else None), int(found[2]) if found[2] else None
+    elif "speculative_config=None" in line:
+        log.speculates = False
+    if found := ASYNC.search(line):
+        log.asynchronous = "on" if found[1].lower() == "enabled" else "off"
+    if EAGER.search(line):
+        log.eager = True
+    elif GRAPHS.search(line) and log.eager is None:
+        log.eager = False
+    if found := SIZES.search(line):
+        log.graph_limit = max((int(size) for size in found[1].split(",") if size.strip()), default=None)
+    if OLD_RUNNER.search(line):
+        log.runner = "old"
+    elif NEW_RUNNER.search(line):
+        log.runner = "new"
+    if log.refused is None and (found := REFUSED.search(line)) and ABOUT_DRAFTS.search(found[1]):
+        log.refused = shown(" ".join(found[1].split())[:200])

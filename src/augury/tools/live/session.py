@@ -1,0 +1,116 @@
+"""One server over time: who it is, and its readings, each judged against the one before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from augury.tools.live.checks import Judged, judge
+from augury.tools.live.expectation import expect
+from augury.tools.live.reading import Reading, readings
+from augury.tools.live.release import release_in
+from augury.tools.live.scrape import scrape
+from augury.tools.live.window import window
+from augury.tools.shared.fetch import Server, Unreadable
+
+PROBES = 8
+PROBE_TEXT = "Repeat this line ten times.\n" + "the quick brown fox jumps over the lazy dog\n" * 4
+PROBE_TOKENS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user says of the server."""
+
+    method: str | None = None
+    k: int | None = None
+    rate: tuple[float, float] | None = None
+    model: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)  # facts of a configuration, from the doctor
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who answers there."""
+
+    engine: str = ""
+    release: str = ""
+
+    @property
+    def vllm_release(self) -> str | None:
+        """vLLM's release, where it is vLLM and tells one."""
+        return release_in(self.release) if self.engine == "vLLM" else None
+
+    def __str__(self) -> str:
+        """For a headline."""
+        return f"{self.engine} {self.release}".strip()
+
+
+class Session:
+    """Scrapes one server, and keeps what the last readings were."""
+
+    def __init__(self, server: Server, asked: Asked = Asked()) -> None:
+        self.server, self.asked = server, asked
+        self.who = Identity()
+        self.seconds = 0.0  # that the last scrape took
+
+    def read(self) -> dict[str, Reading]:
+        """A reading of every model that is asked for."""
+        found = scrape(self.server)
+        self.seconds = found.seconds
+        if not self.who.engine:
+            self.who = Identity(found.engine, self._release())
+        models = readings(found)
+        if self.asked.model is not None:
+            if self.asked.model not in models:
+                has = ", ".join(models) or "none"
+                raise Unreadable("model", f"{self.server.base} has no model {self.asked.model!r}; it has {has}.")
+            return {self.asked.model: models[self.asked.model]}
+        if not models:
+            raise Unreadable("empty", f"{self.server.base}: the metrics name no model yet; is it still starting?")
+        return models
+
+    def _release(self) -> str:
+        told = self.server.json("/version")
+        found = told.get("version") if isinstance(told, dict) else None
+        return found[:40] if isinstance(found, str) and found.isprintable() else ""
+
+    def judged(self, before: Mapping[str, Reading], after: Mapping[str, Reading]) -> list[Judged]:
+        """Each model's checks."""
+        asked, made = self.asked, []
+        for model, reading in after.items():
+            between = window(before.get(model), reading)
+            made.append(judge(between, expect(between, asked.method, asked.k, asked.rate, asked.config)))
+        return made
+
+    def over(
+        self, seconds: float, pieces: int = 1, meanwhile: Callable[[], object] | None = None
+    ) -> list[dict[str, Reading]]:
+        """Readings at the beginning, at the end of an interval, and in between; with something done meanwhile."""
+        trail, begun = [self.read()], time.monotonic()
+        if meanwhile is not None:
+            meanwhile()
+        for piece in range(1, pieces + 1):
+            time.sleep(max(0.0, begun + seconds * piece / pieces - time.monotonic()))
+            trail.append(self.read())
+        return trail
+
+    def probe(self) -> int:
+        """Send a few small greedy completions; gives the tokens that came back."""
+        models = self.server.models(timeout=5.0)
+        model = self.asked.model if self.asked.model in models else next(iter(models), None)
+        if model is None:
+            raise Unreadable("probe", f"{self.server.base}/v1/models lists no model to send a probe to.")
+        tokens = 0
+        for number in range(PROBES):
+            # The first words differ, so that not every prompt comes out of the prefix cache.
+            body = {
+                "model": model, "prompt": f"{number}. {PROBE_TEXT}", "max_tokens": PROBE_TOKENS, "temperature": 0,
+            }  # fmt: skip
+            reply = self.server.post("/v1/completions", body, timeout=60.0)
+            usage = reply.get("usage") if isinstance(reply, dict) else None
+            told = usage.get("completion_tokens") if isinstance(usage, dict) else 0
+            tokens += told if isinstance(told, int) else 0
+        return tokens

@@ -1,0 +1,184 @@
+"""Two readings of one model, and what went on between them: rates a second, acceptance, latencies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from augury.tools.live.buckets import Buckets
+from augury.tools.live.drafting import Drafting
+from augury.tools.live.reading import DRAFTING, Reading
+
+ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is judged unless they settle it alone
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What two readings come to."""
+
+    after: Reading
+    seconds: float  # between the two; 0 with one alone
+    counted: dict[str, float]  # in the interval; since the start where there is no earlier reading
+    drafting: Drafting  # of the interval, or since the start: see since_start
+    since_start: bool
+    restarted: bool = False  # a counter fell in between
+    histograms: dict[str, Buckets] = field(default_factory=dict)
+    latencies_since_start: bool = False
+    in_interval: Drafting = field(default_factory=Drafting)
+    earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
+
+    def per_second(self, counter: str) -> float | None:
+        """A counter's rate; None without an interval."""
+        if not self.seconds or counter not in self.counted:
+            return None
+        return self.counted[counter] / self.seconds
+
+    @property
+    def generated(self) -> float | None:
+        """Tokens generated in the stretch that the drafts are judged by."""
+        if self.since_start:
+            return self.after.counters.get("generation_tokens")
+        return self.counted.get("generation_tokens")
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is an interval and nothing was generated in it."""
+        return bool(self.seconds) and not self.counted.get("generation_tokens")
+
+    @property
+    def whole(self) -> Drafting:
+        """How drafts fared since the start."""
+        return _drafting(self.after, None)
+
+    def by_interval(self) -> Window:
+        """The same, with the drafts judged by the interval alone."""
+        return replace(self, drafting=self.in_interval, since_start=False)
+
+    @property
+    def engines(self) -> dict[str, tuple[Drafting, float]]:
+        """Each engine's drafting and tokens in the stretch that is judged; nothing where there is one alone."""
+        found = {}
+        for name, counts in self.after.by_engine.items():
+            old = self.earlier.by_engine.get(name, {}) if self.earlier and not self.since_start else {}
+            new = {figure: max(0.0, value - old.get(figure, 0.0)) for figure, value in counts.items()}
+            drafts, drafted, accepted = (new.get(figure, 0.0) for figure in DRAFTING)
+            found[name] = Drafting(drafts, drafted, accepted), new.get("generation_tokens", 0.0)
+        return found
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Tokens a request gets in a step, steps without a draft included: each gives one, and what was accepted."""
+        return _per_step(self.generated, self.drafting.accepted)
+
+    @property
+    def tokens_per_step_now(self) -> float | None:
+        """The same in the interval, whatever is judged."""
+        return _per_step(self.counted.get("generation_tokens"), self.in_interval.accepted) if self.seconds else None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Prompt tokens found in the prefix cache, as a share; since the start where none was looked up."""
+        for counts in (self.counted, self.after.counters):
+            if counts.get("prefix_queries"):
+                return counts.get("prefix_hits", 0.0) / counts["prefix_queries"]
+        return None
+
+    @property
+    def k(self) -> int | None:
+        """Positions that drafts may have."""
+        return len(self.after.accepted_at) or None
+
+    def latency(self, name: str) -> float | None:
+        """The mean of a latency in seconds."""
+        return self.histograms[name].mean if name in self.histograms else None
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        latencies = {
+            name: {
+                "mean": found.mean,
+                "p50": found.quantile(0.5),
+                "p99": found.quantile(0.99),
+                "p99_at_most": _finite(found.at_most(0.99)),
+                "count": found.count,
+            }
+            for name, found in self.histograms.items()
+        }
+        rates = ("drafts", "drafted", "accepted", "generation_tokens", "prompt_tokens", "preemptions")
+        return {
+            "model": self.after.model, "engines": self.after.engines, "seconds": self.seconds,
+            "restarted": self.restarted, "idle": self.idle,
+            "judged_by": "since start" if self.since_start else "interval",
+            **self.drafting.record(), "generated_tokens": self.generated, "tokens_per_step": self.tokens_per_step,
+            "per_second": {name: self.per_second(name) for name in rates},
+            **{name: self.after.gauges.get(name) for name in ("running", "waiting", "kv_usage")},
+            "prefix_hit_rate": self.hit_rate, "preemptions": self.counted.get("preemptions"),
+            "interval": self.in_interval.record() if self.seconds else None, "since_start": self.whole.record(),
+            "by_engine": {name: drafting.record() for name, (drafting, _) in self.engines.items()},
+            "latency_seconds": latencies, "latencies_since_start": self.latencies_since_start,
+            "method": self.after.method, "k": self.k, "k_now": self.after.k_now, "lossy": self.after.lossy,
+            "speed_up": self.after.speed_up,
+        }  # fmt: skip
+
+
+def window(before: Reading | None, after: Reading) -> Window:
+    """What went on between two readings; a server that was started anew in between is read since that start."""
+    restarted = before is not None and _fell(before, after)
+    earlier = None if restarted else before
+    whole = _drafting(after, None)
+    part = _drafting(after, earlier) if earlier else Drafting()
+    since_start = earlier is None or (part.drafts < ENOUGH_DRAFTS and whole.drafts > part.drafts)
+    counted = dict(after.counters)
+    if earlier is not None:
+        counted = {name: value - earlier.counters.get(name, 0.0) for name, value in after.counters.items()}
+    latencies, stale = _latencies(earlier, after)
+    return Window(
+        after, after.at - earlier.at if earlier else 0.0, counted, whole if since_start else part, since_start,
+        restarted, latencies, stale, part, earlier,
+    )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _per_step(generated: float | None, accepted: float) -> float | None:
+    return generated / (generated - accepted) if generated and generated > accepted else None
+
+
+def _fell(before: Reading, after: Reading) -> bool:
+    pairs = [(before.counters.get(name), value) for name, value in after.counters.items()]
+    positions = list(zip(before.accepted_at, after.accepted_at, strict=False))
+    return any(old is not None and new < old for old, new in [*pairs, *positions])
+
+
+def _drafting(after: Reading, before: Reading | None) -> Drafting:
+    if not after.speculates:
+        return Drafting()  # half of the counters would make a rate of 0 or of nothing
+
+    def since(name: str) -> float:
+        return after.counters.get(name, 0.0) - (before.counters.get(name, 0.0) if before else 0.0)
+
+    earlier = before or Reading(after.model, after.at)
+    return Drafting(
+        since("drafts"), since("drafted"), since("accepted"), _less(after.accepted_at, earlier.accepted_at),
+        _less(after.drafted_at, earlier.drafted_at),
+    )  # fmt: skip
+
+
+def _less(after: tuple[float, ...], before: tuple[float, ...]) -> tuple[float, ...]:
+    padded = before + (0.0,) * (len(after) - len(before))
+    return tuple(max(0.0, new - old) for new, old in zip(after, padded, strict=False))
+
+
+def _latencies(before: Reading | None, after: Reading) -> tuple[dict[str, Buckets], bool]:
+    """Histograms of the interval; since the start where no request ended in it."""
+    if before is None:
+        return dict(after.histograms), True
+    part = {
+        name: found.minus(before.histograms.get(name, Buckets({}, 0.0))) for name, found in after.histograms.items()
+    }
+    if any(found.count > 0 for found in part.values()):
+        return part, False
+    return dict(after.histograms), True

@@ -1,0 +1,159 @@
+"""A sweep over concurrencies, on one server or on two that take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from augury.tools.load.dataset import Body, fitted, marked
+from augury.tools.load.load import WARM_TOKENS, Stopped, Traffic, run_round
+from augury.tools.load.request import Client
+from augury.tools.load.results import Level
+from augury.tools.load.scrape import gained, scrape_when_idle
+
+ROUNDS = 6  # turns of each server at one concurrency
+EACH = 4  # requests for each stream, where their number is not given; three times as many where two servers take turns
+WARM = "Count slowly from one to twenty, in words."
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, what it calls its model, and what every request to it says besides."""
+
+    name: str
+    base: str
+    model: str
+    authorization: str | None = None  # the header's value
+    extra: dict[str, Any] = field(default_factory=dict)
+    again: bool = False  # the other server of a comparison is this very one
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked of every server."""
+
+    prompts: list[Body]
+    concurrencies: list[int]
+    num_prompts: int  # at each concurrency; 0: by the number of streams
+    chat: bool
+    options: dict[str, Any]  # fields of every request
+    seed: int | None
+    traffic: Traffic
+    timeout: float
+    turns: bool = False  # two servers take turns
+    reuse: bool = False  # send prompts as they are, again and again
+
+    @property
+    def path(self) -> str:
+        """The route."""
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+    def count(self, concurrency: int) -> int:
+        """Requests at one concurrency."""
+        return self.num_prompts or max(4, concurrency) * EACH * (3 if self.turns else 1)
+
+    def rounds(self, concurrency: int) -> int:
+        """Turns at one concurrency: one server has one; two take turns, each long enough to fill its streams twice."""
+        return max(1, min(ROUNDS, self.count(concurrency) // (2 * concurrency))) if self.turns else 1
+
+    def bodies(self, concurrency: int, server: Server) -> list[tuple[int, bytes]]:
+        """Every request, with the number of its prompt."""
+        made = []
+        for number in range(self.count(concurrency)):
+            prompt = number % len(self.prompts)
+            seeded = {} if self.seed is None else {"seed": self.seed + number}
+            asked = self.prompts[prompt]
+            if not self.reuse:
+                # By concurrency and number, so that every run and every server gets the same; b where one is both.
+                asked = marked(asked, f"Request {concurrency}-{number + 1}{'b' * server.again}.")
+            made.append((prompt, self._body(asked, server, seeded)))
+        return made
+
+    def warm_ups(self, concurrency: int, server: Server) -> list[tuple[int, bytes]]:
+        """Short requests with a prompt of their own, one for each stream."""
+        length = min(WARM_TOKENS, self.options.get("max_tokens") or WARM_TOKENS)
+        asked = {"prompt": WARM}
+        return [(-1, self._body(asked, server, {"max_tokens": length}))] * concurrency
+
+    def _body(self, prompt: Body, server: Server, more: dict[str, Any]) -> bytes:
+        streamed = {"model": server.model, "stream": True, "stream_options": {"include_usage": True}}
+        return json.dumps({**fitted(prompt, self.chat), **self.options, **more, **server.extra, **streamed}).encode()
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What has been measured so far, by server and concurrency."""
+
+    levels: dict[str, list[Level]] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def run(plan: Plan, servers: list[Server], tick: Callable[[str], None]) -> Sweep:
+    """The whole sweep; Ctrl-C ends it and keeps what was measured."""
+    sweep = Sweep({server.name: [] for server in servers})
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked at while time is measured
+    try:
+        asyncio.run(_run(plan, servers, tick, sweep))
+    finally:
+        gc.unfreeze()
+    return sweep
+
+
+async def _run(plan: Plan, servers: list[Server], tick: Callable[[str], None], sweep: Sweep) -> None:
+    stopped, loop = Stopped(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopped()
+        loop.remove_signal_handler(signal.SIGINT)  # a second time means it
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+    clients = {server.name: Client(server.base, plan.path, server.authorization, plan.timeout) for server in servers}
+    try:
+        for concurrency in plan.concurrencies:
+            if not stopped.asked:
+                await _level(plan, servers, clients, concurrency, stopped, tick, sweep)
+    finally:
+        sweep.interrupted = stopped.asked
+        loop.remove_signal_handler(signal.SIGINT)
+        for client in clients.values():
+            client.close()
+
+
+async def _level(
+    plan: Plan, servers: list[Server], clients: dict[str, Client], concurrency: int, stopped: Stopped,
+    tick: Callable[[str], None], sweep: Sweep,
+) -> None:  # fmt: skip
+    """One concurrency: every server warmed up, then turns, in the opposite order every other time."""
+    levels = {server.name: Level(concurrency) for server in servers}
+    rounds = plan.rounds(concurrency)
+    for number in range(rounds):
+        for server in servers if number % 2 == 0 else reversed(servers):
+            client, level = clients[server.name], levels[server.name]
+            said = f"{concurrency} stream{'s' * (concurrency > 1)}, {server.name}"
+            if number == 0 and not stopped.asked:
+                await run_round(client, plan.warm_ups(concurrency, server), concurrency, Traffic(), stopped, _quiet)
+            if stopped.asked:
+                continue
+            share = plan.bodies(concurrency, server)[number::rounds]
+            before = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
+            done = await run_round(client, share, concurrency, plan.traffic, stopped, partial(tick, said))
+            after = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
+            for outcome in done.outcomes:
+                outcome.round = number
+            level.outcomes += done.outcomes
+            level.seconds += done.seconds
+            level.counted.append(gained(before, after))
+    for server in servers:
+        if levels[server.name].outcomes:
+            sweep.levels[server.name].append(levels[server.name])
+
+
+def _quiet() -> None:
+    pass

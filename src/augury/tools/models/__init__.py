@@ -1,0 +1,1 @@
+"""`augury models`: the cache of models."""

@@ -1,0 +1,172 @@
+"""What `augury monitor init` was asked for, and the thresholds that follow from the method."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from augury.config.errors import ConfigError
+from augury.methods.registry import ALIASES, METHODS
+from augury.methods.spec import Method
+from augury.tools.knowledge.base import look_up
+from augury.tools.monitor.matchers import Matcher, model_matcher, read_selector
+
+FEWEST_DRAFTED = 1.0  # drafted tokens a second below which there is too little traffic to judge
+FEWEST_DRAFTS = 0.33  # drafts a second of one engine, about 100 in the five minutes of a rate; fewer are not judged
+MODEL_FREE = ("none",)
+LONG_DRAFTS = 63
+RUNBOOK_URL = re.compile(r"https?://[^\s{}#]+")
+
+
+def bound(entry: str, fact: str) -> float:
+    """The number a fact is compared with in an entry of the knowledge, which is its only home."""
+    for part in _parts(look_up(entry).condition):
+        if part.get("fact") == fact:
+            return float(next(value for key, value in part.items() if key != "fact"))
+    raise AssertionError(f"{entry} says nothing of {fact}")
+
+
+def speaks_of(entry: str, method: str) -> bool:
+    """Whether an entry of the knowledge is meant for a method."""
+    return all(method in part["method"] for part in _parts(look_up(entry).condition) if "method" in part)
+
+
+def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield condition
+    for value in condition.values():
+        for inner in value if isinstance(value, list) else ():
+            if isinstance(inner, dict):
+                yield from _parts(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Checked options; what is None is left out of the files."""
+
+    method: Method
+    k: int
+    matchers: tuple[Matcher, ...]  # of the selector
+    model: Matcher | None
+    datasource: str | None
+    ours: bool
+    min_acceptance: float | None
+    first_beside: float | None  # the first position must be under it too; None: the rate alone is judged
+    first_alone: float | None  # the first position under it is wrong whatever the rate
+    min_position: float | None
+    baseline_tok_s: float | None
+    runbook_url: str | None = None
+    length_one: float = field(default_factory=lambda: bound("length-one", "acceptance_length"))
+    apart: float = field(default_factory=lambda: bound("class-apart", "class_spread"))
+    break_even: float = field(default_factory=lambda: bound("below-plain", "speed_up"))
+
+    @property
+    def model_free(self) -> bool:
+        """Whether drafts come from text seen before, so that there may be none for a long while."""
+        return self.method.weights in MODEL_FREE
+
+    @property
+    def model_based(self) -> bool:
+        """Whether drafts come from weights, so that a rate can be too low by itself."""
+        return self.method.weights not in ("none", "import path")
+
+    @property
+    def names_targets(self) -> bool:
+        """Whether the selector says which job or server is meant; other labels may be on any exporter."""
+        return any(m.label in ("job", "instance") and m.op in ("=", "=~") and not m.takes("") for m in self.matchers)
+
+    @property
+    def long_length(self) -> float:
+        """Tokens a step that count as good; with a small K the knowledge's figure cannot be reached."""
+        rate = self.method.band.rate[0] if self.method.band and self.method.band.rate else 0.5
+        return round(min(bound("signal-queue", "acceptance_length"), 1 + self.k * rate), 2)
+
+    @property
+    def healthy(self) -> float | None:
+        """The lower end of the method's band of acceptance rates."""
+        return self.method.band.rate[0] if self.method.band and self.method.band.rate else None
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        """What tells models apart: with the selector's labels, so that two kits in one Prometheus do not mix."""
+        chosen = [matcher.label for matcher in self.matchers if matcher.label != "engine"]
+        return tuple(dict.fromkeys(["job", "model_name", *chosen]))
+
+    @property
+    def engine_labels(self) -> tuple[str, ...]:
+        """What tells engines apart."""
+        return tuple(dict.fromkeys([*self.model_labels, "instance", "engine"]))
+
+    def recorded(self, name: str, *more: str) -> str:
+        """A series that the recording rules write, with the selector as far as series of models know of it."""
+        every = [*(m for m in self.matchers if m.label != "engine"), *([self.model] if self.model else []), *more]
+        return f"augury:{name}{{{','.join(map(str, every))}}}" if every else f"augury:{name}"
+
+    @property
+    def recorded_selector(self) -> str:
+        """That selector alone."""
+        return self.recorded("").removeprefix("augury:")
+
+    def selected(self, *more: str) -> str:
+        """The selector in braces, the model's matcher and some more with it."""
+        every = [*map(str, self.matchers), *([str(self.model)] if self.model else []), *more]
+        return "{" + ",".join(every) + "}" if every else ""
+
+    def targets(self) -> str:
+        """The selector for `up`, which knows no models."""
+        every = [str(matcher) for matcher in self.matchers if matcher.label not in ("model_name", "engine")]
+        return "{" + ",".join(every) + "}" if every else ""
+
+    def thresholds(self) -> dict[str, float | None]:
+        """Every number that an alert compares with, by name."""
+        return {
+            "min_acceptance": self.min_acceptance,
+            "first_position_beside": self.first_beside,
+            "first_position_alone": self.first_alone,
+            "min_position_rate": self.min_position,
+            "length_one": self.length_one,
+            "good_length": self.long_length,
+            "apart": self.apart,
+            "baseline_tok_s": self.baseline_tok_s,
+        }
+
+
+def settle(
+    method: str, k: int, selector: str, model_name: str | None, datasource: str | None,
+    kind: Literal["ours", "vllm"], min_acceptance: float | None, min_position: float | None,
+    baseline_tok_s: float | None, runbook_url: str | None = None,
+) -> Settings:  # fmt: skip
+    """Settings from the command line's words."""
+    card = METHODS.get(ALIASES.get(method, method))
+    if card is None:
+        raise ConfigError(f"--method {method}: unknown; one of {method_names()}.")
+    if card.saves_states:
+        raise ConfigError(f"--method {card.name} saves states and drafts nothing: there is nothing to watch.")
+    if not 1 <= k <= LONG_DRAFTS:
+        raise ConfigError(f"--k {k}: a draft has 1 to {LONG_DRAFTS} tokens.")
+    for name, share in {"--min-acceptance": min_acceptance, "--min-position-rate": min_position}.items():
+        if share is not None and not 0 < share < 1:
+            raise ConfigError(f"{name} {share:g}: a share between 0 and 1.")
+    if baseline_tok_s is not None and not 0 < baseline_tok_s < float("inf"):
+        raise ConfigError(f"--baseline-tok-s {baseline_tok_s:g}: tokens a second, above 0.")
+    if runbook_url is not None and not RUNBOOK_URL.fullmatch(runbook_url):
+        raise ConfigError(f"--runbook-url {runbook_url!r}: the http(s) address of RUNBOOK.md where you publish it.")
+    first_beside = first_alone = None
+    if card.weights not in ("none", "import path"):
+        first_alone = bound("first-position-low", "first_position_rate")
+        if min_acceptance is None and speaks_of("rate-under-half", card.name):
+            min_acceptance = bound("rate-under-half", "acceptance_rate")
+            first_beside = bound("rate-under-half", "first_position_rate")  # a rate that you set is judged by itself
+    if min_position is None and card.weights not in MODEL_FREE:
+        min_position = bound("position-rate-low", "acceptance_rate")
+    model = model_matcher(model_name) if model_name is not None else None
+    return Settings(
+        card, k, tuple(read_selector(selector)), model, datasource, kind == "ours", min_acceptance,
+        first_beside, first_alone, min_position, baseline_tok_s, runbook_url,
+    )  # fmt: skip
+
+
+def method_names() -> str:
+    """Every method that drafts, for help."""
+    return ", ".join(name for name, card in METHODS.items() if not card.saves_states)

@@ -1,0 +1,1 @@
+"""`augury replay`: recorded conversations through look-up drafters."""

@@ -1,0 +1,188 @@
+"""`augury replay`: what model-free speculation would have done on recorded conversations."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from augury.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from augury.tools.replay.replay import Replay
+    from augury.tools.replay.tokens import Encoder
+    from augury.tools.replay.traces import TraceReader
+
+Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded conversations; formats mix freely.")]
+TokenizerOption = Annotated[
+    str, typer.Option(help="'default' (the embedded model's), a directory with tokenizer.json, bytes, or words.")
+]
+TenantField = Annotated[
+    str | None, typer.Option(metavar="FIELD", help="Records with different values here share nothing.")
+]
+
+
+def replay(
+    traces: Traces,
+    method: Annotated[list[str] | None, typer.Option(help="ngram, ngram_gpu or suffix; may be repeated.")] = None,
+    speculative_config: Annotated[
+        list[str] | None,
+        typer.Option("--speculative-config", "-sc", metavar="JSON", help="A configuration, or a list of them."),
+    ] = None,
+    grid: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=V1,V2", help="Try all of these values; may be repeated.")
+    ] = None,
+    tokenizer: TokenizerOption = "default",
+    max_model_len: Annotated[int | None, typer.Option(min=2, help="Longest prompt and answer together.")] = None,
+    tenant_field: TenantField = None,
+    preload: Annotated[Path | None, typer.Option(help="Start suffix from this file of `augury suffix build`.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="Write the best row's speculation_profile.json here.")] = None,
+) -> None:
+    """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
+    from augury.tools.replay.replay import Replay, expand, read_configs, read_grid
+    from augury.tools.replay.traces import TraceReader
+
+    _refuse_lost(speculative_config or [])
+    for option, file in (("--plot", plot), ("--profile", profile)):
+        if file is not None and not file.parent.is_dir():
+            raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
+    configs, refused = expand(read_configs(method or [], speculative_config or []), read_grid(grid or []))
+    reader = TraceReader(traces, tenant_field, limit)
+    encoder = find_encoder(tokenizer, as_json)
+    running = Replay(configs, max_model_len)
+    if preload is not None:
+        _preload(running, preload)
+    walk(running, reader, encoder)
+    _report(running, reader, encoder.name, max_model_len, refused, as_json, plot, profile)
+
+
+def _refuse_lost(configs: list[str]) -> None:
+    """The command line folds repeated flags into one (surfaces.fold_dotted); none may be lost without a word."""
+    given = [word for word in sys.argv[2:] if re.match(r"(-sc|--speculative[-_]config)(=|$)", word)]
+    if sys.argv[1:2] == ["replay"] and len(given) > max(len(configs), 1):
+        raise ConfigError("-sc is given more than once; write all configurations as one list: -sc '[{...}, {...}]'.")
+
+
+def find_encoder(name: str, quiet: bool) -> Encoder:
+    """The tokenizer asked for; 'default' is the embedded model's, fetched if it is not here."""
+    from augury.tools.replay.tokens import encoder
+
+    if name != "default":
+        return encoder(name)
+    from augury.model.store import resolve
+
+    return encoder(str(resolve(name, quiet)), "default, SmolLM2")
+
+
+def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
+    """Read, tokenise and walk everything, with a bar that shows the speed."""
+    from augury.tools.replay.prefix import decoded_once
+    from augury.tools.replay.tokens import scripts
+
+    with progress(reader) as tick:
+        for script in decoded_once(scripts(reader, encoder)):
+            running.feed(script)
+            tick(running.log.tokens)
+    if not running.log.turns:
+        prompts = f"{running.log.conversations} prompts and no response" if running.log.conversations else "no records"
+        raise ConfigError(
+            f"nothing to replay: {prompts} in {', '.join(str(path) for path in reader.paths)}; a vLLM server logs "
+            "responses only with --enable-log-outputs (`augury suffix build` can still index prompts)."
+        )
+
+
+@contextmanager
+def progress(reader: TraceReader) -> Iterator[Any]:
+    """A bar on standard error by bytes read; call what it gives with the tokens done. Silent where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("reading", total=max(reader.total_bytes, 1), done="")
+
+        def tick(tokens: int) -> None:
+            spent = bar.tasks[0].elapsed or 1e-9
+            bar.update(task, completed=reader.bytes_read, done=f"{tokens:,} tokens, {tokens / spent:,.0f}/s")
+
+        yield tick
+
+
+def warn(reader: TraceReader) -> None:
+    """Say on standard error what was skipped."""
+    for place in reader.torn[:5]:
+        print(f"skipped a torn record: {place}", file=sys.stderr)
+    if len(reader.torn) > 5:
+        print(f"skipped {len(reader.torn)} torn records in all", file=sys.stderr)
+
+
+def _preload(running: Replay, file: Path) -> None:
+    from augury.tools.replay.drafters import SuffixWalker
+
+    walkers = [one.walker for one in running.contenders if isinstance(one.walker, SuffixWalker)]
+    if not walkers:
+        raise ConfigError(f"--preload {file}: none of the methods replayed is suffix.")
+    responses = load_cache(file).responses()
+    for walker in walkers:
+        walker.preload(responses)
+
+
+def load_cache(file: Path) -> Any:
+    """A saved suffix cache, or one line that says why not."""
+    from augury.index.store import SuffixFileError, load
+
+    try:
+        return load(file, max_requests=-1)
+    except SuffixFileError as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}.") from None
+
+
+def _report(
+    running: Replay, reader: TraceReader, tokenizer: str, max_model_len: int | None, refused: list[str],
+    as_json: bool, plot: Path | None, profile: Path | None,
+) -> None:  # fmt: skip
+    from augury.tools.replay.figures import best_of, summarise
+    from augury.tools.replay.report import conditions_line, conditions_of, profile_of, show
+    from augury.tools.shared.profile import write_profile
+    from augury.tools.shared.terminal import output_console, print_json
+
+    warn(reader)
+    conditions = conditions_of(reader, running.log, tokenizer, max_model_len)
+    summaries = [summarise(contender, running.log) for contender in running.contenders]
+    best = best_of(summaries)
+    profiles = [
+        profile_of(summary, contender.config.to_dict(), conditions)
+        for summary, contender in zip(summaries, running.contenders, strict=True)
+    ]
+    if as_json:
+        print_json({"best": best, "profiles": profiles, "torn": reader.torn, "refused": refused})
+    else:
+        show(output_console(), summaries, best, conditions)
+        if running.log.without_response:
+            print(f"{running.log.without_response} records hold a prompt and no response: nothing to replay in them.")
+        if running.log.resent:
+            print(f"{running.log.resent} answers came again as part of a later prompt: counted where they were given.")
+        for line in refused:
+            print(f"left out of the grid: {line}", file=sys.stderr)
+    if profile is not None:
+        write_profile(profiles[best], profile)
+        print(f"wrote {profile}", file=sys.stderr)
+    if plot is not None:
+        from augury.tools.replay.plot import plot as draw
+
+        draw(summaries, conditions_line(conditions), plot)
+        print(f"wrote {plot}", file=sys.stderr)

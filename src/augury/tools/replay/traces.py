@@ -1,0 +1,232 @@
+"""Recorded conversations, read as a stream from the files that clients, servers and benchmarks leave behind.
+
+What a file holds is told from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
+server's log, or, where asked for, plain text with a document a line. Any of them may be compressed with gzip.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from augury.tools.replay.records import Conversation, Odd, Place, Turn, conversations, unwrapped
+from augury.tools.replay.vllm_log import REQUEST, read_log
+
+__all__ = ["Conversation", "TraceError", "TraceReader", "Turn"]
+
+HEAD = 1 << 16  # characters a file is known by
+CHUNK = 1 << 20
+BETWEEN = re.compile(r"[\s,]*")  # two elements of a list
+KNOWN = (
+    'known are JSON lines and JSON lists of {"messages": [...]}, {"prompt", "completion"}, {"request", "response"}, '
+    '{"conversations": [...]}, {"traj": [...]} or {"prompt_token_ids", "token_ids"}, and logs of a vLLM server'
+)
+
+
+class TraceError(Odd):
+    """A trace that cannot be read; the message names the file and the line or record."""
+
+
+class Found(NamedTuple):
+    """A JSON value and where it stands."""
+
+    value: Any
+    where: str  # "line 3" or "record 3"
+
+
+class TraceReader:
+    """Yields the conversations of some files, and counts what it met on the way."""
+
+    def __init__(
+        self, paths: Sequence[Path], tenant_field: str | None = None, limit: int | None = None, plain: bool = False
+    ) -> None:
+        """`limit` ends the reading after so many conversations; `plain` lets a text be a document a line."""
+        self.paths, self.tenant_field, self.limit, self.plain = list(paths), tenant_field, limit, plain
+        self.records = 0  # conversations given out
+        self.torn: list[str] = []  # where a last record was cut off
+        self.formats: dict[str, str] = {}  # by file
+        for path in self.paths:
+            if not path.is_file():
+                raise TraceError(f"{path}: {'a directory, name its files' if path.is_dir() else 'no such file'}.")
+        self.total_bytes = sum(path.stat().st_size for path in self.paths)
+        self._before = 0  # bytes of the files that are read to their end
+        self._raw: IO[bytes] | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the reading has come, in bytes on disk."""
+        return self._before + (self._raw.tell() if self._raw else 0)
+
+    def __iter__(self) -> Iterator[Conversation]:
+        """Every conversation of every file, in the order they stand there."""
+        for path in self.paths:
+            with path.open("rb") as raw:
+                self._raw = raw
+                try:
+                    for conversation in self._read(path, raw):
+                        if self.limit is not None and self.records >= self.limit:
+                            return
+                        self.records += 1
+                        yield conversation
+                finally:
+                    self._raw = None
+            self._before += path.stat().st_size
+
+    def _read(self, path: Path, raw: IO[bytes]) -> Iterator[Conversation]:
+        stream = _Text(path, raw)
+        head = stream.peek(HEAD)
+        kind = _kind(head, self.plain)
+        self.formats[str(path)] = kind
+        if kind == "unknown":
+            raise TraceError(f"{path}: not a trace{'' if head.strip() else ', it is empty'}; {KNOWN}.")
+        if kind == "vLLM log":
+            yield from read_log(stream.lines(), path)
+        elif kind == "text":
+            for number, line in enumerate(stream.lines(), 1):
+                if line.strip():
+                    yield Conversation([Turn("assistant", line.rstrip("\r\n"))], False, path.stem, "", f"line {number}")
+        else:
+            yield from self._records(path, stream, kind)
+        if stream.cut:
+            self.torn.append(f"{path}: the compressed data ends too early")
+
+    def _records(self, path: Path, stream: _Text, kind: str) -> Iterator[Conversation]:
+        found = {"JSON lines": self._lines, "JSON list": self._elements, "JSON": self._whole}[kind]
+        for value, where in found(path, stream):
+            inside = unwrapped(value)
+            for number, record in enumerate(inside, 1):
+                place = where if len(inside) == 1 else f"{where}, element {number}"
+                try:
+                    yield from conversations(record, Place(path.stem, place, self.tenant_field))
+                except Odd as error:
+                    raise TraceError(f"{path}, {place}: {error}; {KNOWN}.") from None
+
+    def _lines(self, path: Path, stream: _Text) -> Iterator[Found]:
+        broken: tuple[int, json.JSONDecodeError] | None = None
+        for number, line in enumerate(stream.lines(), 1):
+            if not line.strip():
+                continue
+            if broken:  # more follows, so it was not the end that is missing
+                raise _not_json(path, f"line {broken[0]}", broken[1])
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:
+                broken = number, error
+                continue
+            except (RecursionError, ValueError):
+                raise TraceError(f"{path}, line {number}: nested too deeply, or a number too long.") from None
+            yield Found(value, f"line {number}")
+        if broken and broken[0] == 1:
+            raise _not_json(path, "line 1", broken[1])
+        if broken:
+            self.torn.append(f"{path}, line {broken[0]}")
+
+    def _elements(self, path: Path, stream: _Text) -> Iterator[Found]:
+        """The elements of a JSON list, one after another, without holding more of the file than one of them."""
+        decoder, buffer, at, number = json.JSONDecoder(), stream.read(CHUNK), 0, 0
+        at = buffer.index("[") + 1
+        while True:
+            at = BETWEEN.match(buffer, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if buffer.startswith("]", at):
+                return
+            try:
+                value, end = decoder.raw_decode(buffer, at)
+                problem = None
+            except json.JSONDecodeError as error:
+                value, end, problem = None, at, error
+            except (RecursionError, ValueError):
+                raise TraceError(f"{path}, record {number + 1}: nested too deeply, or a number too long.") from None
+            if problem is None and (end < len(buffer) or buffer[end - 1] in "]}"):  # a number may have more digits
+                at, number = end, number + 1
+                yield Found(value, f"record {number}")
+                continue
+            more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not read too often
+            if not more:
+                if problem is not None and not _cut_off(problem, buffer):
+                    raise _not_json(path, f"record {number + 1}", problem)
+                self.torn.append(f"{path}, record {number + 1}")
+                return
+            buffer, at = buffer[at:] + more, 0
+
+    def _whole(self, path: Path, stream: _Text) -> Iterator[Found]:
+        try:
+            value = json.loads(stream.read())
+        except json.JSONDecodeError as error:
+            raise _not_json(path, f"line {error.lineno}", error) from None
+        except (RecursionError, ValueError):
+            raise TraceError(f"{path}: nested too deeply, or a number too long.") from None
+        yield Found(value, "record 1")
+
+
+class _Text:
+    """The text of a file, unpacked where it is compressed, with a head that can be looked at first."""
+
+    def __init__(self, path: Path, raw: IO[bytes]) -> None:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        self.path, self.cut = path, False  # cut: compressed data ended too early
+        binary = gzip.GzipFile(fileobj=raw) if packed else raw
+        self._file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
+        self._head = ""
+
+    def peek(self, size: int) -> str:
+        """What the text begins with."""
+        self._head = self.read(size)
+        return self._head
+
+    def read(self, size: int = -1) -> str:
+        """The next characters; nothing at the end."""
+        if self._head:
+            text, self._head = (self._head, "") if size < 0 else (self._head[:size], self._head[size:])
+            return text + self.read() if size < 0 else text
+        try:
+            return self._file.read(size)
+        except EOFError:
+            self.cut = True
+            return ""
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{self.path}: not UTF-8 text (byte {error.object[error.start]:#x}).") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise TraceError(f"{self.path}: the compressed data is damaged ({error}).") from None
+
+    def lines(self) -> Iterator[str]:
+        """Line after line, the last one whether or not it ends with a line break."""
+        rest = ""
+        while block := self.read(CHUNK):
+            *lines, rest = (rest + block).split("\n")
+            yield from lines
+        if rest:
+            yield rest
+
+
+def _kind(head: str, plain: bool) -> str:
+    """What a file holds, by how it begins."""
+    start = head.lstrip()
+    if start.startswith("{"):
+        try:
+            json.loads(start.partition("\n")[0])
+            return "JSON lines"
+        except (ValueError, RecursionError):
+            # A document over several lines has no record of its own on the second.
+            rest = start.partition("\n")[2]
+            return "JSON lines" if not rest or rest.lstrip().startswith("{") else "JSON"
+    if start.startswith("[") and start[1:].lstrip()[:1] in ("{", "]", "["):
+        return "JSON list"
+    if REQUEST.search(head):
+        return "vLLM log"
+    return "text" if plain and start else "unknown"
+
+
+def _cut_off(error: json.JSONDecodeError, buffer: str) -> bool:
+    """Whether a value is broken because its end is missing."""
+    return error.pos >= len(buffer.rstrip()) or error.msg.startswith("Unterminated")
+
+
+def _not_json(path: Path, where: str, error: json.JSONDecodeError) -> TraceError:
+    return TraceError(f"{path}, {where}: not JSON ({error.msg} at character {error.colno}).")

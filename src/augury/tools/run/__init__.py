@@ -1,0 +1,1 @@
+"""Run a model: `augury generate`, `demo`, `chat` and `serve`."""

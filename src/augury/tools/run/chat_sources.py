@@ -1,0 +1,115 @@
+"""Who answers a chat in the terminal: a server by its address, or an engine in this process, in the same chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from augury.config.sampling import SamplingParams
+from augury.tools.shared.endpoint import Endpoint
+from augury.tools.shared.loading import chat_prompt
+
+if TYPE_CHECKING:
+    from augury.engine.llm import LLM
+
+Messages = list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What holds for the next answer."""
+
+    temperature: float
+    max_tokens: int
+    seed: int | None = None
+    plain: bool = False  # no speculation, where that can be chosen
+
+    @property
+    def speculative(self) -> dict[str, Any]:
+        """The request's wish about speculation; every answer is to show its steps."""
+        return {"trace": True, **({"enabled": False} if self.plain else {})}
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What came at once: text, the passes that brought it where they are known, and the figures at the end."""
+
+    text: str = ""
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    tokens: int | None = None  # of the whole answer, where it is only told in the end
+    metrics: dict[str, Any] | None = None  # of speculation, by vLLM's names
+
+
+class Source(Protocol):
+    """Somebody who answers."""
+
+    title: str
+    ours: bool  # whether it shows where tokens come from, and speculation can be switched off
+    breakable: bool  # whether an answer may be interrupted anywhere, or only between two chunks
+
+    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+        """The answer to a conversation; closing the iterator stops it."""
+        ...
+
+
+class Remote:
+    """A server. Only ours is asked for what only ours knows; others may refuse fields they do not."""
+
+    breakable = True
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        live = endpoint.live()
+        self.ours = live is not None
+        method = (live or {}).get("method")
+        said = f", {method}, K={live['num_spec_tokens']}" if live and method else ""
+        self.title = f"{endpoint.model} at {endpoint.base}{said}"
+
+    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+        """Stream from the server."""
+        options: dict[str, Any] = {"temperature": wishes.temperature, "max_tokens": wishes.max_tokens}
+        if wishes.seed is not None:
+            options["seed"] = wishes.seed
+        if self.ours:
+            options["speculative"] = wishes.speculative
+        for chunk in self.endpoint.chat(messages, stream_options={"include_usage": True}, **options):
+            choices, usage = chunk.get("choices") or [{}], chunk.get("usage") or {}
+            yield Chunk(
+                (choices[0].get("delta") or {}).get("content") or "",
+                (chunk.get("augury") or {}).get("steps", []),
+                usage.get("completion_tokens"),
+                (chunk.get("metrics") or {}).get("speculative_decoding"),
+            )
+
+
+class Local:
+    """An engine of our own. A step is never cut short, since the engine goes on to the next question."""
+
+    ours, breakable = True, False
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+        spec = llm.config.speculative_config
+        self.title = llm.config.model + (f", {spec.method}, K={spec.num_speculative_tokens}" if spec else "")
+
+    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+        """Run the engine's steps until the answer is complete."""
+        from augury.serve.reports import Report
+
+        engine = self.llm.engine
+        params = SamplingParams(
+            temperature=wishes.temperature, max_tokens=wishes.max_tokens, seed=wishes.seed,
+            extra_args={"speculative": wishes.speculative},
+        )  # fmt: skip
+        prompt = chat_prompt(self.llm, messages)["prompt_token_ids"]
+        (request,) = self.llm.intake.requests("chat", prompt, params)
+        report = Report(0, request, self.llm, detailed=False)
+        engine.add(request)
+        try:
+            while request.finish_reason is None:
+                for update in engine.step():
+                    sent = report.update(update)
+                    yield Chunk(sent["text"], [sent["trace"]], metrics=sent.get("end", {}).get("speculative_decoding"))
+        finally:
+            engine.abort(request)

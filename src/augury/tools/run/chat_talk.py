@@ -1,0 +1,231 @@
+"""A conversation on a terminal: prompt, streamed answer in colours, commands that begin with a slash."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from augury.config.errors import ConfigError
+from augury.observe.stats import SpecStats
+from augury.tools.run.chat_sources import Chunk, Messages, Source, Wishes
+from augury.tools.shared.terminal import UNSAFE, drafted_style, output_console
+
+HELP = """\
+/stats     this conversation in figures
+/plain     switch speculation off, and on again; the text stays the same
+/seed N    draw with this seed; /seed alone takes it away
+/clear     forget the conversation
+/help      this list
+Ctrl-C stops an answer; at the prompt it leaves, as Ctrl-D does."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Answers in figures."""
+
+    tokens: int = 0
+    passes: int = 0
+    spec: SpecStats = field(default_factory=SpecStats)
+    timed: int = 0  # tokens that came after the first pass, which reads the prompt
+    seconds: float = 0.0  # that those took
+
+    def step(self, step: dict[str, Any]) -> None:
+        """Count one pass."""
+        draft = step.get("draft", {"ids": [], "accepted": []})
+        self.tokens += len(step["tokens"])
+        self.passes += 1
+        self.spec.observe(len(draft["ids"]), len(draft["accepted"]), len(draft["accepted"]))
+
+    def told(self, metrics: dict[str, Any]) -> None:
+        """Take a server's own figures, where its passes were not seen."""
+        self.spec.num_drafts += metrics.get("num_spec_steps") or 0
+        self.spec.num_draft_tokens += metrics.get("num_draft_tokens") or 0
+        self.spec.num_accepted_tokens += metrics.get("num_accepted_draft_tokens") or 0
+
+    def add(self, other: Tally) -> None:
+        """Take another answer's figures."""
+        self.tokens += other.tokens
+        self.passes += other.passes
+        self.timed += other.timed
+        self.seconds += other.seconds
+        self.spec.num_drafts += other.spec.num_drafts
+        self.spec.num_draft_tokens += other.spec.num_draft_tokens
+        self.spec.num_accepted_tokens += other.spec.num_accepted_tokens
+
+    def words(self) -> str:
+        """One line."""
+        parts = [f"{self.tokens} tokens"]
+        if self.passes:
+            parts.append(f"{self.passes} passes")
+        if self.seconds > 0:
+            parts.append(f"{self.timed / self.seconds:.1f} tok/s")
+        if self.spec.num_drafts:
+            parts.append(f"{self.spec.acceptance_rate:.0%} of {self.spec.num_draft_tokens} drafted tokens accepted")
+            parts.append(f"mean length {self.spec.acceptance_length:.2f}")
+        return " · ".join(parts)
+
+
+class Stop:
+    """Ctrl-C during an answer: asks it to end, or, pressed again or where that does no harm, breaks in at once."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.pressed = False
+        self._at_once = at_once
+
+    def _press(self, *_: Any) -> None:
+        if self._at_once or self.pressed:
+            self.pressed = True
+            raise KeyboardInterrupt
+        self.pressed = True
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While an answer comes."""
+        before = signal.signal(signal.SIGINT, self._press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Talk:
+    """The conversation."""
+
+    def __init__(self, source: Source, begun: Messages, wishes: Wishes) -> None:
+        self.source, self.begun, self.wishes = source, begun, wishes
+        self.messages = list(begun)
+        self.whole = Tally()
+        self.console = output_console()
+        self.styles = styles(self.console)
+
+    def run(self) -> None:
+        """Read and answer until told to leave."""
+        with suppress(ImportError):
+            import readline  # noqa: F401  # lines can be edited and called back
+        self.console.print(self.source.title.translate(UNSAFE), style="bold")
+        if self.source.ours:
+            self.console.print(self._legend())
+        self.console.print("/help lists the commands.", style="dim")
+        while True:
+            try:
+                line = input("> ").strip()
+            except (EOFError, KeyboardInterrupt):
+                self.console.print()
+                return
+            if line.startswith("/"):
+                self._command(line)
+            elif line:
+                self._answer(line)
+
+    def _legend(self) -> Text:
+        names = {"draft": "accepted draft", "correction": "after a rejection", "bonus": "bonus"}
+        text = Text("plain")
+        for origin, name in names.items():
+            text.append(" · ", "dim").append(name, self.styles[origin])
+        return text
+
+    def _answer(self, question: str) -> None:
+        asked = [*self.messages, {"role": "user", "content": question}]
+        tally, stop, text = Tally(), Stop(self.source.breakable), ""
+        chunks = self.source.ask(asked, self.wishes)
+        try:
+            with stop.listening():
+                for chunk in self._timed(chunks, tally):
+                    text += chunk.text
+                    self._show(chunk)
+                    if stop.pressed:
+                        break
+        except KeyboardInterrupt:
+            if not self.source.breakable:
+                raise
+        except ConfigError as error:
+            self.console.print(f"error: {error}".translate(UNSAFE), style="red", markup=False)
+        finally:
+            chunks.close()  # type: ignore[attr-defined]
+        if text:
+            self.messages = [*asked, {"role": "assistant", "content": text}]
+            self.whole.add(tally)
+            self.console.print()
+        if text or stop.pressed:
+            self.console.print(tally.words() + (" · stopped" if stop.pressed else ""), style="dim")
+
+    def _timed(self, chunks: Iterator[Chunk], tally: Tally) -> Iterator[Chunk]:
+        """Count what passes through; time runs from the first text to the last."""
+        first, before, pieces = 0.0, 0, 0
+        for chunk in chunks:
+            for step in chunk.steps:
+                tally.step(step)
+            if chunk.metrics and not tally.passes:
+                tally.told(chunk.metrics)
+            if chunk.text:
+                pieces += 1
+                now = time.perf_counter()
+                if not first:
+                    first, before = now, tally.tokens or 1
+                tally.seconds = now - first
+            tally.tokens = tally.tokens if tally.passes else chunk.tokens or pieces
+            tally.timed = tally.tokens - before
+            yield chunk
+
+    def _show(self, chunk: Chunk) -> None:
+        """Print what came; the pieces of a pass make up its text unless half a character is outstanding."""
+        pieces = [(token["text"], origin(token)) for step in chunk.steps for token in step["tokens"]]
+        if "".join(text for text, _ in pieces) != chunk.text:
+            pieces = [(chunk.text, "plain")]
+        line = Text()
+        for text, name in pieces:
+            line.append(text.translate(UNSAFE), self.styles[name])
+        self.console.print(line, end="", soft_wrap=True)
+
+    def _command(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        if name == "/stats":
+            self.console.print(self.whole.words(), style="dim")
+        elif name == "/plain":
+            self._plain()
+        elif name == "/seed":
+            self._seed(rest.strip())
+        elif name == "/clear":
+            self.messages, self.whole = list(self.begun), Tally()
+            self.console.print("the conversation is forgotten", style="dim")
+        else:
+            if name != "/help":
+                self.console.print(f"no command {name}".translate(UNSAFE), style="red", markup=False)
+            self.console.print(HELP, style="dim", markup=False)
+
+    def _plain(self) -> None:
+        if not self.source.ours:
+            self.console.print("this server does not switch speculation by request", style="red")
+            return
+        self.wishes.plain = not self.wishes.plain
+        self.console.print(f"speculation is {'off' if self.wishes.plain else 'on'}", style="dim")
+
+    def _seed(self, given: str) -> None:
+        if given and not (given.isdecimal() and int(given) < 2**63):
+            self.console.print("/seed takes a whole number from 0 on", style="red")
+            return
+        self.wishes.seed = int(given) if given else None
+        self.console.print(f"seed {self.wishes.seed}" if given else "no seed", style="dim")
+
+
+def origin(token: dict[str, Any]) -> str:
+    """Where a token of a trace came from."""
+    return "bonus" if token.get("bonus") else str(token["from"])
+
+
+def styles(console: Console) -> dict[str, str]:
+    """How tokens look by where they came from: by colour, or by weight and line where colour is not wanted."""
+    colour = not console.no_color
+    return {
+        "plain": "",
+        "draft": drafted_style(console),
+        "correction": "yellow" if colour else "underline",
+        "bonus": "cyan" if colour else "italic",
+    }

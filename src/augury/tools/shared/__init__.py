@@ -1,0 +1,1 @@
+"""What several tools use: the terminal, requests to servers, pages, prompts, files."""

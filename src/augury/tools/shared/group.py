@@ -1,0 +1,104 @@
+"""How commands are found, loaded late, and how their errors are told: one line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from shutil import get_terminal_size
+from typing import Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from augury.config.errors import ConfigError
+from augury.model.errors import ModelError
+
+UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click, or click itself, by version
+WIDE = 140  # columns in which the panels of every command have room for its options' names
+EXTRAS = {
+    "matplotlib": "bench",
+    "llama_cpp": "llamacpp",
+    "fastapi": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "h11": "serve",
+}  # everything else that may be missing is the engine's
+
+
+class Commands(TyperGroup):
+    """Turns what the user can mend into one line and an exit code; AUGURY_DEBUG=1 shows the traceback instead."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the options before the command's name."""
+        with _one_line():
+            return super().make_context(*args, **extra)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and load it if its options live in another module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if place := getattr(getattr(command, "callback", None), "place", ""):
+            module, _, function = place.partition(":")
+            loaded = getattr(import_module(module), function)
+            if not isinstance(loaded, typer.Typer):  # a function, not a group
+                alone = typer.Typer(add_completion=False, rich_markup_mode=panels())
+                alone.command(name)(loaded)
+                loaded = alone
+            command = typer.main.get_command(loaded)
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _one_line():
+            return super().invoke(ctx)
+
+
+def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None = None) -> None:
+    """Announce a command whose options and code are loaded when it is called, so that help need not read them."""
+
+    def stub() -> None:
+        raise AssertionError("Commands.resolve_command puts the real one in this one's place")
+
+    stub.place = place  # type: ignore[attr-defined]
+    app.command(name, help=text, rich_help_panel=panel)(stub)
+
+
+def panels() -> Literal["rich"] | None:
+    """How help looks: in a narrow terminal panels cut long names off; plain help does not."""
+    return "rich" if get_terminal_size().columns >= WIDE else None
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()  # a full disk must be met here, where it is told in one line
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # the shell's prompt starts on a line of its own
+        raise typer.Exit(130) from None
+    except Exception as error:
+        line = _explain(error)
+        if line is None or os.environ.get("AUGURY_DEBUG"):
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        if isinstance(error, OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try to write it once more
+        raise typer.Exit(2) from None
+
+
+def _explain(error: Exception) -> str | None:
+    """One line for errors that are the user's to mend; None for ours."""
+    if isinstance(error, UsageError) and type(error).__name__ != "NoArgsIsHelpError":
+        where = error.ctx.command_path if getattr(error, "ctx", None) else "augury"
+        return f"{error.format_message().rstrip('.')}; see `{where} --help`."
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "augury").startswith("augury"):
+        extra = EXTRAS.get((error.name or "").partition(".")[0], "engine")
+        return f"this command needs {error.name}, which is not installed: pip install 'augury[{extra}]'"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        return "the output cannot be written: no space left on the device."
+    ours = isinstance(error, (ConfigError, ModelError))
+    keyword = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+    return " ".join(str(error).split()) if ours or keyword else None

@@ -1,0 +1,63 @@
+"""What the commands share of an engine: load it, ask it, take its drafts away, say under which conditions it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from augury.tools.shared.terminal import waiting
+
+if TYPE_CHECKING:
+    from augury.config.sampling import SamplingParams
+    from augury.engine.llm import LLM
+
+
+def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
+    """Build an LLM, with a sign of life on the terminal while it loads."""
+    from augury.config.engine import EngineConfig
+
+    EngineConfig.parse(model=model, **arguments)  # a typing error should not wait for torch
+    from augury.model.store import resolve
+
+    if missing := next((name for name in ("torch", "transformers") if find_spec(name) is None), None):
+        raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
+    resolve(model, quiet)  # shows its own progress where it has to fetch or convert
+    with waiting(f"loading {model}", quiet):
+        from augury.engine.llm import LLM
+
+        return LLM(model, **arguments)
+
+
+def chat_prompt(llm: LLM, messages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A conversation as the prompt the engine takes."""
+    return {"prompt_token_ids": llm.tokenizer.chat(list(messages), add_generation_prompt=True)}
+
+
+@contextmanager
+def without_drafts(llm: LLM) -> Iterator[None]:
+    """Plain decoding on an engine built for speculation: the same loop with empty drafts. Only between requests."""
+    drafter, llm.engine.drafter = llm.engine.drafter, None
+    try:
+        yield
+    finally:
+        llm.engine.drafter = drafter
+
+
+def conditions(llm: LLM, params: SamplingParams) -> dict[str, Any]:
+    """What a figure depends on besides the code."""
+    import torch
+
+    spec = llm.config.speculative_config
+    target = llm.engine.target
+    return {
+        "model": llm.config.model,
+        "dtype": str(getattr(target, "dtype", target.cache_dtype)).removeprefix("torch."),
+        "device": str(target.device),
+        "threads": torch.get_num_threads(),
+        "temperature": params.temperature,
+        "method": spec.method if spec else None,
+        "K": spec.num_speculative_tokens if spec else 0,
+        "torch": torch.__version__,
+    }

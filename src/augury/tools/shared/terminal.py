@@ -1,0 +1,95 @@
+"""How things look: plain text for pipes, colour for terminals."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from augury.tools.shared.runs import Piece, Run
+
+# A model may write any character; the ones that steer a terminal are not for it to send.
+UNSAFE = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output, and nothing else; what JSON cannot say is written as text."""
+    text = json.dumps(sayable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    print(text.encode("utf-8", "backslashreplace").decode())
+
+
+def sayable(value: Any) -> Any:
+    """A value without NaN and infinities."""
+    if isinstance(value, dict):
+        return {key: sayable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sayable(inner) for inner in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def output_console() -> Console:
+    """The console for standard output; rich sees to NO_COLOR, pipes and simple terminals."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def drafted_style(console: Console) -> str:
+    """How an accepted draft looks: another colour, or bold where colour is not wanted."""
+    return "bold" if console.no_color else "green"
+
+
+def colored(pieces: list[Piece], style: str) -> Text:
+    """Pieces as text, accepted drafts in their style."""
+    text = Text()
+    for piece in pieces:
+        text.append(piece.text.translate(UNSAFE), style if piece.drafted else "")
+    return text
+
+
+def summary(run: Run, speculating: bool) -> str:
+    """An answer in one line of figures."""
+    parts = [f"{len(run.token_ids)} tokens", f"{run.steps} passes", f"{run.speed:.1f} tok/s"]
+    if speculating and not run.spec.num_drafts:
+        parts.insert(2, "nothing to guess from")
+    elif speculating:
+        spec = run.spec
+        parts.insert(2, f"{spec.acceptance_rate:.0%} of {spec.num_draft_tokens} drafted tokens accepted")
+        parts.insert(3, f"acceptance length {spec.acceptance_length:.2f}")
+    return " · ".join(parts)
+
+
+@contextmanager
+def waiting(message: str, quiet: bool = False) -> Iterator[None]:
+    """A spinner on standard error while something takes its time; none in pipes."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(message):
+        yield
+
+
+@contextmanager
+def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that changes when told to and does nothing by itself, for use while time is measured."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda words: live.update(Text(words, "dim"), refresh=True)
+
+
+def size_text(size: int) -> str:
+    """Bytes for people."""
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""`augury suffix`: suffix caches made ahead of the first request."""

@@ -1,0 +1,1 @@
+"""`augury tune`: a race between methods, K and trees, here or on a server."""

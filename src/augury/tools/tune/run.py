@@ -1,0 +1,102 @@
+"""The stages of a tuning: a race at every load, then the winner against plain decoding on prompts kept back."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from augury.tools.tune.choose import Choice
+from augury.tools.tune.families import Arm, Family
+from augury.tools.tune.intervals import Interval, ratio
+from augury.tools.tune.race import LEAST_GROUPS, Race, Ran, Turn, size
+
+HELD_OUT = 4  # one prompt in so many is kept for the last word
+LEAST_HELD_OUT = 3
+PAIRS = 6  # runs of the winner against plain decoding in the end, at each load
+
+
+class Runner(Protocol):
+    """Somebody who answers groups of prompts, by their numbers, in the way of an arm."""
+
+    def answer(self, arm: Arm, group: Sequence[int]) -> Ran:
+        """Time a group."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asked for, checked."""
+
+    loads: list[int]
+    minutes: float
+    confidence: float
+    params: dict[str, Any]
+    racing: list[int]  # prompts by number
+    held_out: list[int]
+
+
+def race_all(plan: Plan, families: Sequence[Family], runner: Runner) -> tuple[dict[int, Race], bool]:
+    """A race at every load; Ctrl-C ends them, and what has been run so far is kept."""
+    races: dict[int, Race] = {}
+    arms = [arm for family in families for arm in family.arms]
+    for load in plan.loads:
+        groups = groups_of(plan.racing, load)
+        races[load] = Race(arms, len(groups), plan.confidence)
+        try:
+            race_at(load, plan, races[load], groups, runner)
+        except KeyboardInterrupt:
+            return races, True
+    return races, False
+
+
+def race_at(load: int, plan: Plan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
+    """One race, with so many requests at once."""
+    from augury.tools.shared.progress import progress
+
+    until = time.monotonic() + plan.minutes * 60 / len(plan.loads)
+    with progress("racing", size(len(race.lanes) - 1)) as tick:
+
+        def answer(turn: Turn) -> Ran:
+            tick(f"{load} at once, rung {turn.rung + 1}: {len(race.left)} left, {turn.arm.name}")
+            return runner.answer(turn.arm, groups[turn.group % len(groups)])
+
+        race.run(answer, lambda: time.monotonic() > until)
+
+
+def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:
+    """Groups of `load` prompts; where there are too few prompts for the least number of groups, groups overlap."""
+    many = max(LEAST_GROUPS, len(numbers) // load)
+    step = load if many * load <= len(numbers) else max(1, len(numbers) // many)
+    return [[numbers[(group * step + i) % len(numbers)] for i in range(load)] for group in range(many)]
+
+
+def confirm(choice: Choice, plan: Plan, runner: Any) -> dict[int, Interval]:
+    """The configuration as it is written against plain decoding, on prompts that had no part in the choice."""
+    from augury.tools.shared.progress import progress
+
+    if choice.speculative is None:
+        return {}
+    found: dict[int, Interval] = {}
+    with progress("the winner on prompts kept back", len(plan.loads) * PAIRS) as tick:
+        for load in plan.loads:
+            groups = groups_of(plan.held_out, load)
+            costs: dict[int, list[tuple[float, float]]] = {}
+            for pair in range(max(PAIRS, len(groups))):
+                tick(f"the winner on prompts kept back, {load} at once")
+                at, both = pair % len(groups), [None, choice.speculative]
+                spent = {i: runner.answer_with(both[i], groups[at]) for i in ((0, 1) if pair % 2 else (1, 0))}
+                costs.setdefault(at, []).append((spent[0].seconds, spent[1].seconds))
+            sums = [[sum(pair[i] for pair in pairs) / len(pairs) for pairs in costs.values()] for i in (0, 1)]
+            found[load] = ratio(sums[0], sums[1], plan.confidence)
+    return found
+
+
+def split(count: int) -> tuple[list[int], list[int]]:
+    """Numbers of prompts to race on and to keep back, shuffled, so that every rung meets every kind; few serve both."""
+    numbers = list(range(count))
+    random.Random(0).shuffle(numbers)
+    kept = count // HELD_OUT
+    return (numbers, numbers) if kept < LEAST_HELD_OUT else (numbers[kept:], numbers[:kept])

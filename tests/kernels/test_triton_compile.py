@@ -1,0 +1,44 @@
+"""The Triton kernels compile for the GPUs we know, without a GPU, and keep to their registers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+DRAW = {
+    "find_peaks", "join_peaks", "narrow", "run_race", "settle", "list_edits", "top_of_chunk", "top_of_line", "weigh",
+    "write_law", "find_chances", "follow", "sum_left", "race_left", "finish",
+}  # fmt: skip
+LAYERS = {"_attend", "_plan", "_rotate_and_store", "_rms_norm", "_add_rms_norm", "_silu_mul"}
+STEP = {"_lay_out", "_walk", "_depths", "_fresh", "_level", "_gather"}
+SCRIPT = Path(__file__).parents[1] / "helpers" / "compile_kernels.py"
+SPILLED = 192  # bytes a thread: what the branches of edited lines may put aside; plain lines put nothing aside
+SPILLED_BY = {"_attend": 768}  # tiles of prompts, most of it on sm_80; those of decoding put nothing aside
+
+
+def compiled(*words: str) -> set[str]:
+    """Compile, see that no kernel spills much, and give their names."""
+    # Not as a test of pytest's own process: there the interpreter stands in for the compiler.
+    clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    ran = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, env=clean, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout)
+    assert [use for use in found if use["stack"] > SPILLED_BY.get(use["kernel"], SPILLED)] == []
+    return {use["kernel"] for use in found}
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
+    """Not marked slow, though it takes half a minute: nothing else here sees what only a compiler refuses."""
+    assert compiled("90", "few") == (DRAW | LAYERS | STEP) - {"list_edits"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["80", "90", "100"])
+def test_every_variant_compiles_and_spills_little(architecture: str) -> None:
+    assert compiled(architecture) == DRAW | LAYERS | STEP

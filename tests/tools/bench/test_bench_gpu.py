@@ -1,0 +1,157 @@
+"""`augury bench gpu` on a toy and a CPU: figures that add up, drafters that share a target, and one kernel alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.tools.bench.gpu import run as running
+from augury.tools.bench.gpu.anchors import FIGURES, peer_of
+from augury.tools.bench.gpu.counting import Operations
+from augury.tools.bench.gpu.micro import measure_micro
+from augury.tools.bench.gpu.micro_cases import BLOCK, chain_rows
+from augury.tools.bench.gpu.report import line_of
+from augury.tools.bench.gpu.roofline import copy_speed, drafter_elements, layer_elements, step_bytes
+from augury.tools.bench.gpu.run import measure
+from augury.tools.bench.gpu.shapes import SHAPES, drafter_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SMALL: dict[str, Any] = {"shape": "toy", "batches": [1, 2], "prompt": 16, "new": 13, "device": "cpu"}
+ALL = ["none", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "draft:toy-draft", "ngram", "suffix"]
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Two drafters with all details."""
+    said: list[str] = []
+    found = measure(**SMALL, drafters=["none", "eagle3"], on_row=lambda row: said.append(line_of(row)))
+    return {**found, "said": said}
+
+
+def test_figures_add_up(report: dict[str, Any]) -> None:
+    rows = report["rows"]
+    assert [(row["drafter"], row["batch"]) for row in rows] == [("none", 1), ("none", 2), ("eagle3", 1), ("eagle3", 2)]
+    for row in rows:
+        assert row["tok_s"] == pytest.approx(row["batch"] * 13 / row["seconds"])
+        assert row["step_ms"] * row["steps"] == pytest.approx(1000 * row["seconds"])
+        assert row["peer"] is None
+        split = row["split"]
+        parts = split["layout_target_ms"] + split["verify_draft_ms"] + split["gap_ms"]
+        assert parts == pytest.approx(split["wall_ms"])
+        assert min(split["layout_target_ms"], split["verify_draft_ms"]) > 0
+        assert row["roofline_ms"] == pytest.approx(sum(row["bytes"].values()) / report["copy_tb_s"] / 1e9)
+    # A step each for the prompt's token and those after it; three tokens a step from then on.
+    assert [row["steps"] for row in rows] == [13, 13, 5, 5]
+    # The target's pass is the same; the drafter's kernels come on top.
+    assert rows[2]["kernels"]["kernels"] > 2 * rows[0]["kernels"]["kernels"] > 40
+    assert [line.split(":")[0] for line in report["said"]] == [
+        "none batch 1", "none batch 2", "eagle3 K=3 L=3 batch 1", "eagle3 K=3 L=3 batch 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_drafter_runs(name: str) -> None:
+    found = measure(**{**SMALL, "batches": [2]}, drafters=[name], k=2, length=2.5, detail=False)
+    (row,) = found["rows"]
+    assert row["tok_s"] > 0
+    assert found["left_out"] == []
+
+
+def test_a_tree() -> None:
+    tree = {"tree": {"max_nodes": 6, "top_k": 2}}
+    found = measure(**{**SMALL, "batches": [1]}, drafters=["eagle3"], k=3, length=3.0, extra=tree)
+    (row,) = found["rows"]
+    assert row["steps"] < 13
+    assert row["kernels"]["kernels"] > 100
+
+
+def test_minutes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(running.time, "monotonic", lambda: float(next(now)))
+    found = measure(**SMALL, drafters=["none", "ngram"], minutes=3.0, detail=False)
+    assert found["rows"] == []
+    assert found["left_out"] == ["none: the 3 minutes were over", "ngram: the 3 minutes were over"]
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ConfigError, match="--shape nothing: unknown; there are llama-8b"):
+        measure("nothing")
+    with pytest.raises(ConfigError, match="--drafter nothing: unknown"):
+        measure("toy", ["nothing"])
+    with pytest.raises(ConfigError, match="--shape nothing"):
+        measure("toy", ["draft:nothing"])
+
+
+def test_peers_are_shown_for_their_own_case_alone() -> None:
+    shape = SHAPES["llama-8b"]
+    drafter = drafter_of("eagle3", shape, None, None)
+    assert peer_of("llama-8b", drafter, 128, 512, 64, "cuda") == {"name": "vLLM 0.26.0", "tok_s": 16100}
+    assert peer_of("llama-8b", drafter_of("draft:llama-1b", shape, None, None), 128, 512, 1, "cuda") is not None
+    assert peer_of("llama-8b", drafter_of("none", shape, 3, 3.0), 128, 512, 8, "cuda") is not None
+    for other in (
+        ("llama-1b", drafter, 128, 512, 64, "cuda"), ("llama-8b", drafter, 128, 256, 64, "cuda"),
+        ("llama-8b", drafter, 128, 512, 65, "cuda"), ("llama-8b", drafter, 128, 512, 64, "cpu"),
+        ("llama-8b", drafter_of("eagle3", shape, 4, 3.0), 128, 512, 64, "cuda"),
+        ("llama-8b", drafter_of("eagle3", shape, 3, 3.0, {"tree": {}}), 128, 512, 64, "cuda"),
+    ):  # fmt: skip
+        assert peer_of(*other) is None
+    assert all(case.shape in SHAPES for case in FIGURES)
+
+
+def test_bytes_of_the_known_model() -> None:
+    """Against what the anchors say: 16.06 GB less the embeddings is 15.0, an EAGLE-3 pass about 0.85 GB with its fc."""
+    shape = SHAPES["llama-8b"]
+    plain = step_bytes(shape, drafter_of("none", shape, None, None), 1, 0, 2)
+    assert sum(plain.values()) == plain["target"] == pytest.approx(15.0e9, rel=0.002)
+    assert layer_elements(shape) == 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336
+    eagle = drafter_of("eagle3", shape, 1, 2.0)
+    assert 2 * drafter_elements(shape, eagle) == pytest.approx(0.85e9, rel=0.05)
+    long = step_bytes(shape, eagle, 8, 100, 2)
+    assert long["target_kv"] == 8 * 100 * 2 * 8 * 128 * 32 * 2
+    assert long["drafter_kv"] == 8 * 100 * 2 * 8 * 128 * 2
+    assert copy_speed(torch.device("cpu")) > 1e8
+
+
+def test_operations_are_counted_and_views_are_not() -> None:
+    x = torch.ones(4, 4)
+    with Operations() as operations:
+        (x.view(16)[2:].t() + 1).sum()
+    assert dict(operations.seen) == {"add": 1, "sum": 1}
+
+
+@pytest.mark.parametrize("kernel", ["attend", "linear", "verify", "norm", "rope"])
+def test_micro(kernel: str) -> None:
+    found = measure_micro(kernel, "toy", [1, 3], tokens=2, context=21, device="cpu")
+    assert (found["face"], found["reference"]) == ("NumbaOps", "TorchOps")
+    for row in found["rows"]:
+        assert row["difference"] < 1e-4
+        assert row["ratio"] == pytest.approx(row["reference_us"] / row["us"])
+        assert row["gb_s"] == pytest.approx(row["bytes"] / row["us"] / 1000)
+
+
+def test_chain_rows_see_the_text_and_their_ancestors() -> None:
+    rows = chain_rows(2, 2, 20, torch.device("cpu"))
+    assert rows.positions.tolist() == [19, 20, 21] * 2
+    assert rows.ancestors.tolist() == [0, 1, 3] * 2
+    assert len(set(rows.write.tolist())) == 6
+    assert (rows.write // BLOCK).tolist() == rows.block_tables[rows.slots, rows.positions // BLOCK].tolist()
+
+
+def test_the_command() -> None:
+    words = ["bench", "gpu", "--shape", "toy", "--device", "cpu", "--batch", "1,2", "--new", "8", "--prompt", "16"]
+    done = CliRunner().invoke(app, [*words, "--drafter", "none,eagle3", "--kernels"], prog_name="augury")
+    assert done.exit_code == 0, done.output
+    assert "toy: tokens a second" in done.stdout
+    assert "eagle3 K=3 L=3" in done.stdout
+    as_json = CliRunner().invoke(app, [*words, "--no-detail", "--json"], prog_name="augury")
+    assert [row["batch"] for row in json.loads(as_json.stdout)["rows"]] == [1, 2]
+    micro = CliRunner().invoke(app, [*words, "--micro", "norm", "--json"], prog_name="augury")
+    assert json.loads(micro.stdout)["kernel"] == "norm"
+    for wrong in (["--batch", "0"], ["--spec", "[1]"], ["--drafter", "no"]):
+        assert CliRunner().invoke(app, [*words, *wrong], prog_name="augury").exit_code != 0
