@@ -92,8 +92,9 @@ def test_unfinished_bodies_have_a_budget(server: Served) -> None:
                 raw.sendall(b" " * (MOST - 1))
             except OSError:  # refused while we wrote
                 continue
-        small = server.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1},
-                                 headers={"Authorization": f"Bearer {KEY}"})  # fmt: skip
+        small = server.http.post(
+            "/v1/completions", json={"prompt": "x", "max_tokens": 1}, headers={"Authorization": f"Bearer {KEY}"}
+        )
         assert small.status_code == 200
         assert resident(server) - before < (ALL_BODIES + 4) * MOST + 40 * (SMALL + 3 * 65536)
         for raw in posts:
@@ -178,10 +179,15 @@ def test_nothing_is_compiled_once_an_engine_is_there(toy_model: Path, spec: dict
     llm = LLM(str(toy_model), device="cpu", speculative_config=spec)
     before = compiled()
     for params in (
-        {}, {"temperature": 0}, {"top_p": 0.9, "top_k": 5, "min_p": 0.1}, {"repetition_penalty": 1.2},
-        {"bad_words": ["a"]}, {"presence_penalty": 0.5, "logit_bias": {3: 1.0}}, {"min_tokens": 3},
+        {},
+        {"temperature": 0},
+        {"top_p": 0.9, "top_k": 5, "min_p": 0.1},
+        {"repetition_penalty": 1.2},
+        {"bad_words": ["a"]},
+        {"presence_penalty": 0.5, "logit_bias": {3: 1.0}},
+        {"min_tokens": 3},
         {"logprobs": 3, "prompt_logprobs": 2},
-    ):  # fmt: skip
+    ):
         llm.generate(["abcabcabcabc"], SamplingParams(max_tokens=9, ignore_eos=True, **params), use_tqdm=False)
     assert compiled() == before
     drafter: Any = llm.engine.drafter

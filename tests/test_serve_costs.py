@@ -64,9 +64,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "wrong types": ({"prompt": [1, "a"] * 100_000}, "prompt"),
     "wrong entries": ({"logit_bias": {f"a{i}": "b" for i in range(50_000)}}, "logit_bias"),
     "prompts with long lists": (
-        {"prompt": ["x"] * 1024, "structured_outputs": {"json": {"description": "d" * 20_000}}}, "prompt",
+        {"prompt": ["x"] * 1024, "structured_outputs": {"json": {"description": "d" * 20_000}}},
+        "prompt",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("body", "field"), REFUSED.values(), ids=REFUSED)

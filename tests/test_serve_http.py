@@ -44,7 +44,7 @@ ODD = {
     "5,000 headers": get("/health", *(f"a{i}: b" for i in range(5000))),
     "129 lines": get("/health", *(f"a{i}: b" for i in range(127))),
     "a long head": get("/health", "A: " + "b" * MOST_BYTES),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)

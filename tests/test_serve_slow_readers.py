@@ -22,8 +22,16 @@ from augury.serve.scope import HANG_UP
 from augury.serve.stream import EventStream
 
 # More than a connection's buffers hold, however large the kernel makes them.
-FLOOD = {"prompt": ["a", "b"], "n": 128, "max_tokens": 500, "ignore_eos": True, "temperature": 1, "stream": True,
-         "return_token_ids": True, "logprobs": 20}  # fmt: skip
+FLOOD = {
+    "prompt": ["a", "b"],
+    "n": 128,
+    "max_tokens": 500,
+    "ignore_eos": True,
+    "temperature": 1,
+    "stream": True,
+    "return_token_ids": True,
+    "logprobs": 20,
+}
 
 
 @pytest.fixture(scope="module")

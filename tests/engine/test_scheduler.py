@@ -7,9 +7,6 @@ from hypothesis import strategies as st
 from queued import BLOCK, make_request, make_scheduler
 
 from augury.engine.prefix import extend_keys
-from augury.config.sampling import SamplingParams
-from augury.engine.blocks import BlockPool
-from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
 from augury.engine.scheduler import Scheduler
 

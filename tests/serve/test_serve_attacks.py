@@ -109,9 +109,16 @@ def test_many_requests_down_one_connection(server: Served) -> None:
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 DEEP_FIELDS = (
-    "structured_outputs", "guided_json", "speculative", "kv_transfer_params", "response_format", "logit_bias",
-    "unknown_field", "stop", "prompt",
-)  # fmt: skip
+    "structured_outputs",
+    "guided_json",
+    "speculative",
+    "kv_transfer_params",
+    "response_format",
+    "logit_bias",
+    "unknown_field",
+    "stop",
+    "prompt",
+)
 
 
 @pytest.mark.parametrize("field", DEEP_FIELDS)
@@ -172,12 +179,25 @@ def test_odd_texts_in_every_field(server: Served, bad: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 10**9), ("n", 129), ("logprobs", 10**6), ("prompt_logprobs", 10**6), ("max_tokens", -(10**30)),
-        ("min_tokens", 10**30), ("top_k", 10**30), ("seed", 10**30), ("temperature", 1e300), ("stop", ["x"] * 65),
-        ("stop", "x" * 1001), ("stop_token_ids", [1] * 257), ("bad_words", ["x"] * 129), ("prompt", ["x"] * 1025),
-        ("logit_bias", {str(10**30): 1}), ("allowed_token_ids", [10**30]), ("prompt", [[10**30]]),
+        ("n", 10**9),
+        ("n", 129),
+        ("logprobs", 10**6),
+        ("prompt_logprobs", 10**6),
+        ("max_tokens", -(10**30)),
+        ("min_tokens", 10**30),
+        ("top_k", 10**30),
+        ("seed", 10**30),
+        ("temperature", 1e300),
+        ("stop", ["x"] * 65),
+        ("stop", "x" * 1001),
+        ("stop_token_ids", [1] * 257),
+        ("bad_words", ["x"] * 129),
+        ("prompt", ["x"] * 1025),
+        ("logit_bias", {str(10**30): 1}),
+        ("allowed_token_ids", [10**30]),
+        ("prompt", [[10**30]]),
     ],
-)  # fmt: skip
+)
 def test_huge_values_are_refused_by_name(server: Served, field: str, value: Any) -> None:
     got = server.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 2, field: value})
     assert got.status_code == 400 and (got.json()["error"]["param"] or "").startswith(field), got.text
@@ -212,11 +232,23 @@ def test_nothing_of_a_request_comes_back_as_a_header(server: Served) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/page/../app.py", "/page/..%2fapp.py", "/page/%2e%2e/app.py", "/page/%2e%2e%2fapp.py", "/page/....//app.py",
-        "/page//etc/passwd", "/page/%2fetc%2fpasswd", "/page/..%5capp.py", "/page/%00", "/page/index.html%00.js",
-        "/page/vendor/../../app.py", "/page/" + "a" * 5000, "/page/%ff%fe", "/page/.", "/page/",
+        "/page/../app.py",
+        "/page/..%2fapp.py",
+        "/page/%2e%2e/app.py",
+        "/page/%2e%2e%2fapp.py",
+        "/page/....//app.py",
+        "/page//etc/passwd",
+        "/page/%2fetc%2fpasswd",
+        "/page/..%5capp.py",
+        "/page/%00",
+        "/page/index.html%00.js",
+        "/page/vendor/../../app.py",
+        "/page/" + "a" * 5000,
+        "/page/%ff%fe",
+        "/page/.",
+        "/page/",
     ],
-)  # fmt: skip
+)
 def test_the_page_gives_its_own_files_only(server: Served, path: str) -> None:
     answer = exchange(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     assert code(answer) == 404 and b"import " not in answer and b"root:" not in answer, answer[:200]
@@ -257,18 +289,28 @@ def test_no_other_site_may_read_or_use_it(server: Served) -> None:
 @pytest.mark.parametrize(
     ("host", "origin", "allowed", "passes"),
     [
-        ("", None, [], True), ("localhost:8000", None, [], True), ("a.localhost", None, [], True),
-        ("[::1]:8000", None, [], True), ("192.168.1.5", None, [], True), ("box", None, [], True),
-        ("host.docker.internal:8000", None, [], True), ("evil.example", None, [], False),
-        ("127.0.0.1.evil.example", None, [], False), ("localhost.evil.example", None, [], False),
-        ("evil.example.", None, [], False), ("[::1", None, [], False),
+        ("", None, [], True),
+        ("localhost:8000", None, [], True),
+        ("a.localhost", None, [], True),
+        ("[::1]:8000", None, [], True),
+        ("192.168.1.5", None, [], True),
+        ("box", None, [], True),
+        ("host.docker.internal:8000", None, [], True),
+        ("evil.example", None, [], False),
+        ("127.0.0.1.evil.example", None, [], False),
+        ("localhost.evil.example", None, [], False),
+        ("evil.example.", None, [], False),
+        ("[::1", None, [], False),
         ("llm.example.org", None, ["llm.example.org"], True),
         ("llm.example.org", "https://llm.example.org", ["llm.example.org"], True),
-        ("localhost:8000", "http://localhost:8000", [], True), ("localhost:8000", "http://localhost:3000", [], False),
-        ("localhost:8000", "http://ui.example:3000", ["ui.example"], True), ("evil.example", None, ["*"], True),
-        ("localhost", "null", [], False), ("localhost", "http://[", [], False),
+        ("localhost:8000", "http://localhost:8000", [], True),
+        ("localhost:8000", "http://localhost:3000", [], False),
+        ("localhost:8000", "http://ui.example:3000", ["ui.example"], True),
+        ("evil.example", None, ["*"], True),
+        ("localhost", "null", [], False),
+        ("localhost", "http://[", [], False),
     ],
-)  # fmt: skip
+)
 def test_visitors(host: str, origin: str | None, allowed: list[str], passes: bool) -> None:
     headers = {b"host": host.encode()} | ({} if origin is None else {b"origin": origin.encode()})
     if passes:

@@ -93,12 +93,21 @@ class SamplingParams:
     def _check_counts(self) -> None:
         _need(_is_int(self.n) and self.n >= 1, "n", self.n, "an integer of at least 1")
         if self.max_tokens is not None:
-            _need(_is_int(self.max_tokens) and 1 <= self.max_tokens <= MOST, "max_tokens", self.max_tokens,
-                  f"an integer from 1 to {MOST} (or None for no limit)")  # fmt: skip
-            _need(_is_int(self.min_tokens) and self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens,
-                  f"at most max_tokens={self.max_tokens}")  # fmt: skip
-        _need(_is_int(self.min_tokens) and 0 <= self.min_tokens <= MOST, "min_tokens", self.min_tokens,
-              "an integer >= 0")  # fmt: skip
+            _need(
+                _is_int(self.max_tokens) and 1 <= self.max_tokens <= MOST,
+                "max_tokens",
+                self.max_tokens,
+                f"an integer from 1 to {MOST} (or None for no limit)",
+            )
+            _need(
+                _is_int(self.min_tokens) and self.min_tokens <= self.max_tokens,
+                "min_tokens",
+                self.min_tokens,
+                f"at most max_tokens={self.max_tokens}",
+            )
+        _need(
+            _is_int(self.min_tokens) and 0 <= self.min_tokens <= MOST, "min_tokens", self.min_tokens, "an integer >= 0"
+        )
         _need(_is_int(self.top_k) and 0 <= self.top_k <= MOST, "top_k", self.top_k, "0 or -1 (off), or at least 1")
         if self.seed is not None:
             _need(_is_int(self.seed) and -(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit integer or None")
@@ -107,8 +116,12 @@ class SamplingParams:
             if value is True:  # vLLM takes True for 1
                 setattr(self, name, 1)
             elif value is not None:
-                _need(_is_int(value) and 0 <= value <= MAX_LOGPROBS, name, value,
-                      f"None or an integer from 0 to {MAX_LOGPROBS}")  # fmt: skip
+                _need(
+                    _is_int(value) and 0 <= value <= MAX_LOGPROBS,
+                    name,
+                    value,
+                    f"None or an integer from 0 to {MAX_LOGPROBS}",
+                )
 
     def _check_numbers(self) -> None:
         def within(name: str, low: float, high: float, rule: str) -> None:
@@ -127,16 +140,28 @@ class SamplingParams:
         if self.stop and not self.detokenize:
             raise ConfigError("stop needs text to look at: set detokenize=True, or use stop_token_ids.")
         _need(all(map(_is_token, self.stop_token_ids or [])), "stop_token_ids", self.stop_token_ids, "token ids")
-        _need(all(isinstance(s, str) and s for s in self.bad_words or []), "bad_words", self.bad_words,
-              "non-empty strings")  # fmt: skip
+        _need(
+            all(isinstance(s, str) and s for s in self.bad_words or []),
+            "bad_words",
+            self.bad_words,
+            "non-empty strings",
+        )
         if self.allowed_token_ids is not None:
             ids = self.allowed_token_ids
-            _need(isinstance(ids, Sequence) and len(ids) > 0 and all(map(_is_token, ids)),
-                  "allowed_token_ids", ids, "a non-empty list of token ids")  # fmt: skip
+            _need(
+                isinstance(ids, Sequence) and len(ids) > 0 and all(map(_is_token, ids)),
+                "allowed_token_ids",
+                ids,
+                "a non-empty list of token ids",
+            )
         if self.logit_bias is not None:
             bias = self.logit_bias
-            _need(isinstance(bias, dict) and all(_is_number(v) for v in bias.values()), "logit_bias", bias,
-                  "a map from token id to a number")  # fmt: skip
+            _need(
+                isinstance(bias, dict) and all(_is_number(v) for v in bias.values()),
+                "logit_bias",
+                bias,
+                "a map from token id to a number",
+            )
             # JSON has string keys; vLLM takes them too, and clamps the values.
             self.logit_bias = {int(k): min(100.0, max(-100.0, float(v))) for k, v in bias.items()}
             _need(all(map(_is_token, self.logit_bias)), "logit_bias", bias, "a map from token id to a number")
@@ -161,9 +186,13 @@ class SamplingParams:
     def edits_logits(self) -> bool:
         """Whether anything but temperature and truncation changes the scores."""
         return bool(
-            self.penalized or self.logit_bias or self.allowed_token_ids or self.bad_words or self.min_tokens > 0
+            self.penalized
+            or self.logit_bias
+            or self.allowed_token_ids
+            or self.bad_words
+            or self.min_tokens > 0
             or self.structured_outputs
-        )  # fmt: skip
+        )
 
     def clone(self, **changes: Any) -> SamplingParams:
         """A copy with some values changed."""

@@ -38,9 +38,15 @@ class NgramDrafter(TextDrafter):
         tokens = torch.zeros(groups, self.nodes, dtype=torch.int64)
         counts = torch.zeros(groups, dtype=torch.int64)
         self.index.propose(
-            history.numpy(), rows.numpy(), seats.numpy(), lengths.numpy(), budget.cpu().numpy(),
-            self.max_model_len, tokens.numpy(), counts.numpy(),
-        )  # fmt: skip
+            history.numpy(),
+            rows.numpy(),
+            seats.numpy(),
+            lengths.numpy(),
+            budget.cpu().numpy(),
+            self.max_model_len,
+            tokens.numpy(),
+            counts.numpy(),
+        )
         return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
 
     def warm_up(self, device: torch.device) -> None:

@@ -15,11 +15,9 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Setting
-from augury.drafters.text import TextDrafter
+from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import Rule, SuffixCache
-from augury.drafters.base import Setting
-from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
 NOBODY = -1
@@ -79,9 +77,17 @@ class SuffixDrafter(TextDrafter):
         parents, counts = chain_parents(groups, self.nodes), torch.zeros(groups, dtype=torch.int64)
         handles = self._seat(seats, rows, known, text)
         self.cache.step(
-            handles, text, rows, known, budget.cpu().numpy(), self.max_model_len, self.rule,
-            tokens.numpy(), parents.numpy(), counts.numpy(),
-        )  # fmt: skip
+            handles,
+            text,
+            rows,
+            known,
+            budget.cpu().numpy(),
+            self.max_model_len,
+            self.rule,
+            tokens.numpy(),
+            parents.numpy(),
+            counts.numpy(),
+        )
         return Draft(tokens.to(device), parents.to(device), counts.to(device))
 
     def close(self) -> None:

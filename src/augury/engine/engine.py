@@ -54,9 +54,16 @@ class Engine:
     """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts."""
 
     def __init__(
-        self, target: Target, state: SlotState, scheduler: Scheduler, judge: Judge, drafter: Drafter | None,
-        budget: Budget, stats: EngineStats, capture: bool,
-    ) -> None:  # fmt: skip
+        self,
+        target: Target,
+        state: SlotState,
+        scheduler: Scheduler,
+        judge: Judge,
+        drafter: Drafter | None,
+        budget: Budget,
+        stats: EngineStats,
+        capture: bool,
+    ) -> None:
         self.target = target
         self.state = state
         self.scheduler = scheduler
@@ -213,9 +220,17 @@ class Engine:
         segments = Segments.pack(work.segments.to(self.target.device))
         features = self.drafter.needs.features if self.drafter is not None else ()
         passed = advance(
-            self.target, self.state, self.judge, features, segments, work.shape, work.lines, self.scheduler.block_size,
-            self.limits, work.masks,
-        )  # fmt: skip
+            self.target,
+            self.state,
+            self.judge,
+            features,
+            segments,
+            work.shape,
+            work.lines,
+            self.scheduler.block_size,
+            self.limits,
+            work.masks,
+        )
         if self.drafter is None or self.drafter.on_host:
             return passed
         draft = self._draft(work, segments, passed)
@@ -251,12 +266,23 @@ class Engine:
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
         most = work.shape.rows + (0 if work.shape.steady else 2 * work.shape.groups)
         return Turn(
-            segments.slots, passed.settled.lengths, passed.settled.budget, self.state.history, self.state.sampling,
-            self.state.block_tables, self.scheduler.block_size, most_rows=most,
-            span=min(2 * max(work.shape.span, nodes), whole), chunked=not work.shape.steady,
-            row_begin=passed.layout.row_begin, start=segments.start, known=segments.known,
-            nodes=segments.nodes, path=passed.outcome.path, features=passed.scores.features,
-        )  # fmt: skip
+            segments.slots,
+            passed.settled.lengths,
+            passed.settled.budget,
+            self.state.history,
+            self.state.sampling,
+            self.state.block_tables,
+            self.scheduler.block_size,
+            most_rows=most,
+            span=min(2 * max(work.shape.span, nodes), whole),
+            chunked=not work.shape.steady,
+            row_begin=passed.layout.row_begin,
+            start=segments.start,
+            known=segments.known,
+            nodes=segments.nodes,
+            path=passed.outcome.path,
+            features=passed.scores.features,
+        )
 
     def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters."""

@@ -44,9 +44,16 @@ class Scheduler:
     """Waiting and running requests, and the blocks they hold."""
 
     def __init__(
-        self, pool: BlockPool, slots: int, block_size: int, token_budget: int, chunk: int, prefix_caching: bool,
-        stats: EngineStats, lookahead: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        pool: BlockPool,
+        slots: int,
+        block_size: int,
+        token_budget: int,
+        chunk: int,
+        prefix_caching: bool,
+        stats: EngineStats,
+        lookahead: int = 0,
+    ) -> None:
         self.pool = pool
         self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size

@@ -33,9 +33,15 @@ class SlotState:
 
     @classmethod
     def allocate(
-        cls, slots: int, max_len: int, nodes: int, block_size: int, vocab_size: int, device: torch.device,
+        cls,
+        slots: int,
+        max_len: int,
+        nodes: int,
+        block_size: int,
+        vocab_size: int,
+        device: torch.device,
         lookahead: int = 0,
-    ) -> SlotState:  # fmt: skip
+    ) -> SlotState:
         """Empty slots; `nodes` is the largest draft that will ever be pending, `lookahead` what a drafter writes."""
         slots += 1
 

@@ -25,7 +25,7 @@ from augury.index.suffix_batch import (
     draft_one,
     extend,
     serve,
-)  # fmt: skip
+)
 from augury.index.suffix_draft import PARENTS, PROBS
 from augury.index.suffix_layout import LENGTH, NONE, ROOT
 from augury.index.suffix_rule import Rule, SuffixDraft, Tokens, as_tokens
@@ -113,9 +113,17 @@ class SuffixCache:
                 self._extend(request, ids, SHARED)
 
     def speculate(
-        self, request: str, context: Tokens | None = None, *, max_tokens: int | None = None, factor: float = 1.0,
-        offset: float = 0.0, min_prob: float = 0.1, tree: bool = False, width: int | None = None,
-    ) -> SuffixDraft:  # fmt: skip
+        self,
+        request: str,
+        context: Tokens | None = None,
+        *,
+        max_tokens: int | None = None,
+        factor: float = 1.0,
+        offset: float = 0.0,
+        min_prob: float = 0.1,
+        tree: bool = False,
+        width: int | None = None,
+    ) -> SuffixDraft:
         """The best continuation of a request's text, or of `context`; `width` bounds the kids a node of a tree has."""
         most = self.max_depth if max_tokens is None else max(max_tokens, 0)
         kids = (most if width is None else width) if tree and most > 0 else 1
@@ -129,9 +137,19 @@ class SuffixCache:
             if self._ints.shape[1] <= most:
                 self._ints, self._floats = np.empty((10, most + 1), np.int64), np.empty((3, most + 1))
             count, score, match = draft_one(
-                *self._stock.arena.arrays, self._book, line, ids, live, most,
-                float(factor), float(offset), float(min_prob), kids, self._ints, self._floats,
-            )  # fmt: skip
+                *self._stock.arena.arrays,
+                self._book,
+                line,
+                ids,
+                live,
+                most,
+                float(factor),
+                float(offset),
+                float(min_prob),
+                kids,
+                self._ints,
+                self._floats,
+            )
             tokens, parents = self._ints[: PARENTS + 1, :count].tolist()
             return SuffixDraft(tokens, parents, self._floats[PROBS, :count].tolist(), score, match)
 
@@ -150,16 +168,35 @@ class SuffixCache:
             return int(count_in(*arrays, root, ids)) if root >= 0 else 0
 
     def step(
-        self, handles: np.ndarray, history: np.ndarray, rows: np.ndarray, lengths: np.ndarray, budget: np.ndarray,
-        limit: int, rule: Rule, tokens: np.ndarray, parents: np.ndarray, counts: np.ndarray,
-    ) -> None:  # fmt: skip
+        self,
+        handles: np.ndarray,
+        history: np.ndarray,
+        rows: np.ndarray,
+        lengths: np.ndarray,
+        budget: np.ndarray,
+        limit: int,
+        rule: Rule,
+        tokens: np.ndarray,
+        parents: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
         """Take in what is new of a batch, then draft for all of it; see suffix_batch.serve."""
         with self._lock:
             while True:
                 state = serve(
-                    *self._stock.arena.arrays, self._book, handles, history, rows, lengths, budget, limit, *rule,
-                    tokens, parents, counts,
-                )  # fmt: skip
+                    *self._stock.arena.arrays,
+                    self._book,
+                    handles,
+                    history,
+                    rows,
+                    lengths,
+                    budget,
+                    limit,
+                    *rule,
+                    tokens,
+                    parents,
+                    counts,
+                )
                 if state == BAD_TOKEN:
                     raise ValueError(f"the history holds a token id that is negative or above {HIGHEST} (int32).")
                 if state == TOO_SHORT:

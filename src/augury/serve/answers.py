@@ -72,9 +72,16 @@ class Answers:
     """One HTTP request's answers."""
 
     def __init__(
-        self, request: Generation, client: EngineClient, prompts: list[list[int]], params: dict[str, Any], shape: Shape,
-        prefix: str, model: str, metrics: str,
-    ) -> None:  # fmt: skip
+        self,
+        request: Generation,
+        client: EngineClient,
+        prompts: list[list[int]],
+        params: dict[str, Any],
+        shape: Shape,
+        prefix: str,
+        model: str,
+        metrics: str,
+    ) -> None:
         self.request, self.client, self.prompts, self.params = request, client, prompts, params
         self.shape, self.metrics = shape, metrics
         self.n: int = params.get("n", 1)

@@ -112,8 +112,15 @@ async def _answer(answers: Answers, request: Request) -> Response:
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": service.created, "owned_by": "augury", "parent": None,
-            "root": service.settings.model, "max_model_len": service.client.facts["max_model_len"]}  # fmt: skip
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "augury",
+        "parent": None,
+        "root": service.settings.model,
+        "max_model_len": service.client.facts["max_model_len"],
+    }
 
 
 def _tokens(app: FastAPI, service: Service) -> None:

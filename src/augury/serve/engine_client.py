@@ -141,9 +141,13 @@ class EngineClient:
         try:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, *ENGINE, str(theirs.fileno()),
-                    pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-                )  # fmt: skip
+                    sys.executable,
+                    *ENGINE,
+                    str(theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,
+                )
             self.pid = self._process.pid
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             self.facts = await self._greet(self._process, self._reader, self._writer)

@@ -29,16 +29,43 @@ Words = Annotated[list[Word], Field(fail_fast=True)]
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 # Fields that mean the same in SamplingParams.
 DIRECT = (
-    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
-    "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "skip_special_tokens",
-    "spaces_between_special_tokens", "include_stop_str_in_output", "logit_bias", "bad_words", "allowed_token_ids",
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
     "prompt_logprobs",
-)  # fmt: skip
+)
 # What OpenAI's clients may send and nothing here depends on; a misspelling is looked for among the rest.
 IGNORED = (
-    "user", "store", "metadata", "service_tier", "parallel_tool_calls", "reasoning_effort", "modalities", "prediction",
-    "verbosity", "prompt_cache_key", "safety_identifier", "request_id", "priority",
-)  # fmt: skip
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "modalities",
+    "prediction",
+    "verbosity",
+    "prompt_cache_key",
+    "safety_identifier",
+    "request_id",
+    "priority",
+)
 
 
 def _checked_bias(given: Any) -> Any:

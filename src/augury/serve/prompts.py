@@ -19,10 +19,22 @@ Result = TypeVar("Result")
 SHORT = 1 << 15  # bytes; what is longer has threads of its own and never stands before what is not
 WAITING = 4  # texts of the largest size that may wait at /tokenize
 RESERVED = {
-    "conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
-    "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
-    "return_assistant_tokens_mask", "tokenizer_kwargs", "messages",
-}  # fmt: skip
+    "conversation",
+    "tools",
+    "documents",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokenize",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "tokenizer_kwargs",
+    "messages",
+}
 
 
 class Prompts:
@@ -72,9 +84,13 @@ class Prompts:
         return await self._away(len(tokens), False, self.tokenizer.inner.convert_ids_to_tokens, tokens)
 
     async def chat(
-        self, messages: list[ChatMessage], tools: list[dict[str, Any]] | None, options: dict[str, Any],
-        template_options: dict[str, Any] | None, to_run: bool = True,
-    ) -> list[int]:  # fmt: skip
+        self,
+        messages: list[ChatMessage],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any],
+        template_options: dict[str, Any] | None,
+        to_run: bool = True,
+    ) -> list[int]:
         """Token ids of a conversation, by the model's chat template."""
         if wrong := sorted(RESERVED & set(template_options or {})):
             raise ApiError(400, f"chat_template_kwargs.{wrong[0]} is not for the template.", "chat_template_kwargs")

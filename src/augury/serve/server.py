@@ -132,10 +132,16 @@ class Server:
     async def _serve(self, service: Service, ours: socket.socket) -> None:
         settings, limits = self.settings, self.settings.limits
         config = uvicorn.Config(
-            make_app(service), http=with_patience(limits.read_seconds, limits.write_seconds), ws="none", lifespan="off",
-            access_log=settings.access_log, log_config=None, log_level="info" if settings.access_log else "warning",
-            timeout_graceful_shutdown=GRACE, server_header=False,
-        )  # fmt: skip
+            make_app(service),
+            http=with_patience(limits.read_seconds, limits.write_seconds),
+            ws="none",
+            lifespan="off",
+            access_log=settings.access_log,
+            log_config=None,
+            log_level="info" if settings.access_log else "warning",
+            timeout_graceful_shutdown=GRACE,
+            server_header=False,
+        )
         if self.failure is not None:  # the engine was lost before anybody could listen
             return
         self._listener = Listener(config)

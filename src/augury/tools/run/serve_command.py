@@ -142,15 +142,26 @@ def serve(
     """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
     shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
     engine: dict[str, Any] = {
-        "speculative_config": surfaces.gather(speculative_config, shortcuts, os.environ), "tokenizer": tokenizer,
-        "dtype": dtype, "device": device, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens, "block_size": block_size, "seed": seed,
-        "long_prefill_token_threshold": long_prefill_token_threshold, "enforce_eager": enforce_eager,
-        "num_gpu_blocks_override": num_gpu_blocks_override, "kv_cache_memory_bytes": kv_cache_memory_bytes,
-        "gpu_memory_utilization": gpu_memory_utilization, "enable_prefix_caching": enable_prefix_caching,
-        "enable_chunked_prefill": enable_chunked_prefill, "load_format": load_format, "model_impl": model_impl,
+        "speculative_config": surfaces.gather(speculative_config, shortcuts, os.environ),
+        "tokenizer": tokenizer,
+        "dtype": dtype,
+        "device": device,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "block_size": block_size,
+        "seed": seed,
+        "long_prefill_token_threshold": long_prefill_token_threshold,
+        "enforce_eager": enforce_eager,
+        "num_gpu_blocks_override": num_gpu_blocks_override,
+        "kv_cache_memory_bytes": kv_cache_memory_bytes,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "enable_prefix_caching": enable_prefix_caching,
+        "enable_chunked_prefill": enable_chunked_prefill,
+        "load_format": load_format,
+        "model_impl": model_impl,
         "kv_transfer_config": _object(kv_transfer_config, "--kv-transfer-config"),
-    }  # fmt: skip
+    }
     if not all(key.strip() for key in api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **engine)  # a typing error should not wait for torch
@@ -162,13 +173,30 @@ def serve(
     loopback = uds is None and is_loopback(host)
     hosts = [name.lower() for name in allowed_host or ()]
     limits = Limits(
-        keys, max_concurrent_requests, max_request_bytes, read_timeout, loopback, hosts, write_timeout,
+        keys,
+        max_concurrent_requests,
+        max_request_bytes,
+        read_timeout,
+        loopback,
+        hosts,
+        write_timeout,
         share_between_keys,
-    )  # fmt: skip
+    )
     settings = Settings(
-        model, engine, list(served_model_name or [model]), host, port, uds, limits, per_request_spec_decode_metrics,
-        not disable_log_stats, log_stats_interval, enable_access_log, shutdown_timeout, generation_config,
-    )  # fmt: skip
+        model,
+        engine,
+        list(served_model_name or [model]),
+        host,
+        port,
+        uds,
+        limits,
+        per_request_spec_decode_metrics,
+        not disable_log_stats,
+        log_stats_interval,
+        enable_access_log,
+        shutdown_timeout,
+        generation_config,
+    )
     raise typer.Exit(_run(settings))
 
 
