@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from augury.model.target import Target
@@ -96,6 +97,9 @@ class Drafter:
 
     def allocate(self, rows: int, block_size: int) -> None:
         """Make that cache, once the number of blocks is known."""
+
+    def warm_up(self, device: torch.device) -> None:
+        """Compile what is not part of the target's pass, before any request comes."""
 
     @property
     def saver(self) -> Saver | None:

@@ -49,6 +49,10 @@ class NgramDrafter(TextDrafter):
         )
         return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
 
+    def warm_up(self, device: torch.device) -> None:
+        """Have the index compiled."""
+        self.rehearse(device)
+
     def reset(self, slot: int) -> None:
         """Forget the text of a request that has left."""
         self.index.reset(slot)

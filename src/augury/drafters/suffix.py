@@ -15,7 +15,7 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
-from augury.drafters.text import TextDrafter
+from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import Rule, SuffixCache
 from augury.verify.tree import Draft, chain_parents
@@ -56,6 +56,12 @@ class SuffixDrafter(TextDrafter):
             self.reset(other)  # it was put off its slot, and nobody told us
         self.reset(slot)
         self._admitted[slot] = prompt_len, tenant, name
+
+    def warm_up(self, device: torch.device) -> None:
+        """Have the index compiled, and leave no trace in it."""
+        self.rehearse(device)
+        if (name := f"{self._prefix}-{REHEARSAL}") in self.cache:
+            self.cache.evict(name)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A path or a tree for each slot, empty where nothing is found."""

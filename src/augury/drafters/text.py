@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput, Needs
 from augury.verify.tree import Draft
+
+REHEARSAL = "rehearsal"  # no request has such a name
 
 
 class TextDrafter(Drafter):
@@ -27,3 +30,11 @@ class TextDrafter(Drafter):
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """A request takes a slot."""
         self.reset(slot)
+
+    def rehearse(self, device: torch.device) -> None:
+        """Draft for a made-up request in slot 0, so that no real one waits for the index to be compiled."""
+        history, slots = torch.tensor([[1, 2, 3] * 4], device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        self.admit(0, 6, 0, "", REHEARSAL)
+        for length in (6, 7, history.shape[1]):
+            self.draft(slots, slots + length, history, slots + 1)
+        self.reset(0)

@@ -71,6 +71,8 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )
     engine.warm_up((1, 8))
+    if drafter is not None:
+        drafter.warm_up(device)
     engine.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
 

@@ -106,8 +106,8 @@ class Engine:
         for size in sizes:
             blank = torch.zeros(8, 1, dtype=torch.int64)
             blank[0] = self.state.padding_slot
-            for greedy in (True, False):
-                shape = StepShape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
+            for plain, greedy in ((True, True), (True, False), (False, False)):
+                shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
                 self._advance(StepInput(blank, shape, 1, 1))
 
     @torch.inference_mode()
@@ -305,7 +305,7 @@ class Engine:
     def _commit(self, item: ScheduledRequest, g: int, line: list[int], output: StepOutput) -> Update | None:
         request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
         kept = request.accept(emitted, accepted)
-        if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
+        if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, output)
         self.scheduler.commit(item, accepted, kept)
         if not kept:

@@ -7,7 +7,7 @@ tokens later (its noise is keyed by position, so it says the same again). The ol
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, insort
 from typing import NamedTuple
 
 from augury.engine.blocks import BlockPool
@@ -32,8 +32,12 @@ def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> S
     """The request's next `known` tokens and its draft's first `nodes`."""
     start = request.computed
     active = start + num_new_tokens == request.length
-    asked = request.params.prompt_logprobs is not None and start < request.prompt_len
+    asked = request.scores_prompt and start < request.prompt_len
     return ScheduledRequest(request, start, num_new_tokens, nodes, active, num_new_tokens if asked else int(active))
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival
 
 
 class Scheduler:
@@ -57,17 +61,14 @@ class Scheduler:
         self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
         self.prefix_caching = prefix_caching
         self.stats = stats
-        self.waiting: deque[Request] = deque()
+        self.waiting: list[Request] = []  # oldest first
         self.running: list[Request] = []  # oldest first
         self.seated: list[Request] = []  # admitted by the last plan; their slots must be written
         self._free_slots = list(range(slots - 1, -1, -1))
 
     def add(self, request: Request) -> None:
         """Queue a request behind those that came before it; it may be late, for want of its grammar."""
-        place = len(self.waiting)
-        while place and self.waiting[place - 1].arrival > request.arrival:
-            place -= 1
-        self.waiting.insert(place, request)
+        insort(self.waiting, request, key=_arrival)
 
     def plan(self) -> list[ScheduledRequest]:
         """Choose the shares of the next pass; empty when there is nothing to do."""
@@ -105,8 +106,11 @@ class Scheduler:
         """Take a request out, wherever it stands."""
         if request.slot >= 0:
             self._leave(request)
-        elif request in self.waiting:
-            self.waiting.remove(request)
+            return
+        # Found by its number: thousands may wait, and all of them may leave at once.
+        place = bisect_left(self.waiting, request.arrival, key=_arrival)
+        if place < len(self.waiting) and self.waiting[place] is request:
+            del self.waiting[place]
 
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
@@ -146,7 +150,7 @@ class Scheduler:
         if len(request.prompt_logprobs) < request.prompt_len:
             request.prompt_logprobs.clear()  # the prompt is read again, and scored from its first token
         self.stats.preemptions += 1
-        self.waiting.appendleft(request)
+        self.add(request)
 
     def _leave(self, request: Request) -> None:
         self.running.remove(request)
@@ -165,7 +169,7 @@ class Scheduler:
             if need > self.pool.num_free:
                 self.pool.release(shared)
                 return
-            self.waiting.popleft()
+            del self.waiting[0]
             request.blocks = shared + self.pool.take(need)
             request.computed = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
@@ -179,7 +183,7 @@ class Scheduler:
             self.running.sort(key=lambda r: r.arrival)
 
     def _shared_blocks(self, request: Request) -> list[int]:
-        if not self.prefix_caching or request.params.prompt_logprobs is not None:
+        if not self.prefix_caching or request.scores_prompt:
             return []
         extend_keys(request.keys, request.tokens, self.block_size, request.tenant)
         # The last token must be run in any case: its logits are what the next token is drawn from.

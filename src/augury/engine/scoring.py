@@ -14,7 +14,7 @@ from augury.verify.logprobs import score
 def record_logprobs(request: Request, item: ScheduledRequest, group: int, kept: int, output: StepOutput) -> None:
     """Add to the request what this pass says about its prompt and about the tokens just kept."""
     params = request.params
-    if params.prompt_logprobs is not None and len(request.prompt_logprobs) < request.prompt_len:
+    if request.scores_prompt and len(request.prompt_logprobs) < request.prompt_len:
         _record_prompt(request, item, group, output)
     if params.logprobs is not None and kept:
         first = int(output.layout.first[group])
