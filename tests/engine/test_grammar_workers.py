@@ -60,8 +60,8 @@ def tight(tokenizer: Tokenizer) -> Grammars:
 
 @pytest.fixture
 def fresh(tokenizer: Tokenizer) -> Grammars:
-    """For tests that kill: with no fork server yet."""
-    return Grammars(tokenizer, 260)
+    """For tests that kill: with no fork server yet, and time for a machine ten times slower."""
+    return Grammars(tokenizer, 260, Limits(compile_seconds=100.0))
 
 
 def start(grammars: Grammars, form: dict[str, Any], **more: Any) -> Grammar:

@@ -1,4 +1,4 @@
-"""A siege of a server on loopback: `python tests/helpers/siege.py --requests 20000 --minutes 30 [--json] [--only NAME]`.
+"""A siege on loopback: `python tests/helpers/siege.py --requests 20000 --minutes 30 [--json] [--only NAME]`.
 
 Eight canary clients ask what they have been answered alone, over and over, while another process runs every attack of
 siege_attacks.py and sends mutated requests. What counts: engine restarts, wrong answers, how much longer the canaries
