@@ -82,6 +82,13 @@ def test_the_readmes_reading_list_is_what_it_says() -> None:
     assert 1_700 < sum(len(file.read_text().splitlines()) for file in files) < 2_400
 
 
+def test_files_that_contributing_names_exist() -> None:
+    """Those without a placeholder; test_methods_in_one_place.py fills in a method's name."""
+    named = re.findall(r"`((?:src|tests|docs)/[\w/.-]+\.\w+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_cli_page() -> None:
     written = (ROOT / "docs" / "cli.md").read_text()
     assert written == printed("reference", "cli"), "run `augury reference cli > docs/cli.md`"
