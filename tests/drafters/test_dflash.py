@@ -15,7 +15,7 @@ from gate import export
 from rows import scattered_tables
 from torch import Tensor, nn
 
-from augury.drafters.base import Turn
+from augury.drafters.base import DraftInput
 from augury.drafters.block import block_rows
 from augury.model.errors import ModelError
 from augury.model.heads.dflash import DFlash
@@ -38,7 +38,7 @@ def written(shape: Shape, directory: Path, module: nn.Module | None = None, **mo
     return module  # type: ignore[return-value]
 
 
-def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> Turn:
+def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> DraftInput:
     """Where a few groups stand; group g has slot g."""
     count = torch.tensor(lengths)
     zero = torch.zeros_like(count)
@@ -59,7 +59,7 @@ def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> Tu
         "path": torch.full((len(lengths), 1), -1),
         **more,
     }
-    return Turn(**given)
+    return DraftInput(**given)
 
 
 def test_blocks_are_laid_out_as_in_vllm() -> None:
@@ -108,7 +108,7 @@ VARIANTS: dict[str, tuple[Shape, dict[str, Any]]] = {
 
 
 @torch.no_grad()
-def filled(head: DFlash, turn: Turn, streams: list[Tensor], masks: Tensor) -> Tensor:
+def filled(head: DFlash, inputs: DraftInput, streams: list[Tensor], masks: Tensor) -> Tensor:
     """Logits of every mask, after reading each group's streams in two parts."""
     from augury.drafters.rows import fresh_rows
 
@@ -116,9 +116,9 @@ def filled(head: DFlash, turn: Turn, streams: list[Tensor], masks: Tensor) -> Te
     for begin, end in ((0, 3), (3, 99)):
         starts = torch.tensor([min(begin, len(s)) for s in streams])
         ends = torch.tensor([min(end, len(s)) for s in streams])
-        part = fresh_rows(turn, starts, ends - starts)
+        part = fresh_rows(inputs, starts, ends - starts)
         head.read(torch.cat([s[begin:end] for s in streams]), part.rows)
-    return head.fill(*block_rows(turn, masks, int(masks.max()), MASK))
+    return head.fill(*block_rows(inputs, masks, int(masks.max()), MASK))
 
 
 @torch.no_grad()
@@ -138,8 +138,8 @@ def test_head_equals_its_formula(target: Target, tmp_path: Path, variant: str) -
     streams = [torch.randn(length, 2 * 64) for length in (7, 12, 3)]
     history = torch.randint(0, 250, (3, 64))
     masks = torch.tensor([5, 6, 2])
-    turn = a_turn([8, 13, 4], history)
-    logits = filled(head, turn, streams, masks).view(3, 6, VOCAB)
+    inputs = a_turn([8, 13, 4], history)
+    logits = filled(head, inputs, streams, masks).view(3, 6, VOCAB)
     for g, count in enumerate(masks.tolist()):
         hidden = expected(formula, target, streams[g], int(history[g, len(streams[g])]), count)
         torch.testing.assert_close(logits[g, :count], target.project(hidden), atol=2e-4, rtol=2e-4)
@@ -149,8 +149,8 @@ def test_logit_scale_and_softcap(target: Target, tmp_path: Path) -> None:
     more = {"dflash_config": {"output_multiplier": 0.5, "final_logit_softcapping": 3.0}}
     formula = written(Shape(), tmp_path, **more)
     head = DFlash.load(tmp_path, target, torch.float32, 128)
-    streams, turn = [torch.randn(4, 128)], a_turn([5])
-    logits = filled(head, turn, streams, torch.tensor([3]))
+    streams, inputs = [torch.randn(4, 128)], a_turn([5])
+    logits = filled(head, inputs, streams, torch.tensor([3]))
     raw = target.project(expected(formula, target, streams[0], 0, 3))
     torch.testing.assert_close(logits, 3 * torch.tanh(raw * 0.5 / 3), atol=2e-4, rtol=2e-4)
 

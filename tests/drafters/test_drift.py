@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augury import LLM, SamplingParams
-from augury.drafters.pick import Picked
+from augury.drafters.pick import PickedTokens
 from augury.engine.request import Request
 from augury.train.gates import Gates
 
@@ -44,7 +44,7 @@ class Script:
         self.texts, self.right, self.used = texts, right, 0
         self.requests: list[Request] = []
 
-    def pick(self, logits: Tensor, slots: Tensor, positions: Tensor, sampling: Any, node: int) -> Picked:
+    def pick(self, logits: Tensor, slots: Tensor, positions: Tensor, sampling: Any, node: int) -> PickedTokens:
         seats = {request.slot: text for request, text in zip(self.requests, self.texts, strict=True)}
         tokens = []
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
@@ -52,7 +52,7 @@ class Script:
             token = text[position] if text and position < len(text) else 0
             self.used += 1
             tokens.append(token if self.right[self.used % len(self.right)] else (token + 1) % 256)
-        return Picked(torch.tensor(tokens))
+        return PickedTokens(torch.tensor(tokens))
 
 
 class Drafting:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from augury.config.resolve import resolve
-from augury.drafters.base import Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.draft_model import ModelDrafter
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.model.load import load_target
@@ -46,14 +46,16 @@ class Recorder:
         return scores, torch.full((len(rows.wanted), 1), 50.0 + step)
 
 
-def a_turn(texts: list[list[int]], start: list[int], ran: list[int], nodes: list[int], path: list[list[int]]) -> Turn:
+def a_turn(
+    texts: list[list[int]], start: list[int], ran: list[int], nodes: list[int], path: list[list[int]]
+) -> DraftInput:
     """Slot g holds texts[g]; the pass ran `ran` known tokens from `start` on, then drafts, of which `path` stayed."""
     groups, width = len(texts), 32
     history = torch.zeros(groups, width, dtype=torch.int64)
     for g, text in enumerate(texts):
         history[g, : len(text)] = torch.tensor(text)
     rows = sum(ran) + sum(nodes)
-    return Turn(
+    return DraftInput(
         slots=torch.arange(groups),
         lengths=torch.tensor([len(text) for text in texts]),
         budget=torch.full((groups,), 3),
@@ -65,7 +67,7 @@ def a_turn(texts: list[list[int]], start: list[int], ran: list[int], nodes: list
         span=32,
         row_begin=torch.tensor([sum(ran[:g]) + sum(nodes[:g]) for g in range(groups)]),
         start=torch.tensor(start),
-        known=torch.tensor(ran),
+        num_new_tokens=torch.tensor(ran),
         nodes=torch.tensor(nodes),
         path=torch.tensor(path),
         features=(torch.arange(rows, dtype=torch.float32)[:, None],),
@@ -76,7 +78,7 @@ def recurrent(toy_model: Path, **spec: Any) -> tuple[RecurrentDrafter, Recorder]
     config = resolve({"method": "eagle3", "model": str(toy_model), "num_speculative_tokens": 3, **spec})
     assert config is not None
     target, head = load_target(toy_model, "float32", "cpu"), Recorder()
-    drafter = RecurrentDrafter(config, Setting(target, 4, 64, "float32", toy_model), head)
+    drafter = RecurrentDrafter(config, DrafterSetup(target, 4, 64, "float32", toy_model), head)
     drafter.allocate(33 * BLOCK, BLOCK)
     return drafter, head
 
@@ -114,9 +116,9 @@ def test_pairs_behind_rejected_drafts(toy_model: Path) -> None:
 
 def test_an_unfinished_prompt_takes_the_next_prompt_token(toy_model: Path) -> None:
     drafter, head = recurrent(toy_model)
-    turn = a_turn([[10, 11, 12, 13, 14, 15]], [0], [3], [0], [[-1]])
-    turn.lengths, turn.budget = torch.tensor([3]), torch.tensor([0])  # three of six are read, nothing is drawn
-    drafter.propose(turn)
+    inputs = a_turn([[10, 11, 12, 13, 14, 15]], [0], [3], [0], [[-1]])
+    inputs.lengths, inputs.budget = torch.tensor([3]), torch.tensor([0])  # three of six are read, nothing is drawn
+    drafter.propose(inputs)
     assert head.seen[0][0].tokens.tolist() == [11, 12, 13]
 
 
@@ -138,7 +140,7 @@ def model_drafter(toy_model: Path, directory: Path, **spec: Any) -> tuple[ModelD
     config = resolve(given)
     assert config is not None
     target = load_target(toy_model, "float32", "cpu")
-    drafter, seen = ModelDrafter(config, Setting(target, 4, 64, "float32", toy_model)), []
+    drafter, seen = ModelDrafter(config, DrafterSetup(target, 4, 64, "float32", toy_model)), []
 
     def forward(rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         seen.append(rows)

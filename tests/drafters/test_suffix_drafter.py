@@ -15,7 +15,7 @@ from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.suffix import SuffixDrafter
 from augury.index.store import save
 from augury.index.suffix import SuffixCache
@@ -33,8 +33,8 @@ def config(tree: object = None, **keys: object) -> SpeculativeConfig:
     return parsed
 
 
-def setting(longest: int) -> Setting:
-    return Setting(None, 8, longest, "float32", Path())  # type: ignore[arg-type]
+def setting(longest: int) -> DrafterSetup:
+    return DrafterSetup(None, 8, longest, "float32", Path())  # type: ignore[arg-type]
 
 
 def propose(drafter: SuffixDrafter, texts: dict[int, list[int]], budget: int = 6) -> list[list[int]]:

@@ -15,7 +15,7 @@ from served import served
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.suffix import SuffixDrafter
 from augury.index.store import load, save
 from augury.index.suffix import SuffixCache
@@ -34,7 +34,7 @@ def engine(toy_model: Path, **paths: Path) -> LLM:
 def drafter(**paths: Path) -> SuffixDrafter:
     config = resolve(spec(**paths))
     assert config is not None
-    return SuffixDrafter(config, Setting(None, 8, 100, "float32", Path()))  # type: ignore[arg-type]
+    return SuffixDrafter(config, DrafterSetup(None, 8, 100, "float32", Path()))  # type: ignore[arg-type]
 
 
 def written(path: Path, *texts: list[int]) -> Path:

@@ -193,6 +193,17 @@ def test_a_parser_that_never_comes_back_ends_its_own_requests_and_no_others(gram
     assert not start(grammars, {"grammar": late_explosion(100)}).consume(A)  # which can be asked for again
 
 
+def test_many_grammars_of_one_step_share_what_one_may_take() -> None:
+    limits = Limits()
+    for processes, cores in itertools.product(range(1, 300), (1, 2, 16)):
+        share = limits.share(processes, cores)
+        assert limits.burst_seconds / 10 <= share <= limits.burst_seconds
+        assert share * processes / max(cores, 1) <= max(
+            limits.burst_seconds, limits.burst_seconds / 10 * processes / cores
+        )
+    assert limits.share(1, 1) == limits.share(16, 16) == limits.burst_seconds > limits.share(17, 16)
+
+
 def test_masks_that_take_long_every_time_use_up_their_time(tight: Grammars) -> None:
     grammar, steps = start(tight, {"grammar": slow_masks(60)}), 0
     while grammar.error is None and steps < 2000:
@@ -253,6 +264,7 @@ def test_processes_end_with_the_engine(tokenizer: Tokenizer) -> None:
     start(grammars, SMALL)
     server = grammars.pool._servers[0].process
     (child,) = children(server.pid)
+    assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) == 1  # or forking it would not be safe
     del grammars
     assert server.wait(20) == 0
     limit = time.monotonic() + 20

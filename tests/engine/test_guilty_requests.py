@@ -23,7 +23,7 @@ from augury.engine.commit import Update
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar
 from augury.engine.request import Request
-from augury.engine.scheduler import Share
+from augury.engine.scheduler import ScheduledRequest
 from augury.engine.state import SlotState
 
 NEIGHBOURS = 20
@@ -250,18 +250,18 @@ def test_when_everyone_fails_the_step_fails(toy_model: Path, monkeypatch: pytest
 # --- the search itself ----------------------------------------------------------------------------------------------
 
 
-def share(number: int) -> Share:
+def item(number: int) -> ScheduledRequest:
     request = Request(str(number), number, 1, [0], SamplingParams(), 0, frozenset(), [], 9, None)
-    return Share(request, 0, 1, 0, True, 1)
+    return ScheduledRequest(request, 0, 1, 0, True, 1)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.booleans(), min_size=2, max_size=70), st.integers(0, 70))
 def test_halves_find_exactly_the_guilty(guilty: list[bool], most: int) -> None:
     """Whoever fails alone is named; everyone else runs once, though a pass of more than `most` of them fails too."""
-    shares, passes, ran = [share(i) for i in range(len(guilty))], 0, list[int]()
+    scheduled, passes, ran = [item(i) for i in range(len(guilty))], 0, list[int]()
 
-    def again(part: list[Share]) -> list[Update]:
+    def again(part: list[ScheduledRequest]) -> list[Update]:
         nonlocal passes
         passes += 1
         if len(part) > max(1, most) or any(guilty[one.request.arrival] for one in part):
@@ -271,23 +271,23 @@ def test_halves_find_exactly_the_guilty(guilty: list[bool], most: int) -> None:
 
     if all(guilty):
         with pytest.raises(ValueError, match="the first"):
-            isolate(shares, again, ValueError("the first"))
+            isolate(scheduled, again, ValueError("the first"))
     else:
-        updates, culprits = isolate(shares, again, ValueError("the first"))
+        updates, culprits = isolate(scheduled, again, ValueError("the first"))
         assert [update.request.arrival for update in updates] == ran == [i for i, bad in enumerate(guilty) if not bad]
         found = {request.arrival: str(error) for request, error in culprits.items()}
         assert found == {i: str(i) for i, bad in enumerate(guilty) if bad}
-    assert passes <= 2 * len(shares)
+    assert passes <= 2 * len(scheduled)
     if sum(guilty) == 1 and most == 70:
         assert passes <= 2 * (len(guilty) - 1).bit_length()
 
 
 def test_a_dead_device_is_not_searched() -> None:
-    def again(part: list[Share]) -> list[Update]:
+    def again(part: list[ScheduledRequest]) -> list[Update]:
         raise AssertionError("nothing more can run there")
 
     with pytest.raises(torch.AcceleratorError):
-        isolate([share(0), share(1)], again, torch.AcceleratorError("illegal memory access"))
+        isolate([item(0), item(1)], again, torch.AcceleratorError("illegal memory access"))
 
 
 # --- through the server ---------------------------------------------------------------------------------------------

@@ -4,46 +4,23 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from queued import BLOCK, make_request, make_scheduler
 
-from augury.config.sampling import SamplingParams
-from augury.engine.blocks import BlockPool
 from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
 from augury.engine.scheduler import Scheduler
-from augury.observe.stats import EngineStats
-
-BLOCK = 4
-
-
-def make_request(arrival: int, prompt: list[int], answer: int = 8) -> Request:
-    return Request(
-        id=str(arrival),
-        arrival=arrival,
-        prompt_len=len(prompt),
-        tokens=list(prompt),
-        params=SamplingParams(),
-        seed=0,
-        stop_ids=frozenset(),
-        bad_words=[],
-        max_len=len(prompt) + answer,
-        text=None,
-    )
-
-
-def make_scheduler(blocks: int = 33, slots: int = 8, budget: int = 16, chunk: int = 0) -> Scheduler:
-    return Scheduler(BlockPool(blocks), slots, BLOCK, budget, chunk, True, EngineStats())
 
 
 def run_pass(scheduler: Scheduler) -> list:
     """Plan, pretend the target drew token 7 everywhere and accepted every draft, commit."""
-    shares = scheduler.plan()
-    for share in shares:
-        accepted = share.nodes if share.active else 0
-        kept = share.request.accept([7] * (accepted + 1), accepted) if share.active else 0
-        scheduler.commit(share, accepted, kept)
-        if share.request.finish_reason:
-            scheduler.finish(share.request)
-    return shares
+    scheduled = scheduler.plan()
+    for item in scheduled:
+        accepted = item.nodes if item.active else 0
+        kept = item.request.accept([7] * (accepted + 1), accepted) if item.active else 0
+        scheduler.commit(item, accepted, kept)
+        if item.request.finish_reason:
+            scheduler.finish(item.request)
+    return scheduled
 
 
 def test_a_prefix_is_found_again_block_by_block() -> None:
@@ -62,8 +39,8 @@ def test_a_fully_cached_prompt_still_runs_its_last_token() -> None:
     scheduler = make_scheduler(budget=64)
     for arrival in (1, 2):
         scheduler.add(make_request(arrival, list(range(8))))
-    shares = run_pass(scheduler)
-    scheduler.finish(shares[0].request)
+    scheduled = run_pass(scheduler)
+    scheduler.finish(scheduled[0].request)
     scheduler.add(again := make_request(3, list(range(8))))
     scheduler.plan()
     assert again.cached_tokens == 4 and again.computed == 4  # the second block holds the last token, which must run
@@ -76,16 +53,16 @@ def test_decoding_goes_first_and_a_long_prompt_cannot_hold_up_a_short_one() -> N
     scheduler.add(long := make_request(2, list(range(200))))
     scheduler.plan()
     scheduler.add(short := make_request(3, [5, 6, 7, 8]))
-    shares = {s.request: s for s in scheduler.plan()}
-    assert shares[decoding].known == 1
-    assert shares[short].known == 4 and shares[short].active  # whole, in the very next pass
-    assert shares[long].known >= 7  # and the long one still gets half of what is left
+    scheduled = {s.request: s for s in scheduler.plan()}
+    assert scheduled[decoding].num_new_tokens == 1
+    assert scheduled[short].num_new_tokens == 4 and scheduled[short].active  # whole, in the very next pass
+    assert scheduled[long].num_new_tokens >= 7  # and the long one still gets half of what is left
 
 
 def test_chunks_have_a_limit() -> None:
     scheduler = make_scheduler(blocks=101, budget=64, chunk=7)
     scheduler.add(make_request(1, list(range(30))))
-    assert [run_pass(scheduler)[0].known for _ in range(5)] == [7, 7, 7, 7, 2]
+    assert [run_pass(scheduler)[0].num_new_tokens for _ in range(5)] == [7, 7, 7, 7, 2]
 
 
 def test_out_of_blocks_the_newest_starts_over_and_all_finish() -> None:
@@ -107,9 +84,9 @@ def test_a_draft_is_cut_rather_than_costing_another_its_place() -> None:
     scheduler.add(second := make_request(2, [2] * 4, answer=20))
     run_pass(scheduler)  # each holds one block; three are left, and each needs one for its next token
     first.draft_nodes = second.draft_nodes = 20
-    shares = scheduler.plan()
-    assert [len(s.request.blocks) for s in shares] == [3, 2]
-    assert [s.nodes for s in shares] == [12 - 5, 8 - 5]
+    scheduled = scheduler.plan()
+    assert [len(s.request.blocks) for s in scheduled] == [3, 2]
+    assert [s.nodes for s in scheduled] == [12 - 5, 8 - 5]
     assert scheduler.stats.preemptions == 0
 
 
@@ -123,9 +100,9 @@ def test_random_traffic_never_leaks_a_block(data: st.DataObject) -> None:
         alive.append(make_request(arrival, prompt, answer=data.draw(st.integers(1, 12))))
         scheduler.add(alive[-1])
         for _ in range(data.draw(st.integers(0, 3))):
-            for share in run_pass(scheduler):
-                room = share.request.max_len - share.request.length - 1
-                share.request.draft_nodes = min(data.draw(st.integers(0, 4)), max(0, room))
+            for item in run_pass(scheduler):
+                room = item.request.max_len - item.request.length - 1
+                item.request.draft_nodes = min(data.draw(st.integers(0, 4)), max(0, room))
             scheduler.pool.check()
         if data.draw(st.booleans()):
             scheduler.finish(victim := data.draw(st.sampled_from(alive)))

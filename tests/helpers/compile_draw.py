@@ -7,11 +7,11 @@ from dataclasses import replace
 import torch
 from draw_oracle import roots, sampling
 
-from augury.kernels import draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton
+from augury.kernels import draw_triton, edits_triton, peak_triton, probs_triton, standard_triton, top_triton
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft
 
-MODULES = (draw_triton, edits_triton, law_triton, peak_triton, standard_triton, top_triton)
+MODULES = (draw_triton, edits_triton, probs_triton, peak_triton, standard_triton, top_triton)
 KERNELS = {
     "find_peaks",
     "join_peaks",
@@ -46,7 +46,7 @@ def launch(few: bool) -> None:
         draw_triton.draw(logits, edited, full)
     peak_triton.argmax(logits, torch.zeros(vocab, dtype=torch.int64))
     top_triton.top_children(logits, 4)
-    law_triton.probabilities(logits, plain, params)
+    probs_triton.probabilities(logits, plain, params)
     draft = Draft.empty(8, 3)
     draft.probs = torch.empty(8, 3, vocab)
     ones = torch.zeros(8, dtype=torch.int64)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from augury.engine.rows import Shape
+from augury.engine.rows import StepShape
 from augury.engine.state import SlotState
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -24,7 +24,7 @@ class Pass(NamedTuple):
 
     state: SlotState
     table: torch.Tensor  # int64 [8, G]: see engine/rows.py's Segments
-    shape: Shape
+    shape: StepShape
 
 
 def quick(examples: int) -> settings:
@@ -82,8 +82,8 @@ def passes(draw: st.DrawFn) -> Pass:
     table[0] = state.padding_slot
     table[:, : len(columns)] = torch.tensor(columns).T
     rows = int((table[2] + table[3]).sum()) + draw(st.integers(0, 3))
-    lines = max(1, int((table[4] + table[3] * table[5]).sum()) + draw(st.integers(0, 2)))
-    return Pass(_moved(state), table.to(DEVICE), Shape(groups, rows, lines, 128, True, True, True, branching))
+    logits_rows = max(1, int((table[4] + table[3] * table[5]).sum()) + draw(st.integers(0, 2)))
+    return Pass(_moved(state), table.to(DEVICE), StepShape(groups, rows, logits_rows, 128, True, True, True, branching))
 
 
 def _moved(state: SlotState) -> SlotState:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.resolve import resolve
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.ngram import NgramDrafter
 from augury.drafters.ngram_gpu import NgramGpuDrafter, continuation
 from augury.index.ngram import NgramIndex
@@ -86,8 +86,8 @@ def ask_tensors(context: list[int], min_n: int, max_n: int, k: int, limit: int, 
     return draft.tokens[0, : draft.count[0]].tolist()
 
 
-def setting(longest: int) -> Setting:
-    return Setting(None, 8, longest, "float32", Path())  # type: ignore[arg-type]
+def setting(longest: int) -> DrafterSetup:
+    return DrafterSetup(None, 8, longest, "float32", Path())  # type: ignore[arg-type]
 
 
 def settings_of(k: int, low: int, high: int, match: str) -> SimpleNamespace:

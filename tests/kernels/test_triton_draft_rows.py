@@ -17,7 +17,7 @@ import interpreter  # noqa: F401
 from rows import scattered_tables
 from step_cases import BLOCK_SIZE, DEVICE, SLOTS, quick, with_face
 
-from augury.drafters.base import Turn
+from augury.drafters.base import DraftInput
 from augury.drafters.features import track_lengths
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.drafters.rows import Fresh, fresh_rows, level_rows, step_rows
@@ -32,7 +32,7 @@ FIELDS = [field.name for field in fields(Rows)][:7]  # those of single rows
 class Case(NamedTuple):
     """A turn, and what a drafter that reads pairs would read of it."""
 
-    turn: Turn
+    inputs: DraftInput
     begin: Tensor
     count: Tensor
     carried: Tensor
@@ -81,7 +81,7 @@ def cases(draw: st.DrawFn) -> Case:
     passed = column["known"] + column["nodes"]
     rows = int(passed.sum()) + draw(st.integers(0, 2))
     apart = draw(st.sampled_from([0, 1]))  # a verdict's paths do not lie side by side
-    turn = Turn(
+    inputs = DraftInput(
         **column,
         history=torch.randint(0, 50, (SLOTS + 1, 45)).to(DEVICE),
         sampling=SlotSampling.allocate(1),
@@ -94,9 +94,9 @@ def cases(draw: st.DrawFn) -> Case:
         chunked=draw(st.booleans()),
         features=tuple(torch.randn(rows, HIDDEN).to(DEVICE) for _ in range(2)),
     )
-    tracks = track_lengths(turn)
+    tracks = track_lengths(inputs)
     count = torch.where((fits > 0) & (tracks > 0), tracks + carried, 0)
-    return Case(turn, turn.start + 1 - carried, count, carried)
+    return Case(inputs, inputs.start + 1 - carried, count, carried)
 
 
 def packed(rows: Rows) -> Tensor:
@@ -114,20 +114,20 @@ def sees_nothing(rows: Rows, padding: Tensor) -> None:
 @quick(20)
 @given(cases(), st.integers(0, 1), st.integers(0, 3), st.booleans())
 def test_fresh_rows_are_the_references(case: Case, shift: int, masks: int, tight: bool) -> None:
-    turn = case.turn
+    inputs = case.inputs
     if tight:  # masks may reach past the text and past the blocks
         longest = int((case.begin + case.count).max())
-        turn.history = turn.history[:, : max(1, longest)].contiguous()
-        turn.block_tables = turn.block_tables[:, : max(1, -(-longest // BLOCK_SIZE))].contiguous()
-    asked = (turn, case.begin, case.count, shift, masks, 7)
+        inputs.history = inputs.history[:, : max(1, longest)].contiguous()
+        inputs.block_tables = inputs.block_tables[:, : max(1, -(-longest // BLOCK_SIZE))].contiguous()
+    asked = (inputs, case.begin, case.count, shift, masks, 7)
     mine, reference = with_face("triton", fresh_rows, *asked), with_face("torch", fresh_rows, *asked)
     live = int(reference.live.sum())
     assert torch.equal(packed(mine.rows)[:, :live], packed(reference.rows)[:, :live])
     assert torch.equal(mine.places[:, :live], reference.places[:, :live])
     assert torch.equal(mine.rows.wanted, reference.rows.wanted)
-    assert (mine.rows.span, mine.rows.first, mine.rows.chunked) == (64, shift, turn.chunked)
+    assert (mine.rows.span, mine.rows.first, mine.rows.chunked) == (64, shift, inputs.chunked)
     padding = torch.arange(len(mine.live), device=DEVICE) >= live
-    assert len(padding) == turn.most_rows + masks * len(case.count)
+    assert len(padding) == inputs.most_rows + masks * len(case.count)
     assert not mine.live[padding].any()
     sees_nothing(mine.rows, padding)
 
@@ -135,13 +135,15 @@ def test_fresh_rows_are_the_references(case: Case, shift: int, masks: int, tight
 @quick(20)
 @given(cases(), st.integers(0, NODES - 1), st.integers(0, 1))
 def test_the_next_tokens_of_chains_are_the_references(case: Case, ahead: int, shift: int) -> None:
-    turn = case.turn
-    tokens = torch.randint(0, 50, (len(turn.slots), NODES)).to(DEVICE)[:, ahead]  # a column of the chain being written
-    asked = (turn, tokens, ahead, turn.budget, shift)
+    inputs = case.inputs
+    tokens = torch.randint(0, 50, (len(inputs.slots), NODES)).to(DEVICE)[
+        :, ahead
+    ]  # a column of the chain being written
+    asked = (inputs, tokens, ahead, inputs.budget, shift)
     mine, reference = with_face("triton", step_rows, *asked), with_face("torch", step_rows, *asked)
     assert torch.equal(packed(mine), packed(reference)) and torch.equal(mine.wanted, reference.wanted)
     assert mine.first == reference.first == shift
-    sees_nothing(mine, turn.budget < ahead + 2)  # nobody reads the scores of a chain's last token
+    sees_nothing(mine, inputs.budget < ahead + 2)  # nobody reads the scores of a chain's last token
 
 
 @quick(20)
@@ -149,16 +151,16 @@ def test_the_next_tokens_of_chains_are_the_references(case: Case, ahead: int, sh
 def test_levels_of_trees_are_the_references(
     case: Case, width: int, depth: int, number: int, shift: int, narrow: bool
 ) -> None:
-    turn = case.turn
+    inputs = case.inputs
     if narrow:  # a level may reach past the blocks
-        turn.block_tables = turn.block_tables[:, :7].contiguous()
-    tokens = torch.randint(0, 50, (len(turn.slots), width)).to(DEVICE)
-    bits = torch.randint(1, 2**40, (len(turn.slots), width + 1)).to(DEVICE)[:, 1:]
-    asked = (turn, tokens, bits, depth, number, turn.budget, shift)
+        inputs.block_tables = inputs.block_tables[:, :7].contiguous()
+    tokens = torch.randint(0, 50, (len(inputs.slots), width)).to(DEVICE)
+    bits = torch.randint(1, 2**40, (len(inputs.slots), width + 1)).to(DEVICE)[:, 1:]
+    asked = (inputs, tokens, bits, depth, number, inputs.budget, shift)
     mine, reference = with_face("triton", level_rows, *asked), with_face("torch", level_rows, *asked)
     assert torch.equal(packed(mine), packed(reference)) and torch.equal(mine.wanted, reference.wanted)
     assert mine.first == reference.first == shift
-    sees_nothing(mine, (turn.budget < 1).repeat_interleave(width))
+    sees_nothing(mine, (inputs.budget < 1).repeat_interleave(width))
 
 
 def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Fresh]:
@@ -170,8 +172,8 @@ def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[T
         head=SimpleNamespace(parts=SimpleNamespace(mask_hidden=mask)),
     )
     masks = 0 if mask is None else NODES - 1
-    fresh = with_face(face, fresh_rows, case.turn, case.begin, case.count, 1, masks, 7)
-    return with_face(face, RecurrentDrafter._streams, drafter, case.turn, fresh, case.count, case.carried), fresh
+    fresh = with_face(face, fresh_rows, case.inputs, case.begin, case.count, 1, masks, 7)
+    return with_face(face, RecurrentDrafter._streams, drafter, case.inputs, fresh, case.count, case.carried), fresh
 
 
 @quick(20)

@@ -16,7 +16,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 from triton_reference import DEVICE, moved, quick, same_functions
 
-from augury.kernels import law_triton, standard_triton, verify_probs
+from augury.kernels import probs_triton, standard_triton, verify_probs
 from augury.verify import rejection
 from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.tree import Draft, chain_parents
@@ -36,7 +36,7 @@ def test_laws_are_the_references(seed: int, chunk: int) -> None:
     logits, draws, params = scenario(seed)
     case = logits.to(DEVICE), moved(draws), moved(params)
     want = verify_probs.probabilities(*case)
-    assert law_triton.probabilities(*case, chunk).tolist() == want.tolist()
+    assert probs_triton.probabilities(*case, chunk).tolist() == want.tolist()
 
 
 def chains(seed: int, sampled: bool) -> tuple[Tensor, Draws, SlotSampling, Tensor, Draft]:
@@ -77,8 +77,8 @@ def test_standard_decides_like_the_reference(seed: int, sampled: bool) -> None:
     tests = uniforms(seeds, starts[:, None] + torch.arange(nodes, device=DEVICE), nodes)
     got = standard_triton.standard(logits, draws, params, first, draft, tests, seeds, starts, 128)
     lines = (first[:, None] + torch.arange(nodes + 1, device=DEVICE)).clamp(0, len(logits) - 1)
-    law = verify_probs.probabilities(logits, draws, params)[lines]
-    verdict = rejection.standard(law, draft, first >= 0, tests)
+    probs = verify_probs.probabilities(logits, draws, params)[lines]
+    verdict = rejection.standard(probs, draft, first >= 0, tests)
     want = finish(verdict, last_noise(verdict, seeds, starts))
     for field in fields(want):
         assert getattr(got, field.name).tolist() == getattr(want, field.name).tolist(), field.name

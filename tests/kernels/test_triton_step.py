@@ -41,7 +41,7 @@ def test_a_chain_is_laid_out_without_looking_at_its_parents() -> None:
     """`branching` spares the kernel the tree; for chains both ways agree."""
     state = rows.SlotState.allocate(2, 30, 5, 4, 9, DEVICE)
     table = torch.tensor([[0, 1], [3, 8], [1, 1], [5, 2], [1, 1], [1, 1], [30, 30], [5, 5]], device=DEVICE)
-    shapes = [rows.Shape(2, 10, 10, 32, True, True, True, branching) for branching in (False, True)]
+    shapes = [rows.StepShape(2, 10, 10, 32, True, True, True, branching) for branching in (False, True)]
     chain, tree = (rows._with_triton(state, table, shape, 4) for shape in shapes)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(chain, tree, strict=True))
 
@@ -59,11 +59,11 @@ def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> O
 @given(passes(), st.data())
 def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObject) -> None:
     state, table, shape = case
-    layout = with_face("torch", rows.lay_out, state, table, shape, shape.lines, 4)
-    drawn = torch.randint(0, TOKENS, (shape.lines,)).to(DEVICE)
+    layout = with_face("torch", rows.lay_out, state, table, shape, shape.logits_rows, 4)
+    drawn = torch.randint(0, TOKENS, (shape.logits_rows,)).to(DEVICE)
     chances = data.draw(st.none() | st.lists(st.sampled_from([0.0, 0.5, 0.9, 1.0]), min_size=1, max_size=5))
     rates = None if chances is None else torch.tensor(chances, dtype=torch.float64, device=DEVICE)
-    limits = settle.Limits(data.draw(st.sampled_from([0, 3])), shape.branching)
+    limits = settle.DraftLimits(data.draw(st.sampled_from([0, 3])), shape.branching)
     mine, seg = deepcopy(state), Segments.pack(table)
     expected = judged(case, layout, drawn, rates)
     state.append(seg.slots, layout.ends, expected)
@@ -124,9 +124,9 @@ def test_the_rows_of_a_path_are_moved_in_every_layer(groups: int, nodes: int, se
 
 @quick(10)
 @given(st.integers(1, 5), st.sampled_from([1, 30, 2048, 5000]), st.booleans(), st.integers(0, 10**6))
-def test_the_likeliest_token_and_its_number_for_the_target(lines: int, vocab: int, ties: bool, seed: int) -> None:
+def test_the_likeliest_token_and_its_number_for_the_target(logits_rows: int, vocab: int, ties: bool, seed: int) -> None:
     torch.manual_seed(seed)
-    logits = torch.randn(lines, vocab).to(DEVICE)
+    logits = torch.randn(logits_rows, vocab).to(DEVICE)
     logits = logits.round() if ties else logits
     token = torch.arange(vocab, device=DEVICE)
     lowest = torch.where(logits == logits.amax(1, keepdim=True), token, vocab).amin(1)

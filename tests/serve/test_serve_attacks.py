@@ -9,12 +9,13 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from raw_http import code, drained, exchange, raw_post
 from served import Served, served
 
 from augury.serve.errors import ApiError
@@ -40,32 +41,6 @@ def lives_on(server: Served) -> Iterator[None]:
     assert server.engine_pid() == engine and server.metrics()["vllm:kv_cache_usage_perc"] == 0
     assert server.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code == 200
     assert "Traceback" not in server.log[read:]
-
-
-def raw_post(body: dict[str, Any], *lines: str) -> bytes:
-    text = json.dumps(body)
-    head = ["POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json", *lines]
-    return "\r\n".join([*head, f"Content-Length: {len(text)}", "", text]).encode()
-
-
-def exchange(server: Served, sent: bytes) -> bytes:
-    """Send bytes, and read until the server hangs up."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
-        raw.sendall(sent)
-        return drained(raw)
-
-
-def drained(raw: socket.socket) -> bytes:
-    """What comes until the other side hangs up, gently or not."""
-    got = b""
-    with suppress(ConnectionError):
-        while piece := raw.recv(65536):
-            got += piece
-    return got
-
-
-def code(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
 
 
 # --- connections -----------------------------------------------------------------------------------------------------

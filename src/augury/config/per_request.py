@@ -13,7 +13,7 @@ NOT_LOADED = "the engine was started without speculative_config"
 SWITCHED_OFF = "the request switched it off"
 
 
-class Wish(NamedTuple):
+class SpecOptions(NamedTuple):
     """One request's speculation: how much it may draft, and whether it wants every step shown."""
 
     max_draft: int | None = None  # None: as much as the engine does
@@ -25,10 +25,10 @@ class Wish(NamedTuple):
         return nodes if self.max_draft is None else min(nodes, self.max_draft)
 
 
-def read_wish(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> Wish:
+def read_wish(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> SpecOptions:
     """The wish in a request's extra arguments, within what the engine has loaded."""
     given = (extra_args or {}).get(KEY)
-    without = Wish(off=NOT_LOADED) if loaded is None else Wish()
+    without = SpecOptions(off=NOT_LOADED) if loaded is None else SpecOptions()
     if given is None:
         return without
     if not isinstance(given, Mapping):
@@ -45,9 +45,9 @@ def read_wish(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | 
     if loaded is None:
         return without._replace(trace=trace)
     if most == 0:
-        return Wish(0, trace, SWITCHED_OFF)
+        return SpecOptions(0, trace, SWITCHED_OFF)
     # The engine's own number is no bound: with a tree it counts levels, a bound counts nodes.
-    return Wish(most if most != loaded.num_speculative_tokens else None, trace)
+    return SpecOptions(most if most != loaded.num_speculative_tokens else None, trace)
 
 
 def _check_method(given: Mapping[str, Any], loaded: SpeculativeConfig | None) -> None:

@@ -169,8 +169,8 @@ class SamplingParams:
     def check_vocabulary(self, size: int) -> None:
         """Refuse token ids the model does not have."""
         for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
-            for token in getattr(self, name) or ():
-                _need(0 <= token < size, name, token, f"a token id from 0 to {size - 1}")
+            wrong = next((token for token in getattr(self, name) or () if not 0 <= token < size), None)
+            _need(wrong is None, name, wrong, f"a token id from 0 to {size - 1}")
 
     @property
     def greedy(self) -> bool:

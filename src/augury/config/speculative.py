@@ -205,7 +205,7 @@ class SpeculativeConfig(BaseModel):
         return "coupled" if served else self.rejection_sample_method
 
     @property
-    def keeps_laws(self) -> bool:
+    def keeps_probs(self) -> bool:
         """Whether the rule asks what drafts were drawn from."""
         return self.samples_drafts and self.rule not in ("coupled", "synthetic")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from augury.model.target import Target
 from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft
+
+if TYPE_CHECKING:
+    from augury.drafters.saver import Saver
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DrafterSetup:
     """The engine a drafter is built for."""
 
     target: Target
@@ -33,11 +37,11 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Turn:
-    """What a pass left behind, a group a line: where everyone stands, and how much each may draft.
+class DraftInput:
+    """What a pass leaves to the drafter, a group a line: how far every text goes, and how much each may draft.
 
-    Slot s has history[s, :lengths[g]] behind it. A group that drew nothing (unfinished prompt, padding) has budget 0; a
-    drafter with a cache of its own still reads what is new, so that its first draft need not wait.
+    The text of slot s is history[s, :lengths[g]]. A group that drew nothing (unfinished prompt, padding) has budget 0;
+    a drafter with a cache of its own still reads what is new, so that its first draft need not wait.
     """
 
     slots: Tensor  # int64 [G]
@@ -51,34 +55,56 @@ class Turn:
     span: int  # no cache row at or past this is in use, drafts included; rounded up so that it takes few values
     row_begin: Tensor  # int64 [G]: each group's first row of the pass
     start: Tensor  # int64 [G]: cache rows before this pass
-    known: Tensor  # int64 [G]: known tokens it ran; group g's rows are its known tokens, then its draft's nodes
+    num_new_tokens: (
+        Tensor  # int64 [G]: known tokens it ran; group g's rows are its known tokens, then its draft's nodes
+    )
     nodes: Tensor  # int64 [G]: draft nodes it ran
     path: Tensor  # int64 [G, N]: of those the accepted ones, from the root down, -1 past the end
     chunked: bool = False  # the pass read prompt chunks: a group may have many new tokens
     features: tuple[Tensor, ...] = ()  # [R, hidden] for every row of the pass, as `needs.features` asked
 
 
-class Drafter(Protocol):
-    """Guesses what comes next; drafts decide how fast text comes, never what it is."""
+class Drafter:
+    """Guesses what comes next; drafts decide how fast text comes, never what it is.
 
-    name: str
-    needs: Needs
-    branching: bool  # whether a node may have more than one child
-    on_host: bool  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
+    A drafter must have `name` and `propose`. The rest stands here as it is for one that keeps nothing: override what
+    yours needs.
+    """
 
-    def propose(self, turn: Turn) -> Draft:
+    name: str = ""
+    needs = Needs()
+    branching = False  # whether a node may have more than one child
+    on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
+
+    def propose(self, inputs: DraftInput) -> Draft:
         """Draft for every group of the coming step, within its budget."""
-        ...
+        raise NotImplementedError
 
     def observe(self, outcome: Outcome) -> None:
         """See how the last drafts fared, a group each, in the order of the slots they were proposed for."""
-        ...
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """A request takes a slot; its first `cached` tokens were found in the prefix cache. `request` names it, and
         only it, however often it is seated; what it says may help only its own tenant's other requests."""
-        ...
 
     def reset(self, slot: int) -> None:
         """Forget a slot: its request has left."""
-        ...
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What a cache of its own takes for one token; it lies in the target's blocks."""
+        return 0
+
+    def allocate(self, rows: int, block_size: int) -> None:
+        """Make that cache, once the number of blocks is known."""
+
+    def warm_up(self, device: torch.device) -> None:
+        """Compile what is not part of the target's pass, before any request comes."""
+
+    @property
+    def saver(self) -> Saver | None:
+        """The part that writes something at the end of every request, if it has one."""
+        return None
+
+    def close(self) -> None:
+        """Save what is to outlive the engine."""

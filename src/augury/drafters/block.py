@@ -13,7 +13,7 @@ from torch import Tensor
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import read_tree
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.rows import fresh_rows, most_steps, physical
@@ -21,17 +21,16 @@ from augury.methods.spec import MAX_NODES
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.probe import settle_dflash
 from augury.model.target import KVCache, Rows, bytes_per_token
-from augury.verify.sampling import Outcome
 
 
-class BlockDrafter:
+class BlockDrafter(Drafter):
     """A block network beside its target: its context, its cache, its limits."""
 
     on_host = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting, head: DFlash) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, head: DFlash) -> None:
         """Take a loaded network."""
-        self.head, target = head, setting.target
+        self.head, target = head, setup.target
         self.device, self.vocab = target.device, target.vocab_size
         self.branching = config.drafts_trees
         self.nodes = config.max_nodes
@@ -39,8 +38,8 @@ class BlockDrafter:
         self.depth = len(self.paths[-1]) if self.paths else config.num_speculative_tokens
         self.longest = min(config.max_model_len or head.max_position, head.max_position)
         check_depth(self.depth)
-        if not setting.dummy:  # random weights guess nothing under any reading
-            settle_dflash(head, setting.directory, setting.max_model_len, self.depth)
+        if not setup.dummy:  # random weights guess nothing under any reading
+            settle_dflash(head, setup.directory, setup.max_model_len, self.depth)
         self.needs = Needs(head.features)
         self._writer = ChainWriter(config, self.vocab, self.device)
 
@@ -53,27 +52,18 @@ class BlockDrafter:
         """Make the cache, as many rows as the target has."""
         self.head.cache = KVCache.allocate(self.head.layer_shapes, rows, self.head.cache_dtype, self.device)
 
-    def read(self, turn: Turn) -> None:
+    def read(self, inputs: DraftInput) -> None:
         """Take in the streams of what was accepted."""
-        fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
-        self.head.read(torch.cat([stream[rows] for stream in turn.features], dim=1), fresh.rows)
+        fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))
+        rows = track_rows(inputs, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
+        self.head.read(torch.cat([stream[rows] for stream in inputs.features], dim=1), fresh.rows)
 
-    def begin(self, turn: Turn) -> tuple[Tensor, Tensor, int]:
+    def begin(self, inputs: DraftInput) -> tuple[Tensor, Tensor, int]:
         """Take in what is new; the nodes a group may draft, the tokens its block guesses, [G] both, and their most."""
-        self.read(turn)
-        budget = torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
+        self.read(inputs)
+        budget = torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
         guesses = budget.clamp(max=self.depth)
         return budget, guesses, most_steps(guesses, self.depth)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to do: the context of a prefix found again lies in its rows."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget: rows are written before they are read."""
 
 
 def check_depth(depth: int) -> None:
@@ -85,7 +75,9 @@ def check_depth(depth: int) -> None:
         )
 
 
-def block_rows(turn: Turn, masks: Tensor, steps: int, mask_token: int, anchored: bool = False) -> tuple[Rows, Tensor]:
+def block_rows(
+    inputs: DraftInput, masks: Tensor, steps: int, mask_token: int, anchored: bool = False
+) -> tuple[Rows, Tensor]:
     """The newest token of each group and masks behind it, as rows, [G * width]; and which of them are masks.
 
     The newest token lies at its own position, the last known one. A mask i places on stands for the token there, and
@@ -95,11 +87,11 @@ def block_rows(turn: Turn, masks: Tensor, steps: int, mask_token: int, anchored:
     noise = masks - int(anchored)
     place = torch.arange(steps + 1 - int(anchored), device=masks.device)
     live = (place <= noise[:, None]) & (masks > 0)[:, None]
-    newest = (turn.lengths - 1).clamp(min=0)
+    newest = (inputs.lengths - 1).clamp(min=0)
     logical = torch.where(live, newest[:, None] + place, 0)
-    slots = torch.where(live, turn.slots[:, None], len(turn.block_tables) - 1)
+    slots = torch.where(live, inputs.slots[:, None], len(inputs.block_tables) - 1)
     masked = live & (place > 0)
-    tokens = torch.where(masked, mask_token, turn.history[turn.slots, newest][:, None])
+    tokens = torch.where(masked, mask_token, inputs.history[inputs.slots, newest][:, None])
     base = torch.where(live, newest[:, None], 0)
     bits = torch.where(live, ((2 << noise.clamp(min=0)) - 1)[:, None], 0)
     numbers = torch.arange(live.numel(), device=masks.device).view_as(live)
@@ -110,10 +102,10 @@ def block_rows(turn: Turn, masks: Tensor, steps: int, mask_token: int, anchored:
         context=base.flatten(),
         base=base.flatten(),
         ancestors=bits.flatten(),
-        write=torch.where(live, physical(turn, slots, logical), 0).flatten(),
+        write=torch.where(live, physical(inputs, slots, logical), 0).flatten(),
         wanted=numbers[:, 1 - int(anchored) :].flatten(),
-        block_tables=turn.block_tables,
-        block_size=turn.block_size,
-        span=turn.span,
+        block_tables=inputs.block_tables,
+        block_size=inputs.block_size,
+        span=inputs.span,
     )
     return rows, masked.flatten()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import Drafter, DrafterSetup
 from augury.drafters.text import TextDrafter
 from augury.verify.tree import Draft, chain_parents
 
@@ -23,24 +23,26 @@ class CustomDrafter(TextDrafter):
 
     name = "custom_class"
 
-    def __new__(cls, config: SpeculativeConfig, setting: Setting) -> Any:
-        """A class of ours is used as it is; it takes (config, setting) and does everything itself."""
+    def __new__(cls, config: SpeculativeConfig, setup: DrafterSetup) -> Any:
+        """A class that follows our own contract takes (config, setup) and does everything itself."""
         assert config.model is not None
         found = load_class(config.model)
         if all(hasattr(found, part) for part in OURS):
-            return _built(config.model, found, config, setting)
+            if not issubclass(found, Drafter):  # it need not name ours; what it leaves out, ours has
+                found = type(found.__name__, (found, Drafter), {})
+            return _built(config.model, found, config, setup)
         return super().__new__(cls)
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Build the user's class, which gets the configuration vLLM would pass as far as we have it."""
         assert config.model is not None
-        self.path, self.nodes, self.vocab = config.model, config.num_speculative_tokens, setting.target.vocab_size
-        self.inner = _built(config.model, load_class(config.model), VllmLike(config, setting))
+        self.path, self.nodes, self.vocab = config.model, config.num_speculative_tokens, setup.target.vocab_size
+        self.inner = _built(config.model, load_class(config.model), VllmLike(config, setup))
         if not callable(getattr(self.inner, "propose", None)):
             raise AttributeError(f"{self.path} has no method `propose`; docs/write-a-drafter.md shows one.")
         if callable(getattr(self.inner, "load_model", None)):
             self.inner.load_model()
-        self._before = np.zeros(setting.slots, np.int64)
+        self._before = np.zeros(setup.slots, np.int64)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """Ask for guesses by vLLM's call, and cut them to what may be drafted."""
@@ -81,11 +83,11 @@ class CustomDrafter(TextDrafter):
 class VllmLike:
     """What a class written for vLLM looks for in the VllmConfig it is given."""
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         self.speculative_config = config
         self.model_config = self
-        self.max_model_len = setting.max_model_len
-        self.device = setting.target.device
+        self.max_model_len = setup.max_model_len
+        self.device = setup.target.device
 
 
 def load_class(path: str) -> Any:

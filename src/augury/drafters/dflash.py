@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.block import BlockDrafter, block_rows
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.medusa import LiteralTree, MarginalTree
@@ -21,32 +21,30 @@ class DFlashDrafter(BlockDrafter):
 
     name = "dflash"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the drafter next to its target."""
-        dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DFlash.load(
-            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
-        )
-        super().__init__(config, setting, head)
+        dtype = choose_head_dtype(setup.dtype, setup.target)
+        head = DFlash.load(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
+        super().__init__(config, setup, head)
         self._tree: LiteralTree | MarginalTree | None = None
         if self.paths:
             self._tree = LiteralTree(self.paths, self.vocab, self.device)
         elif config.tree:
             self._tree = MarginalTree(self.nodes, min(config.tree.top_k, self.vocab), self.depth, self.device)
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Read the new context of every group, fill a block for those that may draft."""
-        budget, masks, steps = self.begin(turn)
+        budget, masks, steps = self.begin(inputs)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)
-        logits = self.head.fill(*block_rows(turn, masks, steps, self.head.mask_token or 0))
+        logits = self.head.fill(*block_rows(inputs, masks, steps, self.head.mask_token or 0))
         lines = logits.view(len(budget), steps, self.vocab)
-        return self._chain(turn, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
+        return self._chain(inputs, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
 
-    def _chain(self, turn: Turn, lines: Tensor, budget: Tensor) -> Draft:
+    def _chain(self, inputs: DraftInput, lines: Tensor, budget: Tensor) -> Draft:
         draft = self._writer.blank(len(budget))
         for i in range(lines.shape[1]):
-            self._writer.write(draft, turn, lines[:, i].contiguous(), i)
+            self._writer.write(draft, inputs, lines[:, i].contiguous(), i)
         draft.count = budget
         return draft
 

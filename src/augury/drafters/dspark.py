@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.block import BlockDrafter, block_rows
 from augury.drafters.checkpoint import find_drafter
-from augury.drafters.grow import Shape
+from augury.drafters.grow import TreeShape
 from augury.model.heads.dspark import DSpark
 from augury.model.load import choose_head_dtype
 from augury.verify.tree import Draft
@@ -24,35 +24,33 @@ class DSparkDrafter(BlockDrafter):
     name = "dspark"
     head: DSpark
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the drafter next to its target."""
-        dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = DSpark.load(
-            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
-        )
-        super().__init__(config, setting, head)
+        dtype = choose_head_dtype(setup.dtype, setup.target)
+        head = DSpark.load(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
+        super().__init__(config, setup, head)
         self._top_k = config.dspark_draft_topk
-        self._tree = Shape.of(config, self.vocab)
+        self._tree = TreeShape.of(config, self.vocab)
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Read the new context of every group, fill a block for those that may draft, and correct it as it is read."""
-        budget, masks, steps = self.begin(turn)
+        budget, masks, steps = self.begin(inputs)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)
-        hidden = self.head.states(*block_rows(turn, masks, steps, self.head.mask_token or 0, self.head.anchored))
+        hidden = self.head.states(*block_rows(inputs, masks, steps, self.head.mask_token or 0, self.head.anchored))
         hidden = hidden.view(len(budget), steps, -1)
-        newest = turn.history[turn.slots, (turn.lengths - 1).clamp(min=0)]
+        newest = inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
         if self._tree is not None:
             return self._grown(self._tree, hidden, newest, budget)
         draft, state = self._writer.blank(len(budget)), self.head.start(len(budget))
         tokens = newest
         for i in range(steps):
             logits, state = self.head.guess(hidden[:, i], tokens, state, self._top_k)
-            tokens = self._writer.write(draft, turn, logits, i)
+            tokens = self._writer.write(draft, inputs, logits, i)
         draft.count = budget
         return draft
 
-    def _grown(self, tree: Shape, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
+    def _grown(self, tree: TreeShape, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
         """A node's children are scored at its depth, whatever its number; beyond the block there are none to score."""
 
         def run(

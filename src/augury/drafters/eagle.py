@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.model.heads.eagle import EagleHead
@@ -15,10 +15,8 @@ class EagleDrafter(RecurrentDrafter):
 
     name = "eagle"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the head."""
-        dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = EagleHead.load(
-            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
-        )
-        super().__init__(config, setting, head)
+        dtype = choose_head_dtype(setup.dtype, setup.target)
+        head = EagleHead.load(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
+        super().__init__(config, setup, head)

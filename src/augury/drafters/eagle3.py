@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.model.heads.eagle3 import Eagle3Head
@@ -16,12 +16,10 @@ class Eagle3Drafter(RecurrentDrafter):
 
     name = "eagle3"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the head."""
-        dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = Eagle3Head.load(
-            find_drafter(config, setting.dummy), setting.target, dtype, setting.max_model_len, setting.dummy
-        )
-        if not setting.dummy:  # random weights guess nothing under any reading
-            settle_eagle3(head, setting.directory, setting.max_model_len)
-        super().__init__(config, setting, head)
+        dtype = choose_head_dtype(setup.dtype, setup.target)
+        head = Eagle3Head.load(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
+        if not setup.dummy:  # random weights guess nothing under any reading
+            settle_eagle3(head, setup.directory, setup.max_model_len)
+        super().__init__(config, setup, head)

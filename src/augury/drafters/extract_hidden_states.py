@@ -15,31 +15,30 @@ from torch import Tensor
 from augury.config.sampling import SamplingParams
 from augury.config.speculative import SpeculativeConfig
 from augury.config.transfer import HiddenStatesStorage
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.hidden_files import HiddenStateFiles, wishes
 from augury.drafters.rows import fresh_rows
-from augury.drafters.saver import Ended
+from augury.drafters.saver import Ended, Saver
 from augury.model.load import choose_head_dtype
-from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 
-class HiddenStatesDrafter:
+class HiddenStatesDrafter(Drafter):
     """A Saver: collects, and writes at the end of each request."""
 
     name = "extract_hidden_states"
     on_host = False
     branching = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the layers; files go to the system's temporary folder unless `connect` says otherwise."""
         assert config.draft_model_config is not None  # its card wants the layers named
         ids = config.draft_model_config["hf_config"]["eagle_aux_hidden_state_layer_ids"]
         self.layers = tuple(sorted(set(ids)))  # as vLLM: in the order of the layers, each once
         self.needs = Needs(self.layers)
-        self.target = setting.target
-        self.dtype = choose_head_dtype(setting.dtype, setting.target)
+        self.target = setup.target
+        self.dtype = choose_head_dtype(setup.dtype, setup.target)
         self.nodes = config.num_speculative_tokens
         self._block_size = 1
         self._states = torch.empty(0)  # [cache rows, layers, H]
@@ -58,6 +57,11 @@ class HiddenStatesDrafter:
         self._files = HiddenStateFiles(storage)
 
     @property
+    def saver(self) -> Saver:
+        """It is its own."""
+        return self
+
+    @property
     def bytes_per_token(self) -> int:
         """Bytes a token's states take beside the target's cache."""
         return len(self.layers) * self.target.hidden_size * self.dtype.itemsize
@@ -68,15 +72,15 @@ class HiddenStatesDrafter:
         self._states = torch.zeros(shape, dtype=self.dtype, device=self.target.device)
         self._block_size = block_size
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Keep what this pass computed."""
-        fresh = fresh_rows(turn, turn.start, track_lengths(turn))
-        rows = track_rows(turn, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
-        states = torch.stack([stream[rows] for stream in turn.features], dim=1)
+        fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))
+        rows = track_rows(inputs, fresh.group, torch.where(fresh.live > 0, fresh.number, -1))
+        states = torch.stack([stream[rows] for stream in inputs.features], dim=1)
         self._states[fresh.rows.write] = states.to(self.dtype)
         # vLLM's runner hands hidden states to a drafter that must draft, so there the method drafts the token just
         # drawn and throws the verdict away; the text is plain decoding's either way, and so are the states.
-        return Draft.empty(len(turn.slots), self.nodes, self.target.device)
+        return Draft.empty(len(inputs.slots), self.nodes, self.target.device)
 
     def check(self, params: SamplingParams) -> None:
         """Refuse a request that asks for what it may not have."""
@@ -105,12 +109,3 @@ class HiddenStatesDrafter:
         path = self.files.place(request.id, request.params)
         error = self.files.wait(path)
         return {"hidden_states_path": str(path)} if error is None else {"hidden_states_error": error}
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to do: the states of a prefix found again lie in its rows."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget: rows are written before they are read."""

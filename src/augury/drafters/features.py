@@ -9,27 +9,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from augury.drafters.base import Turn
+from augury.drafters.base import DraftInput
 
 
-def track_rows(turn: Turn, group: Tensor, place: Tensor) -> Tensor:
+def track_rows(inputs: DraftInput, group: Tensor, place: Tensor) -> Tensor:
     """The pass's row of place `place` on the track of group `group`, int64 like both; beyond the track it is row 0."""
-    begin = turn.row_begin[group]
-    known = turn.known[group]
-    behind = (place - known).clamp(min=0, max=max(0, turn.path.shape[1] - 1))
-    node = turn.path[group, behind] if turn.path.shape[1] else torch.full_like(place, -1)
-    row = torch.where(place < known, begin + place, begin + known + node)
-    inside = (place >= 0) & ((place < known) | ((place < known + turn.path.shape[1]) & (node >= 0)))
+    begin = inputs.row_begin[group]
+    num_new_tokens = inputs.num_new_tokens[group]
+    behind = (place - num_new_tokens).clamp(min=0, max=max(0, inputs.path.shape[1] - 1))
+    node = inputs.path[group, behind] if inputs.path.shape[1] else torch.full_like(place, -1)
+    row = torch.where(place < num_new_tokens, begin + place, begin + num_new_tokens + node)
+    inside = (place >= 0) & ((place < num_new_tokens) | ((place < num_new_tokens + inputs.path.shape[1]) & (node >= 0)))
     return torch.where(inside, row, 0)
 
 
-def track_lengths(turn: Turn) -> Tensor:
+def track_lengths(inputs: DraftInput) -> Tensor:
     """Tokens on each group's track: those whose features this pass made for good, int64 [G]."""
-    return turn.known + (turn.path >= 0).sum(1)
+    return inputs.num_new_tokens + (inputs.path >= 0).sum(1)
 
 
-def last_features(turn: Turn) -> tuple[Tensor, ...]:
+def last_features(inputs: DraftInput) -> tuple[Tensor, ...]:
     """The features of the last token on each track, [G, hidden] each: what the newest token was drawn from."""
-    groups = torch.arange(len(turn.slots), device=turn.slots.device)
-    rows = track_rows(turn, groups, track_lengths(turn) - 1)
-    return tuple(stream[rows] for stream in turn.features)
+    groups = torch.arange(len(inputs.slots), device=inputs.slots.device)
+    rows = track_rows(inputs, groups, track_lengths(inputs) - 1)
+    return tuple(stream[rows] for stream in inputs.features)

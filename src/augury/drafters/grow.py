@@ -119,7 +119,7 @@ def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = N
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeShape:
     """What kind of tree a configuration asks for; neither: a chain."""
 
     depth: int = 0
@@ -128,7 +128,7 @@ class Shape:
     paths: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, config: SpeculativeConfig, known: int) -> Shape | None:
+    def of(cls, config: SpeculativeConfig, known: int) -> TreeShape | None:
         """From `tree` or `speculative_token_tree`, for a vocabulary of `known` tokens."""
         if not config.drafts_trees:
             return None
@@ -136,7 +136,7 @@ class Shape:
             return cls(config.num_speculative_tokens, min(config.tree.top_k, known), config.tree.max_nodes)
         return cls(paths=tuple(read_tree(config.speculative_token_tree or ""))).check(known)
 
-    def check(self, known: int) -> Shape:
+    def check(self, known: int) -> TreeShape:
         """Refuse ranks that a vocabulary of `known` tokens does not have."""
         widest = 1 + max((path[-1] for path in self.paths), default=0)
         if widest > known:

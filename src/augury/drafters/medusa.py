@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, parents_of
-from augury.drafters.base import Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.features import last_features
 from augury.drafters.rows import most_steps
@@ -26,12 +26,12 @@ class MedusaDrafter(StatelessDrafter):
 
     name = "medusa"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the heads that the chain or the tree needs."""
-        super().__init__(config, setting)
-        target, paths = setting.target, self.paths
-        dtype = choose_head_dtype(setting.dtype, target)
-        self.heads = MedusaHeads.load(find_drafter(config, setting.dummy), target, dtype, self.depth, setting.dummy)
+        super().__init__(config, setup)
+        target, paths = setup.target, self.paths
+        dtype = choose_head_dtype(setup.dtype, target)
+        self.heads = MedusaHeads.load(find_drafter(config, setup.dummy), target, dtype, self.depth, setup.dummy)
         known = target.vocab_size if self.heads.tokens is None else len(self.heads.tokens)
         self._tree: LiteralTree | MarginalTree | None = None
         if paths:
@@ -39,13 +39,13 @@ class MedusaDrafter(StatelessDrafter):
         elif config.tree:
             self._tree = MarginalTree(self.nodes, min(config.tree.top_k, known), self.depth, target.device)
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state of every group that may."""
-        budget = self.affordable(turn)
+        budget = self.affordable(inputs)
         steps = most_steps(budget, self.nodes)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
-        (hidden,) = last_features(turn)
+        (hidden,) = last_features(inputs)
         if self._tree is not None:
             tokens, parents = self._tree.grow(self.heads.scores(hidden, self.depth))
             count = budget.clamp(max=tokens.shape[1])

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, parents_of
-from augury.drafters.base import Setting, Turn
+from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.features import last_features
 from augury.drafters.medusa import likeliest, renumbered
@@ -26,25 +26,25 @@ class MLPSpeculatorDrafter(StatelessDrafter):
 
     name = "mlp_speculator"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the weights of as many guesses as the chain or the tree is deep."""
-        super().__init__(config, setting)
-        target, paths = setting.target, self.paths
-        dtype = choose_head_dtype(setting.dtype, target)
-        self.head = load_speculator(find_drafter(config, setting.dummy), target, dtype, self.depth, setting.dummy)
+        super().__init__(config, setup)
+        target, paths = setup.target, self.paths
+        dtype = choose_head_dtype(setup.dtype, target)
+        self.head = load_speculator(find_drafter(config, setup.dummy), target, dtype, self.depth, setup.dummy)
         self._tree: WrittenTree | BeamTree | None = None
         if paths:
             self._tree = WrittenTree(paths, target.vocab_size, target.device)
         elif config.tree:
             self._tree = BeamTree(self.nodes, min(config.tree.top_k, target.vocab_size), self.depth)
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state and the newest token of every group that may."""
-        budget = self.affordable(turn)
+        budget = self.affordable(inputs)
         if most_steps(budget, self.nodes) == 0:
             return Draft.empty(len(budget), self.nodes, budget.device)
-        state = self.head.begin(*last_features(turn))
-        newest = turn.history[turn.slots, (turn.lengths - 1).clamp(min=0)]
+        state = self.head.begin(*last_features(inputs))
+        newest = inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
         if self._tree is None:
             return self._chain(state, newest, budget)
         tokens, parents = self._tree.grow(self.head, state, newest)

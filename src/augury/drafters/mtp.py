@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.model.heads.mtp import MtpHead
@@ -15,9 +15,9 @@ class MtpDrafter(RecurrentDrafter):
 
     name = "mtp"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the layer out of the target's files, or out of a checkpoint of its own."""
-        directory = find_drafter(config, setting.dummy) if config.model else setting.directory
-        dtype = choose_head_dtype(setting.dtype, setting.target)
-        head = MtpHead.load(directory, setting.target, dtype, setting.max_model_len, setting.dummy)
-        super().__init__(config, setting, head)
+        directory = find_drafter(config, setup.dummy) if config.model else setup.directory
+        dtype = choose_head_dtype(setup.dtype, setup.target)
+        head = MtpHead.load(directory, setup.target, dtype, setup.max_model_len, setup.dummy)
+        super().__init__(config, setup, head)

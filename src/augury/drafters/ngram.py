@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.text import TextDrafter
 from augury.index.ngram import NgramIndex
 from augury.verify.tree import Draft, chain_parents
@@ -17,14 +17,14 @@ class NgramDrafter(TextDrafter):
 
     name = "ngram"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
         assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         latest = config.prompt_lookup_match == "latest"
-        low, high = (min(n, setting.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
+        low, high = (min(n, setup.max_model_len) for n in (config.prompt_lookup_min, config.prompt_lookup_max))
         self.index = NgramIndex(low, high, latest)
         self.nodes = config.num_speculative_tokens
-        self.max_model_len = setting.max_model_len
+        self.max_model_len = setup.max_model_len
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A chain for each slot, empty where nothing repeats."""
@@ -48,6 +48,10 @@ class NgramDrafter(TextDrafter):
             counts.numpy(),
         )
         return Draft(tokens.to(device), chain_parents(groups, self.nodes, device), counts.to(device))
+
+    def warm_up(self, device: torch.device) -> None:
+        """Have the index compiled."""
+        self.rehearse(device)
 
     def reset(self, slot: int) -> None:
         """Forget the text of a request that has left."""

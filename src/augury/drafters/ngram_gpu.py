@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
+from augury.drafters.base import DrafterSetup
 from augury.drafters.text import TextDrafter
 from augury.kernels.faces import face
 from augury.verify.tree import Draft, chain_parents
@@ -45,13 +45,13 @@ class NgramGpuDrafter(TextDrafter):
     name = "ngram_gpu"
     on_host = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""
         assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         self.min_n, self.max_n = config.prompt_lookup_min, config.prompt_lookup_max
         self.latest = config.prompt_lookup_match == "latest"
         self.nodes = config.num_speculative_tokens
-        self.max_model_len = setting.max_model_len
+        self.max_model_len = setup.max_model_len
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A chain for each slot, empty where nothing repeats."""

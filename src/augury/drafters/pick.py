@@ -20,24 +20,24 @@ from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.verdict import draft_purpose
 
 
-class Picked(NamedTuple):
+class PickedTokens(NamedTuple):
     """A token a group, and the law it was drawn from where a rule wants to know it."""
 
     tokens: Tensor  # int64 [G]
-    law: Tensor | None = None  # float32 [G, V]
+    probs: Tensor | None = None  # float32 [G, V]
 
 
 # logits [G, V], slots, positions of the tokens to draw, parameters, node number on the chain
-Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], Picked]
+Pick = Callable[[Tensor, Tensor, Tensor, SlotSampling, int], PickedTokens]
 
 
 def make_pick(config: SpeculativeConfig, device: torch.device, vocab: int, targets: Tensor | None = None) -> Pick:
     """The way a configuration asks for; scores are over `vocab` tokens, or a drafter's own that `targets` numbers."""
     if not config.samples_drafts:
-        return lambda logits, slots, positions, sampling, node: Picked(argmax(logits, targets))
+        return lambda logits, slots, positions, sampling, node: PickedTokens(argmax(logits, targets))
     draw = _coupled(device) if config.rule == "coupled" else _independent(device)
 
-    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> PickedTokens:
         return draw(widened(logits.float(), targets, vocab), slots, positions, sampling, node)
 
     return pick
@@ -52,8 +52,8 @@ def _lines(slots: Tensor, positions: Tensor) -> Draws:
 def _coupled(device: torch.device) -> Pick:
     draw = verify.choose(device).draw
 
-    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
-        return Picked(draw(logits, _lines(slots, positions), sampling))
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> PickedTokens:
+        return PickedTokens(draw(logits, _lines(slots, positions), sampling))
 
     return pick
 
@@ -61,10 +61,10 @@ def _coupled(device: torch.device) -> Pick:
 def _independent(device: torch.device) -> Pick:
     probabilities = verify_probs.choose(device)
 
-    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> Picked:
-        law = probabilities(logits, _lines(slots, positions), sampling)
+    def pick(logits: Tensor, slots: Tensor, positions: Tensor, sampling: SlotSampling, node: int) -> PickedTokens:
+        probs = probabilities(logits, _lines(slots, positions), sampling)
         # A later step that drafts for this position again must not meet this noise: `block` has looked at the draw.
-        noise = gumbel(sampling.seed[slots], positions, draft_purpose(node, node + 1), law.shape[1])
-        return Picked((law.log() + noise).argmax(1), law)
+        noise = gumbel(sampling.seed[slots], positions, draft_purpose(node, node + 1), probs.shape[1])
+        return PickedTokens((probs.log() + noise).argmax(1), probs)
 
     return pick

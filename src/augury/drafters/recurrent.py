@@ -12,37 +12,36 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
-from augury.drafters.grow import Shape
+from augury.drafters.grow import TreeShape
 from augury.drafters.rows import Fresh, fresh_rows, level_rows, most_steps, physical, step_rows
 from augury.kernels.faces import face
 from augury.model.heads.block import RecurrentHead
 from augury.model.target import KVCache, bytes_per_token
-from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 SHIFT = 1  # a row pairs a token with the feature before it
 
 
-class RecurrentDrafter:
+class RecurrentDrafter(Drafter):
     """What EAGLE, EAGLE-3 and MTP share; each of them loads a head."""
 
     name = ""
     on_host = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting, head: RecurrentHead) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, head: RecurrentHead) -> None:
         """Take a loaded head."""
-        self.head, self.device = head, setting.target.device
+        self.head, self.device = head, setup.target.device
         self.needs = Needs(features=head.features)
         self.nodes = config.num_speculative_tokens
-        self.longest = min(config.max_model_len or setting.max_model_len, setting.max_model_len)
-        self._chain = ChainWriter(config, setting.target.vocab_size, self.device, head.targets)
-        self._carried = torch.zeros(setting.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
+        self.longest = min(config.max_model_len or setup.max_model_len, setup.max_model_len)
+        self._chain = ChainWriter(config, setup.target.vocab_size, self.device, head.targets)
+        self._carried = torch.zeros(setup.slots, dtype=torch.int64, device=self.device)  # 1: see `admit`
         self._block_ends = torch.empty(0)  # [blocks, features]: those of each block's last token
         self._mask = self._parallel_mask(config)
-        self._tree = Shape.of(config, setting.target.vocab_size if head.targets is None else len(head.targets))
+        self._tree = TreeShape.of(config, setup.target.vocab_size if head.targets is None else len(head.targets))
         self.branching = self._tree is not None
 
     def _parallel_mask(self, config: SpeculativeConfig) -> int | None:
@@ -70,52 +69,52 @@ class RecurrentDrafter:
             rows // block_size, head.feature_size, dtype=head.cache_dtype, device=self.device
         )
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Read the pairs this pass made, then draft for those that may."""
-        fits = turn.lengths <= self.longest
-        budget = torch.where(fits, torch.minimum(turn.budget, self.longest - turn.lengths), 0).clamp(min=0)
-        carried, tracks = self._carried[turn.slots], track_lengths(turn)
+        fits = inputs.lengths <= self.longest
+        budget = torch.where(fits, torch.minimum(inputs.budget, self.longest - inputs.lengths), 0).clamp(min=0)
+        carried, tracks = self._carried[inputs.slots], track_lengths(inputs)
         count = torch.where(fits & (tracks > 0), tracks + carried, 0)
         masks = self.nodes - 1 if self._mask is not None else 0
-        fresh = fresh_rows(turn, turn.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
-        hidden = self.head.combine(self._streams(turn, fresh, count, carried))
-        self._carried.index_fill_(0, turn.slots, 0)
+        fresh = fresh_rows(inputs, inputs.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
+        hidden = self.head.combine(self._streams(inputs, fresh, count, carried))
+        self._carried.index_fill_(0, inputs.slots, 0)
         logits, onward = self.head.forward(fresh.rows, hidden, 0)
         if self._mask is not None:
-            return self._chain.at_once(turn, logits, budget)
+            return self._chain.at_once(inputs, logits, budget)
         if self._tree is not None:
-            return self._as_tree(self._tree, turn, logits, onward, budget)
-        return self._one_by_one(turn, logits, onward, budget)
+            return self._as_tree(self._tree, inputs, logits, onward, budget)
+        return self._one_by_one(inputs, logits, onward, budget)
 
-    def _streams(self, turn: Turn, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
+    def _streams(self, inputs: DraftInput, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
         mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
         if face(self.device) == "triton":
             from augury.kernels.streams_triton import gather_streams
 
             return gather_streams(
-                turn.features,
+                inputs.features,
                 fresh.places,
-                turn.row_begin,
-                turn.start,
-                turn.known,
-                turn.path,
+                inputs.row_begin,
+                inputs.start,
+                inputs.num_new_tokens,
+                inputs.path,
                 count,
                 carried,
-                turn.slots,
-                turn.block_tables,
-                turn.block_size,
+                inputs.slots,
+                inputs.block_tables,
+                inputs.block_size,
                 self._block_ends,
                 mask,
             )
         group = fresh.group
         place = fresh.number - carried[group]  # on the track; -1 is the token before this pass
-        rows = track_rows(turn, group, place)
-        streams = torch.cat([stream[rows] for stream in turn.features], dim=1)
-        position = turn.start[group] + place
-        block = physical(turn, fresh.rows.slots, position.clamp(min=0)) // turn.block_size
+        rows = track_rows(inputs, group, place)
+        streams = torch.cat([stream[rows] for stream in inputs.features], dim=1)
+        position = inputs.start[group] + place
+        block = physical(inputs, fresh.rows.slots, position.clamp(min=0)) // inputs.block_size
         real = fresh.live & (fresh.number < count[group])
-        last = real & (place >= 0) & ((position + 1) % turn.block_size == 0)
+        last = real & (place >= 0) & ((position + 1) % inputs.block_size == 0)
         self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
         streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
         if mask is None:
@@ -123,26 +122,23 @@ class RecurrentDrafter:
         unknown = fresh.live & (fresh.number >= count[group])
         return torch.where(unknown[:, None], mask, streams)
 
-    def _one_by_one(self, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+    def _one_by_one(self, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         draft, steps = self._chain.blank(len(budget)), most_steps(budget, self.nodes)
         for i in range(steps):
-            tokens = self._chain.write(draft, turn, logits, i)
+            tokens = self._chain.write(draft, inputs, logits, i)
             if i + 1 < steps:
-                logits, hidden = self.head.forward(step_rows(turn, tokens, i, budget, SHIFT), hidden, i + 1)
+                logits, hidden = self.head.forward(step_rows(inputs, tokens, i, budget, SHIFT), hidden, i + 1)
         draft.count = budget
         return draft
 
-    def _as_tree(self, tree: Shape, turn: Turn, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
+    def _as_tree(self, tree: TreeShape, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:
         def run(tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int) -> tuple[Tensor, Tensor]:
             assert states is not None
-            rows = level_rows(turn, tokens, bits, depth, number, budget, SHIFT)
+            rows = level_rows(inputs, tokens, bits, depth, number, budget, SHIFT)
             scores, onward = self.head.forward(rows, states.flatten(0, 1), depth)
             return scores.view(*tokens.shape, -1), onward.view(*tokens.shape, -1)
 
         return tree.grow(logits, hidden, run, budget, self.head.targets)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """Behind a prefix found in the cache, the first row needs features that this request never computes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from augury.drafters.base import Turn
+from augury.drafters.base import DraftInput
 from augury.kernels.faces import face
 from augury.model.target import Rows
 
@@ -28,7 +28,9 @@ class Fresh:
     places: Tensor  # int64 [3, R]: these three in one
 
 
-def fresh_rows(turn: Turn, begin: Tensor, count: Tensor, shift: int = 0, masks: int = 0, mask: int = 0) -> Fresh:
+def fresh_rows(
+    inputs: DraftInput, begin: Tensor, count: Tensor, shift: int = 0, masks: int = 0, mask: int = 0
+) -> Fresh:
     """Known tokens begin .. begin + count - 1 of each group, and `masks` rows of token `mask` after them.
 
     Wanted is the last known row of each group and every mask after it, [G * (1 + masks)]; a group without rows wants
@@ -38,43 +40,43 @@ def fresh_rows(turn: Turn, begin: Tensor, count: Tensor, shift: int = 0, masks: 
         from augury.kernels import draft_rows_triton
 
         rows, places, wanted = draft_rows_triton.fresh_rows(
-            turn.slots,
+            inputs.slots,
             begin,
             count,
-            turn.history,
-            turn.block_tables,
-            turn.most_rows + masks * len(count),
-            turn.block_size,
+            inputs.history,
+            inputs.block_tables,
+            inputs.most_rows + masks * len(count),
+            inputs.block_size,
             shift,
             masks,
             mask,
         )
-        return Fresh(_packed(turn, rows, wanted, shift), places[0], places[1], places[2], places)
-    return _fresh_with_torch(turn, begin, count, shift, masks, mask)
+        return Fresh(_packed(inputs, rows, wanted, shift), places[0], places[1], places[2], places)
+    return _fresh_with_torch(inputs, begin, count, shift, masks, mask)
 
 
-def _fresh_with_torch(turn: Turn, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int) -> Fresh:
+def _fresh_with_torch(inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int) -> Fresh:
     """The reference."""
     sizes = torch.where(count > 0, count + masks, 0)
     ends = sizes.cumsum(0)
-    place = torch.arange(_size(sizes, turn.most_rows + masks * len(count)), device=begin.device)
+    place = torch.arange(_size(sizes, inputs.most_rows + masks * len(count)), device=begin.device)
     group = torch.searchsorted(ends, place, right=True).clamp(max=len(count) - 1)
     live = place < ends[-1]
     number = place - (ends - sizes)[group]
     logical = torch.where(live, begin[group] + number, 0)
-    slots = torch.where(live, turn.slots[group], _nobody(turn))
-    tokens = turn.history[slots, logical.clamp(max=turn.history.shape[1] - 1)]
+    slots = torch.where(live, inputs.slots[group], _nobody(inputs))
+    tokens = inputs.history[slots, logical.clamp(max=inputs.history.shape[1] - 1)]
     if masks:
         tokens = torch.where(number >= count[group], mask, tokens)
     last = (ends - 1 - masks)[:, None] + torch.arange(masks + 1, device=begin.device)
     wanted = torch.where(count[:, None] > 0, last, 0).flatten()
-    rows = _rows(turn, slots, tokens, logical, live, wanted, shift)
+    rows = _rows(inputs, slots, tokens, logical, live, wanted, shift)
     return Fresh(rows, group, number, live, torch.stack((group, number, live.long())))
 
 
-def _nobody(turn: Turn) -> int:
+def _nobody(inputs: DraftInput) -> int:
     """The slot of rows that are padding."""
-    return len(turn.block_tables) - 1
+    return len(inputs.block_tables) - 1
 
 
 def _size(count: Tensor, most: int) -> int:
@@ -87,19 +89,19 @@ def most_steps(budget: Tensor, nodes: int) -> int:
     return int(budget.max()) if budget.device.type == "cpu" else nodes
 
 
-def step_rows(turn: Turn, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:
+def step_rows(inputs: DraftInput, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:
     """One drafted token a group, `ahead` past the known ones, where another is to follow; it sees all before it."""
     wanted = torch.arange(len(tokens), device=tokens.device)
     if face(tokens.device) == "triton":
-        return _level_with_triton(turn, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
+        return _level_with_triton(inputs, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
     live = budget > ahead + 1
-    logical = torch.where(live, turn.lengths + ahead, 0)
-    slots = torch.where(live, turn.slots, _nobody(turn))
-    return _rows(turn, slots, tokens, logical, live, wanted, shift)
+    logical = torch.where(live, inputs.lengths + ahead, 0)
+    slots = torch.where(live, inputs.slots, _nobody(inputs))
+    return _rows(inputs, slots, tokens, logical, live, wanted, shift)
 
 
 def level_rows(
-    turn: Turn, tokens: Tensor, bits: Tensor, depth: int, number: int, budget: Tensor, shift: int = 0
+    inputs: DraftInput, tokens: Tensor, bits: Tensor, depth: int, number: int, budget: Tensor, shift: int = 0
 ) -> Rows:
     """A level of a draft tree, [G, W] nodes `depth` below the last known token, the first of them node `number`.
 
@@ -108,13 +110,13 @@ def level_rows(
     groups, width = tokens.shape
     wanted = torch.arange(groups * width, device=tokens.device)
     if face(tokens.device) == "triton":
-        return _level_with_triton(turn, tokens, bits.contiguous(), depth, number, budget, 1, wanted, shift)
+        return _level_with_triton(inputs, tokens, bits.contiguous(), depth, number, budget, 1, wanted, shift)
     offset = torch.arange(number, number + width, device=tokens.device)
     alive = (budget > 0)[:, None].expand(groups, width).flatten()
-    base = torch.where(alive, turn.lengths[:, None].expand(groups, width).flatten(), 0)
-    logical = torch.where(alive, (turn.lengths[:, None] + offset).flatten(), 0)
-    slots = torch.where(alive, turn.slots[:, None].expand(groups, width).flatten(), _nobody(turn))
-    rows = _rows(turn, slots, tokens.flatten(), logical, alive, wanted, shift)
+    base = torch.where(alive, inputs.lengths[:, None].expand(groups, width).flatten(), 0)
+    logical = torch.where(alive, (inputs.lengths[:, None] + offset).flatten(), 0)
+    slots = torch.where(alive, inputs.slots[:, None].expand(groups, width).flatten(), _nobody(inputs))
+    rows = _rows(inputs, slots, tokens.flatten(), logical, alive, wanted, shift)
     rows.positions = torch.where(alive, base - 1 + depth - shift, 0)
     rows.context, rows.base = base, base
     rows.ancestors = torch.where(alive, bits.flatten(), 0)
@@ -122,7 +124,7 @@ def level_rows(
 
 
 def _level_with_triton(
-    turn: Turn,
+    inputs: DraftInput,
     tokens: Tensor,
     bits: Tensor | None,
     depth: int,
@@ -135,12 +137,22 @@ def _level_with_triton(
     from augury.kernels import draft_rows_triton
 
     rows = draft_rows_triton.level_rows(
-        turn.slots, turn.lengths, budget, tokens, bits, turn.block_tables, turn.block_size, depth, number, least, shift
+        inputs.slots,
+        inputs.lengths,
+        budget,
+        tokens,
+        bits,
+        inputs.block_tables,
+        inputs.block_size,
+        depth,
+        number,
+        least,
+        shift,
     )
-    return _packed(turn, rows, wanted, shift, chunked=False)
+    return _packed(inputs, rows, wanted, shift, chunked=False)
 
 
-def _packed(turn: Turn, rows: Tensor, wanted: Tensor, shift: int, chunked: bool | None = None) -> Rows:
+def _packed(inputs: DraftInput, rows: Tensor, wanted: Tensor, shift: int, chunked: bool | None = None) -> Rows:
     tokens, positions, slots, context, base, ancestors, write = rows.unbind(0)
     return Rows(
         tokens,
@@ -151,15 +163,17 @@ def _packed(turn: Turn, rows: Tensor, wanted: Tensor, shift: int, chunked: bool 
         ancestors,
         write,
         wanted=wanted,
-        block_tables=turn.block_tables,
-        block_size=turn.block_size,
-        span=turn.span,
+        block_tables=inputs.block_tables,
+        block_size=inputs.block_size,
+        span=inputs.span,
         first=shift,
-        chunked=turn.chunked if chunked is None else chunked,
+        chunked=inputs.chunked if chunked is None else chunked,
     )
 
 
-def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor, shift: int) -> Rows:
+def _rows(
+    inputs: DraftInput, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tensor, wanted: Tensor, shift: int
+) -> Rows:
     return Rows(
         tokens=torch.where(live, tokens, 0),
         positions=(logical - shift).clamp(min=0),
@@ -167,17 +181,17 @@ def _rows(turn: Turn, slots: Tensor, tokens: Tensor, logical: Tensor, live: Tens
         context=torch.where(live, logical + 1, 0),
         base=logical,
         ancestors=torch.zeros_like(logical),
-        write=torch.where(live, physical(turn, slots, logical), 0),
+        write=torch.where(live, physical(inputs, slots, logical), 0),
         wanted=wanted,
-        block_tables=turn.block_tables,
-        block_size=turn.block_size,
-        span=turn.span,
+        block_tables=inputs.block_tables,
+        block_size=inputs.block_size,
+        span=inputs.span,
         first=shift,
-        chunked=turn.chunked,
+        chunked=inputs.chunked,
     )
 
 
-def physical(turn: Turn, slots: Tensor, logical: Tensor) -> Tensor:
+def physical(inputs: DraftInput, slots: Tensor, logical: Tensor) -> Tensor:
     """Cache rows by the block tables."""
-    block = (logical // turn.block_size).clamp(max=turn.block_tables.shape[1] - 1)
-    return turn.block_tables[slots, block] * turn.block_size + logical % turn.block_size
+    block = (logical // inputs.block_size).clamp(max=inputs.block_tables.shape[1] - 1)
+    return inputs.block_tables[slots, block] * inputs.block_size + logical % inputs.block_size

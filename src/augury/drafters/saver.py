@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from augury.config.sampling import SamplingParams
 from augury.config.transfer import HiddenStatesStorage
@@ -19,7 +19,6 @@ class Ended(Protocol):
     finish_reason: str | None
 
 
-@runtime_checkable
 class Saver(Protocol):
     """Writes something at the end of a request, and says where."""
 

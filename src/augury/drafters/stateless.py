@@ -7,37 +7,27 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import Path, read_tree
-from augury.drafters.base import Needs, Setting, Turn
+from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.model.target import NORMED
-from augury.verify.sampling import Outcome
 
 
-class StatelessDrafter:
+class StatelessDrafter(Drafter):
     """What Medusa's heads and MLP speculators share: how deep, how wide, how far."""
 
     needs = Needs((NORMED,))
     on_host = False
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Read off the shape of the drafts."""
         self.nodes = config.max_nodes
-        self.longest = config.max_model_len or setting.max_model_len
+        self.longest = config.max_model_len or setup.max_model_len
         self.branching = config.drafts_trees
         self.paths = written_paths(config)
         self.depth = max(map(len, self.paths)) if self.paths else config.num_speculative_tokens
 
-    def affordable(self, turn: Turn) -> Tensor:
+    def affordable(self, inputs: DraftInput) -> Tensor:
         """Nodes each group may draft, int64 [G]."""
-        return torch.minimum(turn.budget, self.longest - turn.lengths).clamp(min=0, max=self.nodes)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to keep: the last token of a prompt is always run, so its hidden state is always there."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
+        return torch.minimum(inputs.budget, self.longest - inputs.lengths).clamp(min=0, max=self.nodes)
 
 
 def written_paths(config: SpeculativeConfig) -> list[Path]:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
-from augury.drafters.base import Setting
-from augury.drafters.text import TextDrafter
+from augury.drafters.base import DrafterSetup
+from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import Rule, SuffixCache
 from augury.verify.tree import Draft, chain_parents
@@ -29,7 +29,7 @@ class SuffixDrafter(TextDrafter):
 
     name = "suffix"
 
-    def __init__(self, config: SpeculativeConfig, setting: Setting, cache: SuffixCache | None = None) -> None:
+    def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, cache: SuffixCache | None = None) -> None:
         """Take depth, limits and rule from the configuration; `cache` may be one loaded from disk."""
         tree = config.tree
         self.branching = tree is not None
@@ -40,7 +40,7 @@ class SuffixDrafter(TextDrafter):
             min_prob=config.suffix_decoding_min_token_prob,
             width=1 if tree is None else tree.top_k,
         ).checked()
-        self.max_model_len = setting.max_model_len
+        self.max_model_len = setup.max_model_len
         self._handles = np.full(0, NOBODY, np.int64)  # slot -> the cache's handle
         self._requests: dict[int, str] = {}  # slot -> name in the cache
         self._admitted: dict[int, tuple[int, str, str]] = {}  # slot -> what `admit` said
@@ -56,6 +56,12 @@ class SuffixDrafter(TextDrafter):
             self.reset(other)  # it was put off its slot, and nobody told us
         self.reset(slot)
         self._admitted[slot] = prompt_len, tenant, name
+
+    def warm_up(self, device: torch.device) -> None:
+        """Have the index compiled, and leave no trace in it."""
+        self.rehearse(device)
+        if (name := f"{self._prefix}-{REHEARSAL}") in self.cache:
+            self.cache.evict(name)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """A path or a tree for each slot, empty where nothing is found."""

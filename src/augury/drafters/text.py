@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from augury.drafters.base import Needs, Turn
-from augury.verify.sampling import Outcome
+from augury.drafters.base import Drafter, DraftInput, Needs
 from augury.verify.tree import Draft
 
+REHEARSAL = "rehearsal"  # no request has such a name
 
-class TextDrafter:
+
+class TextDrafter(Drafter):
     """What they share: nothing of the target but its text, and as a rule nothing to remember."""
 
     name = ""
@@ -17,20 +19,22 @@ class TextDrafter:
     branching = False
     on_host = True
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """See Drafter.propose."""
-        return self.draft(turn.slots, turn.lengths, turn.history, turn.budget)
+        return self.draft(inputs.slots, inputs.lengths, inputs.history, inputs.budget)
 
     def draft(self, slots: Tensor, lengths: Tensor, history: Tensor, budget: Tensor) -> Draft:
         """Draft for int64 [G] slots from history[s, :lengths[g]], at most budget[g] nodes each."""
         raise NotImplementedError
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn: accepted tokens are in the history."""
-
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """A request takes a slot."""
         self.reset(slot)
 
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
+    def rehearse(self, device: torch.device) -> None:
+        """Draft for a made-up request in slot 0, so that no real one waits for the index to be compiled."""
+        history, slots = torch.tensor([[1, 2, 3] * 4], device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        self.admit(0, 6, 0, "", REHEARSAL)
+        for length in (6, 7, history.shape[1]):
+            self.draft(slots, slots + length, history, slots + 1)
+        self.reset(0)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from augury.engine.judge import Judge
-from augury.engine.rows import Layout, Segments, Shape, lay_out
-from augury.engine.settle import Limits, Settled, settle
+from augury.engine.rows import Layout, Segments, StepShape, lay_out
+from augury.engine.settle import DraftLimits, Settled, settle
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 from augury.model.target import Scores, Target
@@ -17,7 +17,7 @@ from augury.verify.sampling import Masks, Outcome
 from augury.verify.tree import Draft
 
 
-class Passed(NamedTuple):
+class StepOutput(NamedTuple):
     """What a pass leaves behind."""
 
     layout: Layout
@@ -38,12 +38,12 @@ def advance(
     judge: Judge,
     features: tuple[int, ...],
     seg: Segments,
-    shape: Shape,
+    shape: StepShape,
     count: int,
     block_size: int,
-    limits: Limits,
+    limits: DraftLimits,
     masks: Masks | None = None,
-) -> Passed:
+) -> StepOutput:
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg.table, shape, count, block_size)
     layout.draws.masks = masks
@@ -51,7 +51,7 @@ def advance(
     settled = settle(judge, scores.logits, layout, state, seg, limits)
     if shape.branching:
         _move_path(target, state, seg, layout, settled.outcome, block_size)
-    return Passed(layout, scores, settled, settled.summary)
+    return StepOutput(layout, scores, settled, settled.summary)
 
 
 def _move_path(

@@ -14,7 +14,7 @@ import torch
 
 from augury.engine.commit import Update
 from augury.engine.request import Request
-from augury.engine.scheduler import Share
+from augury.engine.scheduler import ScheduledRequest
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine
@@ -23,7 +23,7 @@ WHY = 300  # characters of an error that a client is shown
 Culprits = dict[Request, Exception]
 
 
-def recover(engine: Engine, shares: list[Share], error: Exception) -> list[Update]:
+def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
     """Run a failed pass again in parts, end whoever fails alone, and give the others what is theirs.
 
     Raises `error` where nobody gets through: then it is not one request's.
@@ -37,12 +37,12 @@ def recover(engine: Engine, shares: list[Share], error: Exception) -> list[Updat
             culprits[request] = caught
     engine.in_step += culprits
 
-    def again(part: list[Share]) -> list[Update]:
-        for share in part:
-            engine.seat(share.request, share.request in admitted)
+    def again(part: list[ScheduledRequest]) -> list[Update]:
+        for item in part:
+            engine.seat(item.request, item.request in admitted)
         return engine.run_pass(part)
 
-    updates, others = isolate(shares, again, error)
+    updates, others = isolate(scheduled, again, error)
     return updates + [end(engine, *culprit) for culprit in {**culprits, **others}.items()]
 
 
@@ -56,14 +56,14 @@ def end(engine: Engine, request: Request, error: Exception) -> Update:
 
 
 def isolate(
-    shares: list[Share], again: Callable[[list[Share]], list[Update]], error: Exception
+    scheduled: list[ScheduledRequest], again: Callable[[list[ScheduledRequest]], list[Update]], error: Exception
 ) -> tuple[list[Update], Culprits]:
     """Run the parts of a failed pass; what they added, and who fails even alone. Raises `error` if that is everyone."""
-    if len(shares) < 2 or _of_the_device(error):
+    if len(scheduled) < 2 or _of_the_device(error):
         raise error
     updates: list[Update] = []
     culprits: Culprits = {}
-    parts = _halves(shares)
+    parts = _halves(scheduled)
     while parts:
         part = parts.pop()
         try:
@@ -75,15 +75,15 @@ def isolate(
                 culprits[part[0].request] = caught
             else:
                 parts += _halves(part)
-    if len(culprits) == len(shares):
+    if len(culprits) == len(scheduled):
         raise error
     return updates, culprits
 
 
-def _halves(shares: list[Share]) -> list[list[Share]]:
+def _halves(scheduled: list[ScheduledRequest]) -> list[list[ScheduledRequest]]:
     """The second half first: the stack they go to is read from its end."""
-    middle = len(shares) // 2
-    return [shares[middle:], shares[:middle]]
+    middle = len(scheduled) // 2
+    return [scheduled[middle:], scheduled[:middle]]
 
 
 def _of_the_device(error: Exception) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.drafters.base import Drafter, Setting
+from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
@@ -46,7 +46,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     drafter = _drafter(config, target, directory)
     blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
-    if drafter is not None and hasattr(drafter, "allocate"):
+    if drafter is not None:
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
     spec = config.speculative_config
@@ -71,6 +71,8 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
     )
     engine.warm_up((1, 8))
+    if drafter is not None:
+        drafter.warm_up(device)
     engine.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
 
@@ -99,7 +101,7 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
         device,
         spec.kv_lookahead if spec else 0,
     )
-    if spec is not None and spec.keeps_laws:
+    if spec is not None and spec.keeps_probs:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
     if face(device) == "triton":
@@ -143,7 +145,8 @@ def _chunk(config: EngineConfig) -> int:
 def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -> int:
     """Blocks that fit, the null block included; a context length left open shrinks to what they hold."""
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
-    per_token += getattr(drafter, "bytes_per_token", 0)  # a drafter's cache lies in the same blocks
+    if drafter is not None:
+        per_token += drafter.bytes_per_token
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     extra = config.speculative_config.max_nodes if config.speculative_config else 0
@@ -201,5 +204,7 @@ def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter |
     assert config.max_num_seqs
     longest = config.max_model_len or target.max_position
     dummy = config.load_format == "dummy"
-    drafter: Drafter = build(spec, Setting(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy))
+    drafter: Drafter = build(
+        spec, DrafterSetup(target, config.max_num_seqs + 1, longest, config.dtype, directory, dummy)
+    )
     return drafter

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from augury.engine.advance import Passed
+from augury.engine.advance import StepOutput
 from augury.engine.request import Request
-from augury.engine.scheduler import Share
+from augury.engine.scheduler import ScheduledRequest
 from augury.kernels.verify import tree_depths
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
@@ -23,26 +23,26 @@ class Update(NamedTuple):
     error: Exception | None = None  # why the step had to go on without this request, which has ended
 
 
-def count(share: Share, tokens: list[int], accepted: int, stats: EngineStats, last: Step) -> Update:
+def count(item: ScheduledRequest, tokens: list[int], accepted: int, stats: EngineStats, last: Step) -> Update:
     """Enter what a request has kept of a pass into the engine's figures, the step's and its own."""
     stats.generation_tokens += len(tokens)
     last.generation_tokens += len(tokens)
-    depth = min(share.nodes, share.request.draft_depth)
-    if share.nodes:
-        for spec in (stats.spec, share.request.spec):
-            spec.observe(share.nodes, accepted, depth)
-        last.drafts.append((share.nodes, accepted, depth))
-        share.request.spec_steps.append((share.nodes, accepted))
-    return Update(share.request, tokens, accepted)
+    depth = min(item.nodes, item.request.draft_depth)
+    if item.nodes:
+        for spec in (stats.spec, item.request.spec):
+            spec.observe(item.nodes, accepted, depth)
+        last.drafts.append((item.nodes, accepted, depth))
+        item.request.spec_steps.append((item.nodes, accepted))
+    return Update(item.request, tokens, accepted)
 
 
 def drafted(
-    passed: Passed, report: list[list[int]], drafts: Draft | None, branching: bool
+    output: StepOutput, report: list[list[int]], drafts: Draft | None, branching: bool
 ) -> tuple[list[int], list[int]]:
     """Nodes and depth of every new draft; those drafted in the pass come with its report."""
     if drafts is None:
         return [0] * len(report), [0] * len(report)
-    if passed.draft is not None:
+    if output.draft is not None:
         return [line[-2] for line in report], [line[-1] for line in report]
     nodes = drafts.count.tolist()
     return nodes, tree_depths(drafts).tolist() if branching else nodes

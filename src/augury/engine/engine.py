@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from augury.drafters.base import Drafter, Turn
-from augury.drafters.saver import Saver
-from augury.engine.advance import Passed, advance
+from augury.drafters.base import Drafter, DraftInput
+from augury.engine.advance import StepOutput, advance
 from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
 from augury.engine.capture import Captured
@@ -19,10 +18,10 @@ from augury.engine.grammar import Ahead
 from augury.engine.judge import Judge
 from augury.engine.masks import gather, prune, read_ahead
 from augury.engine.request import Request
-from augury.engine.rows import Segments, Shape, round_up, row_sizes
-from augury.engine.scheduler import Scheduler, Share
+from augury.engine.rows import Segments, StepShape, round_up, row_sizes
+from augury.engine.scheduler import ScheduledRequest, Scheduler
 from augury.engine.scoring import record_logprobs
-from augury.engine.settle import Limits
+from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
 from augury.engine.trace import trace_step
 from augury.kernels.faces import face
@@ -34,12 +33,12 @@ from augury.verify.sampling import Masks
 from augury.verify.tree import Draft, first_outside
 
 
-class Work(NamedTuple):
+class StepInput(NamedTuple):
     """A planned pass as the device wants it."""
 
     segments: torch.Tensor  # int64 [8, G], see Segments.pack
-    shape: Shape
-    lines: int  # lines in use
+    shape: StepShape
+    logits_rows: int  # lines in use
     requests: int  # groups in use
     masks: Masks | None = None  # what grammars allow, if anyone has one
 
@@ -63,10 +62,10 @@ class Engine:
         self.scheduler = scheduler
         self.judge = judge
         self.drafter = drafter
-        self.saver = drafter if isinstance(drafter, Saver) else None
+        self.saver = drafter.saver if drafter is not None else None
         self.budget = budget
         self.stats = stats
-        self.limits = Limits(scheduler.lookahead, drafter is not None and drafter.branching)
+        self.limits = DraftLimits(scheduler.lookahead, drafter is not None and drafter.branching)
         self.last = Step(0, 0, 0, 0, 0.0)  # what the last pass did
         self.in_step: list[Request] = []  # whose step it was, should it fail
         self.captured = Captured(self._advance, state.padding_slot) if capture else None
@@ -82,24 +81,24 @@ class Engine:
     def step(self) -> list[Update]:
         """Run one pass for everyone who can run, and say what it added."""
         self.in_step = []
-        shares = self.scheduler.plan()  # who runs: prompt chunks, draft trees
-        if not shares:
+        scheduled = self.scheduler.plan()  # who runs: prompt chunks, draft trees
+        if not scheduled:
             return []
-        self.in_step = [share.request for share in shares]
-        self.last = self._begin(shares)
+        self.in_step = [item.request for item in scheduled]
+        self.last = self._begin(scheduled)
         try:
-            updates = self.run_pass(shares)
+            updates = self.run_pass(scheduled)
         except Exception as error:
-            updates = recover(self, shares, error)
+            updates = recover(self, scheduled, error)
         self.last.seconds = time.perf_counter() - self.last.begun
         return updates
 
-    def run_pass(self, shares: list[Share]) -> list[Update]:
+    def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
         """One pass for these; nothing of it is kept on the host unless all of it succeeds."""
-        work = self.prepare(shares)
-        passed = self.run(work)  # one pass of the target, and the verdict on every draft
-        drafts = self.propose(work, passed)  # what to try next
-        return self.commit(shares, passed, drafts)  # text, stops, cache, metrics
+        step_input = self.prepare(scheduled)
+        output = self.run(step_input)  # one pass of the target, and the verdict on every draft
+        drafts = self.propose(step_input, output)  # what to try next
+        return self.commit(scheduled, output, drafts)  # text, stops, cache, metrics
 
     @torch.inference_mode()
     def warm_up(self, sizes: tuple[int, ...]) -> None:
@@ -107,23 +106,25 @@ class Engine:
         for size in sizes:
             blank = torch.zeros(8, 1, dtype=torch.int64)
             blank[0] = self.state.padding_slot
-            for greedy in (True, False):
-                shape = Shape(1, size, min(size, 8), 128, True, greedy, self.drafter is not None, False)
-                self._advance(Work(blank, shape, 1, 1))
+            for plain, greedy in ((True, True), (True, False), (False, False)):
+                shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
+                self._advance(StepInput(blank, shape, 1, 1))
 
     @torch.inference_mode()
     def capture_graphs(self, most_groups: int, budget: int) -> None:
         """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
         if self.captured is None or not self.looks_up:
             return
-        branching, works = self.drafter is not None and self.drafter.branching, []
+        branching, step_inputs = self.drafter is not None and self.drafter.branching, []
         for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True):
             blank = torch.zeros(8, groups, dtype=torch.int64)
             blank[0] = self.state.padding_slot
             for rows in row_sizes(groups, self._nodes):
-                shape = Shape(groups, rows, rows, 0, False, False, True, branching, True)
-                works.append(Work(blank, shape, rows, groups))
-        self.captured.fill(sorted(works, key=lambda work: -work.shape.rows), self.state.version, budget)
+                shape = StepShape(groups, rows, rows, 0, False, False, True, branching, True)
+                step_inputs.append(StepInput(blank, shape, rows, groups))
+        self.captured.fill(
+            sorted(step_inputs, key=lambda step_input: -step_input.shape.rows), self.state.version, budget
+        )
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -137,22 +138,33 @@ class Engine:
             request.finish_reason = "abort"
             self.finish(request)
 
-    def prepare(self, shares: list[Share]) -> Work:
+    def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
         """Write newcomers to their slots and new blocks to their tables; size the pass."""
         for request in self.scheduler.seated:
             self.seat(request)
-        self.state.give_blocks([share.request for share in shares])
-        table = torch.zeros(8, round_up(len(shares)), dtype=torch.int64)
+        self.state.give_blocks([item.request for item in scheduled])
+        table = torch.zeros(8, round_up(len(scheduled)), dtype=torch.int64)
         table[0] = self.state.padding_slot
         size, most = self.scheduler.block_size, self.last.budget
         columns = [
-            (r.slot, s.start, s.known, s.nodes, s.scored, s.active, len(r.blocks) * size, r.wish.at_most(most))
-            for s, r in ((share, share.request) for share in shares)
+            (
+                r.slot,
+                s.start,
+                s.num_new_tokens,
+                s.nodes,
+                s.scored,
+                s.active,
+                len(r.blocks) * size,
+                r.spec_options.at_most(most),
+            )
+            for s, r in ((item, item.request) for item in scheduled)
         ]
-        table[:, : len(shares)] = torch.from_numpy(np.array(columns).T)
-        lines = sum(s.scored + s.nodes for s in shares)
-        shape = self._shape(shares, lines)
-        return Work(table, shape, lines, len(shares), gather(shares, shape.lines, self.target.device))
+        table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
+        logits_rows = sum(s.scored + s.nodes for s in scheduled)
+        shape = self._shape(scheduled, logits_rows)
+        return StepInput(
+            table, shape, logits_rows, len(scheduled), gather(scheduled, shape.logits_rows, self.target.device)
+        )
 
     def seat(self, request: Request, fresh: bool = True) -> None:
         """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
@@ -161,31 +173,33 @@ class Engine:
         if self.drafter is not None and fresh:
             self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
 
-    def _begin(self, shares: list[Share]) -> Step:
-        prompts = [min(s.known, s.request.prompt_len - s.start) for s in shares if s.start < s.request.prompt_len]
-        rows = sum(s.known + s.nodes for s in shares)
-        return Step(len(shares), rows, sum(prompts), self.budget.limit(len(shares)), time.perf_counter())
+    def _begin(self, scheduled: list[ScheduledRequest]) -> Step:
+        prompts = [
+            min(s.num_new_tokens, s.request.prompt_len - s.start) for s in scheduled if s.start < s.request.prompt_len
+        ]
+        rows = sum(s.num_new_tokens + s.nodes for s in scheduled)
+        return Step(len(scheduled), rows, sum(prompts), self.budget.limit(len(scheduled)), time.perf_counter())
 
-    def _shape(self, shares: list[Share], lines: int) -> Shape:
-        groups, rows = round_up(len(shares)), round_up(sum(s.known + s.nodes for s in shares))
+    def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
+        groups, rows = round_up(len(scheduled)), round_up(sum(s.num_new_tokens + s.nodes for s in scheduled))
         branching = self.drafter is not None and self.drafter.branching
-        steady = all(s.request.decoding for s in shares)
+        steady = all(s.request.decoding for s in scheduled)
         if self.looks_up:
             if steady:  # the smallest graph that has room
                 rows = next((size for size in row_sizes(groups, self._nodes) if size >= rows), rows)
-            lines = rows if steady else round_up(max(1, lines))
-            return Shape(groups, rows, lines, 0, False, False, True, branching, steady)
-        drawing = [s.request.params for s in shares if s.active]
-        reach = max(s.start + s.known + s.nodes for s in shares)
+            logits_rows = rows if steady else round_up(max(1, logits_rows))
+            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady)
+        drawing = [s.request.params for s in scheduled if s.active]
+        reach = max(s.start + s.num_new_tokens + s.nodes for s in scheduled)
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
-        return Shape(
+        return StepShape(
             groups=groups,
             rows=rows,
-            lines=round_up(max(1, lines)),
+            logits_rows=round_up(max(1, logits_rows)),
             span=min(max(128, 1 << (reach - 1).bit_length()), whole),
             plain=not any(p.edits_logits for p in drawing),
             greedy=all(p.greedy for p in drawing),
-            drafted=any(s.nodes for s in shares),
+            drafted=any(s.nodes for s in scheduled),
             branching=branching,
             steady=steady,
         )
@@ -195,48 +209,48 @@ class Engine:
         """The largest draft."""
         return self.state.draft.tokens.shape[1] if self.drafter is not None else 0
 
-    def run(self, work: Work) -> Passed:
+    def run(self, step_input: StepInput) -> StepOutput:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
         # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
-        if self.captured and work.masks is None and work.shape.steady:
-            return self.captured(work, self.state.version)
-        return self._advance(work)
+        if self.captured and step_input.masks is None and step_input.shape.steady:
+            return self.captured(step_input, self.state.version)
+        return self._advance(step_input)
 
-    def _advance(self, work: Work) -> Passed:
+    def _advance(self, step_input: StepInput) -> StepOutput:
         """The pass as a function of device tensors; a drafter that never looks at the host is part of it."""
-        segments = Segments.pack(work.segments.to(self.target.device))
+        segments = Segments.pack(step_input.segments.to(self.target.device))
         features = self.drafter.needs.features if self.drafter is not None else ()
-        passed = advance(
+        output = advance(
             self.target,
             self.state,
             self.judge,
             features,
             segments,
-            work.shape,
-            work.lines,
+            step_input.shape,
+            step_input.logits_rows,
             self.scheduler.block_size,
             self.limits,
-            work.masks,
+            step_input.masks,
         )
         if self.drafter is None or self.drafter.on_host:
-            return passed
-        draft = self._draft(work, segments, passed)
+            return output
+        draft = self._draft(step_input, segments, output)
         nodes = draft.count[:, None]
         depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
-        return passed._replace(draft=draft, report=torch.cat([passed.report, nodes, depth], dim=1))
+        return output._replace(draft=draft, report=torch.cat([output.report, nodes, depth], dim=1))
 
-    def propose(self, work: Work, passed: Passed) -> Draft | None:
+    def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:
         """Draft for every group that drew a token, unless the pass has done so already."""
-        if self.drafter is None or passed.draft is not None:
-            return passed.draft
-        return self._draft(work, Segments.pack(work.segments.to(self.target.device)), passed)
+        if self.drafter is None or output.draft is not None:
+            return output.draft
+        return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
 
-    def _draft(self, work: Work, segments: Segments, passed: Passed) -> Draft:
+    def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft:
         """Ask the drafter, and leave the drafts in the slots."""
         assert self.drafter is not None
         begun = time.perf_counter()
-        self.drafter.observe(passed.outcome)
-        draft = self.drafter.propose(self._turn(work, segments, passed))
+        self.drafter.observe(output.outcome)
+        draft = self.drafter.propose(self._draft_input(step_input, segments, output))
         if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
             draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
         pending, slots = self.state.draft, segments.slots
@@ -248,57 +262,57 @@ class Engine:
             self.last.drafter_seconds = time.perf_counter() - begun
         return draft
 
-    def _turn(self, work: Work, segments: Segments, passed: Passed) -> Turn:
+    def _draft_input(self, step_input: StepInput, segments: Segments, output: StepOutput) -> DraftInput:
         nodes = self.state.draft.tokens.shape[1]
         whole = self.state.block_tables.shape[1] * self.scheduler.block_size
-        most = work.shape.rows + (0 if work.shape.steady else 2 * work.shape.groups)
-        return Turn(
+        most = step_input.shape.rows + (0 if step_input.shape.steady else 2 * step_input.shape.groups)
+        return DraftInput(
             segments.slots,
-            passed.settled.lengths,
-            passed.settled.budget,
+            output.settled.lengths,
+            output.settled.budget,
             self.state.history,
             self.state.sampling,
             self.state.block_tables,
             self.scheduler.block_size,
             most_rows=most,
-            span=min(2 * max(work.shape.span, nodes), whole),
-            chunked=not work.shape.steady,
-            row_begin=passed.layout.row_begin,
+            span=min(2 * max(step_input.shape.span, nodes), whole),
+            chunked=not step_input.shape.steady,
+            row_begin=output.layout.row_begin,
             start=segments.start,
-            known=segments.known,
+            num_new_tokens=segments.num_new_tokens,
             nodes=segments.nodes,
-            path=passed.outcome.path,
-            features=passed.scores.features,
+            path=output.outcome.path,
+            features=output.scores.features,
         )
 
-    def commit(self, shares: list[Share], passed: Passed, drafts: Draft | None) -> list[Update]:
+    def commit(self, scheduled: list[ScheduledRequest], output: StepOutput, drafts: Draft | None) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
-        report = passed.report.tolist()  # here the host waits for the pass
-        nodes, depths = drafted(passed, report, drafts, self.drafter is not None and self.drafter.branching)
-        ahead = read_ahead(shares, report, drafts, nodes)
+        report = output.report.tolist()  # here the host waits for the pass
+        nodes, depths = drafted(output, report, drafts, self.drafter is not None and self.drafter.branching)
+        ahead = read_ahead(scheduled, report, drafts, nodes)
         self.stats.steps += 1
         updates = []
-        for g, (share, line) in enumerate(zip(shares, report, strict=False)):
+        for g, (item, line) in enumerate(zip(scheduled, report, strict=False)):
             try:
-                update = self._commit(share, g, line, passed)
-                self._leave_draft(share.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
+                update = self._commit(item, g, line, output)
+                self._leave_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
             except Exception as error:
-                update = end(self, share.request, error)
+                update = end(self, item.request, error)
             if update is not None:
                 updates.append(update)
         return updates
 
-    def _commit(self, share: Share, g: int, line: list[int], passed: Passed) -> Update | None:
-        request, accepted, emitted = share.request, line[0], line[2 : 2 + line[1]]
+    def _commit(self, item: ScheduledRequest, g: int, line: list[int], output: StepOutput) -> Update | None:
+        request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
         kept = request.accept(emitted, accepted)
-        if request.params.logprobs is not None or request.params.prompt_logprobs is not None:
-            record_logprobs(request, share, g, kept, passed)
-        self.scheduler.commit(share, accepted, kept)
+        if request.params.logprobs is not None or request.scores_prompt:
+            record_logprobs(request, item, g, kept, output)
+        self.scheduler.commit(item, accepted, kept)
         if not kept:
             return None
-        update = count(share, emitted[:kept], min(accepted, kept), self.stats, self.last)
-        if request.wish.trace:
-            traced = trace_step(share, g, passed, update.tokens, update.accepted, self.last)
+        update = count(item, emitted[:kept], min(accepted, kept), self.stats, self.last)
+        if request.spec_options.trace:
+            traced = trace_step(item, g, output, update.tokens, update.accepted, self.last)
             update = update._replace(trace=traced)
         return update
 

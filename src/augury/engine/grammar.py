@@ -8,6 +8,7 @@ preemption, or found in the prefix cache, is not read again.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -24,6 +25,8 @@ from augury.engine.grammar_pool import Pool
 from augury.engine.grammar_source import source_of
 from augury.engine.grammar_wire import Gone
 from augury.model.tokenizer import Tokenizer
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Ahead(NamedTuple):
@@ -50,7 +53,7 @@ class Matcher:
 
     def consume_token(self, token: int) -> None:
         """Read a token, behind the back of the request."""
-        self.process.send(step=[(self.place, [token], None, [])])
+        self.process.send(step=[(self.place, [token], None, [])], burst=self.pool.limits.burst_seconds)
         self.process.link.receive()
 
 
@@ -103,10 +106,11 @@ def advance(asked: Iterable[Ahead]) -> None:
     for one in asked:
         groups.setdefault(one.grammar._matcher.process, []).append(one)
     for process, group in groups.items():
+        burst = group[0].grammar._matcher.pool.limits.share(len(groups), CORES)
         step = [(one.grammar._matcher.place, one.read, one.tokens, one.parents) for one in group]
         try:
             if process.error is None:
-                process.send(step=step)
+                process.send(step=step, burst=burst)
         except Gone:
             _lose(process, group)
     for process, group in groups.items():

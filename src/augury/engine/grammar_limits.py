@@ -22,6 +22,10 @@ class Limits(NamedTuple):
     stack_bytes: int = 256 << 20
     memory_bytes: int = 512 << 20
 
+    def share(self, processes: int, cores: int) -> float:
+        """What each may be behind by in a step that asks so many: together they hold it up no longer than one."""
+        return max(self.burst_seconds / 10, min(self.burst_seconds, self.burst_seconds * cores / processes))
+
     def broken(self, status: int | None, compiling: bool) -> str | None:
         """Which of them a process broke that ended with this wait status; None where its end was not its own doing."""
         if status is None or (number := status & 0x7F) == signal.SIGKILL:

@@ -43,7 +43,7 @@ class Pool:
 
     def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: Limits) -> None:
         self.counts = dict.fromkeys(GRAMMAR_OUTCOMES, 0)
-        self._vocabulary, self._limits = vocabulary, limits
+        self._vocabulary, self.limits = vocabulary, limits
         self._servers: list[Server] = []  # one, once it has been needed
         self._launch: threading.Thread | None = None
         self._launched: list[Server | Exception] = []
@@ -126,7 +126,7 @@ class Pool:
 
     def _launching(self) -> None:
         try:
-            self._launched.append(Server({**self._vocabulary(), "limits": self._limits}))
+            self._launched.append(Server({**self._vocabulary(), "limits": self.limits}))
         except Exception as error:
             self._launched.append(error)
 
@@ -215,7 +215,7 @@ class Pool:
         self._compiling.remove(job)
         job.process.link.close()
         status = self._servers[0].status(job.process.number) if self._servers else None
-        why, job.process = self._limits.broken(status, compiling=True), None
+        why, job.process = self.limits.broken(status, compiling=True), None
         if why is not None:
             self._refuse(job, why, outcome(status))
             return
@@ -289,7 +289,7 @@ class Pool:
         if self._servers:
             self._servers[0].kill(process.number)  # if it does not answer rather than being gone
         status = self._servers[0].status(process.number) if self._servers else None
-        return self._limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
+        return self.limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
 
 
 def _close(servers: list[Server]) -> None:

@@ -21,12 +21,11 @@ from augury.engine.grammar_wire import Gone, Link
 MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
 
 
-def earn(done: int, limits: Limits) -> None:
-    """Add to the processor time that is left for so many tokens read or masks made; the process ends with the last."""
-    left, _ = signal.setitimer(signal.ITIMER_PROF, limits.burst_seconds)
-    left += limits.token_seconds * done
-    if left < limits.burst_seconds:  # else there is no need for a second call
-        signal.setitimer(signal.ITIMER_PROF, left)
+def earn(seconds: float, most: float) -> None:
+    """Add to the processor time that is left, up to the most there may be; the process ends when it has none."""
+    left, _ = signal.setitimer(signal.ITIMER_PROF, most)
+    if left + seconds < most:  # else there is no need for a second call
+        signal.setitimer(signal.ITIMER_PROF, left + seconds)
 
 
 class GrammarProcess:
@@ -51,7 +50,7 @@ class GrammarProcess:
                 for number in message.get("drop", ()):
                     self._places.pop(number, None)
                 if "step" in message:
-                    self._step(message["step"])
+                    self._step(message["step"], message["burst"])
         except Gone:
             return
         except MemoryError:
@@ -79,7 +78,8 @@ class GrammarProcess:
         limits = LLParserLimits(verbose_errors=False)
         return Place(LLMatcher(self._tokenizer, readable(source), log_level=0, limits=limits), self._width, None)
 
-    def _step(self, asked: list[list[Any]]) -> None:
+    def _step(self, asked: list[list[Any]], burst: float) -> None:
+        earn(0, burst)
         answers: list[list[Any]] = []
         masks: list[bytes] = []
         for number, read, tokens, parents in asked:
@@ -89,7 +89,7 @@ class GrammarProcess:
             if ended is None and tokens is not None:
                 kept, words = place.look_ahead(tokens, parents, self._limits.draft_seconds)
                 masks.append(np.ascontiguousarray(words).tobytes())
-            earn(len(read) + len(kept) + 1, self._limits)
+            earn(self._limits.token_seconds * (len(read) + len(kept) + 1), burst)
             answers.append([ended, place.error, kept])
         self._link.send({"answers": answers, "bytes": self._bytes()}, b"".join(masks))
 

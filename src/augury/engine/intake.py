@@ -6,8 +6,9 @@ import threading
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.config.per_request import Wish, read_wish
+from augury.config.per_request import SpecOptions, read_wish
 from augury.config.sampling import SamplingParams
+from augury.engine.edits import Edits
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar, Grammars
 from augury.engine.request import Request
@@ -25,6 +26,7 @@ class Intake:
         self.arrivals = 0
         self._grammars: Grammars | None = None
         self._making = threading.Lock()
+        self._last_words: tuple[tuple[str, ...], list[list[int]]] = (), []
 
     def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
         """The n requests of one prompt, or a ConfigError that says what is wrong with it."""
@@ -48,9 +50,17 @@ class Intake:
         params.check_vocabulary(vocab)
         if self.engine.saver:
             self.engine.saver.check(params)
-        wish = read_wish(params.extra_args, self.config.speculative_config)
+        spec_options = read_wish(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
-        return [self._request(names[i], tokens, params, i, wish) for i in range(params.n)]
+        edits = Edits.of(params, self._words(params))  # once for all n
+        return [self._request(names[i], tokens, params, i, spec_options, edits) for i in range(params.n)]
+
+    def _words(self, params: SamplingParams) -> list[list[int]]:
+        """The tokens of bad words; those of the last list are kept, which the prompts of one request share."""
+        words = tuple(params.bad_words or ())
+        if words != self._last_words[0]:
+            self._last_words = words, self.tokenizer.bad_word_ids(list(words))
+        return self._last_words[1]
 
     def compile(self, params: SamplingParams) -> Grammar | None:
         """The grammar that requests with these parameters begin with, if any."""
@@ -80,7 +90,9 @@ class Intake:
         if self.tokenizer.inner is None:
             raise ConfigError(f"{name} needs a tokenizer, which skip_tokenizer_init=True leaves out; drop one of them.")
 
-    def _request(self, name: str, tokens: list[int], params: SamplingParams, index: int, wish: Wish) -> Request:
+    def _request(
+        self, name: str, tokens: list[int], params: SamplingParams, index: int, spec_options: SpecOptions, edits: Edits
+    ) -> Request:
         self.arrivals += 1
         stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else self.tokenizer.eos_ids)
         decode = self.tokenizer.decoder(params.skip_special_tokens)
@@ -99,9 +111,9 @@ class Intake:
             params=params,
             seed=(seed + index + 2**63) % 2**64 - 2**63,  # a signed 64-bit number, come what may
             stop_ids=frozenset(stop_ids),
-            bad_words=self.tokenizer.bad_word_ids(list(params.bad_words or ())),
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if speaks else None,
             index=index,
-            wish=wish,
+            spec_options=spec_options,
+            edits=edits,
         )

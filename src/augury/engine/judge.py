@@ -87,13 +87,13 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
     def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, ends, active = layout.draft, layout.ends, layout.first >= 0
         nodes = draft.tokens.shape[1]
-        lines = (layout.first[:, None] + torch.arange(nodes + 1, device=logits.device)).clamp(0, len(logits) - 1)
+        logits_rows = (layout.first[:, None] + torch.arange(nodes + 1, device=logits.device)).clamp(0, len(logits) - 1)
         logits = logits.float()
-        law = probabilities(logits, layout.draws, sampling)[lines]
-        extra = {"spread": raw_entropy(logits)[lines]} if wants_entropy else {}
+        probs = probabilities(logits, layout.draws, sampling)[logits_rows]
+        extra = {"spread": raw_entropy(logits)[logits_rows]} if wants_entropy else {}
         seeds = sampling.seed[slots]
         tests = uniforms(seeds, ends[:, None] - 1 + shape_of(draft.parents)[0], nodes)
-        verdict = decide(law, draft, active, tests, **fixed, **extra)
+        verdict = decide(probs, draft, active, tests, **fixed, **extra)
         return finish(verdict, last_noise(verdict, seeds, ends))
 
     return judge

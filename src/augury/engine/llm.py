@@ -164,7 +164,7 @@ class LLM:
     def close(self) -> None:
         """Ours: save what is to outlive this engine (`suffix_decoding_save_path`) now, and not when the script ends."""
         drafter = self.engine.drafter
-        if drafter is not None and hasattr(drafter, "close"):
+        if drafter is not None:
             drafter.close()
 
     # --- one batch -------------------------------------------------------------------------------------------------

@@ -9,42 +9,44 @@ import torch
 
 from augury.engine.grammar import Ahead, advance
 from augury.engine.request import Request
-from augury.engine.scheduler import Share
+from augury.engine.scheduler import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.kernels.verify import unpacked
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft
 
 
-def gather(shares: list[Share], lines: int, device: torch.device) -> Masks | None:
+def gather(scheduled: list[ScheduledRequest], logits_rows: int, device: torch.device) -> Masks | None:
     """The masks of a pass of `lines` lines; None, and no cost, where nobody who draws has a grammar."""
-    if not any(share.active and share.request.grammar for share in shares):
+    if not any(item.active and item.request.grammar for item in scheduled):
         return None
-    rows, parts, begin, filled = np.full(lines, -1), [], 0, 0
-    for share in shares:
-        if share.active and share.request.grammar:
-            root, size = begin + share.scored - 1, 1 + share.nodes
+    rows, parts, begin, filled = np.full(logits_rows, -1), [], 0, 0
+    for item in scheduled:
+        if item.active and item.request.grammar:
+            root, size = begin + item.scored - 1, 1 + item.nodes
             rows[root : root + size] = np.arange(filled, filled + size)
-            parts.append(share.request.grammar.masks[:size])
+            parts.append(item.request.grammar.masks[:size])
             filled += size
-        begin += share.scored + share.nodes
+        begin += item.scored + item.nodes
     return Masks(torch.from_numpy(np.concatenate(parts)).to(device), torch.from_numpy(rows).to(device))
 
 
-def read_ahead(shares: list[Share], report: list[list[int]], draft: Draft | None, nodes: list[int]) -> dict[int, Ahead]:
+def read_ahead(
+    scheduled: list[ScheduledRequest], report: list[list[int]], draft: Draft | None, nodes: list[int]
+) -> dict[int, Ahead]:
     """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
 
     All are asked before one is waited for. A token that its request does not keep after all ends that request, so it
     does no harm that the grammar has read it.
     """
-    bound = [g for g, share in enumerate(shares) if share.request.grammar is not None and report[g][1]]
+    bound = [g for g, item in enumerate(scheduled) if item.request.grammar is not None and report[g][1]]
     if not bound:
         return {}
     tokens = draft.tokens.tolist() if draft is not None else []
     parents = draft.parents.tolist() if draft is not None else []
     asked = {}
     for g in bound:
-        grammar, (_, count, *emitted) = shares[g].request.grammar, report[g]
+        grammar, (_, count, *emitted) = scheduled[g].request.grammar, report[g]
         assert grammar is not None
         drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if draft is not None else ([], [])
         asked[g] = Ahead(grammar, emitted[:count], *drafted)
@@ -84,5 +86,5 @@ def _rewrite(state: SlotState, request: Request, kept: list[int], tokens: list[i
         # reject and draw anew are lossless against that law only.
         assert request.grammar is not None
         bits = torch.from_numpy(request.grammar.masks[[parent + 1 for parent in parents]]).to(pending.probs.device)
-        law = torch.where(unpacked(bits, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
-        pending.probs[slot, :count] = law / law.sum(1, keepdim=True).clamp(min=torch.finfo(law.dtype).tiny)
+        probs = torch.where(unpacked(bits, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
+        pending.probs[slot, :count] = probs / probs.sum(1, keepdim=True).clamp(min=torch.finfo(probs.dtype).tiny)

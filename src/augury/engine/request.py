@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from augury.config.per_request import Wish
+from augury.config.per_request import SpecOptions
 from augury.config.sampling import SamplingParams
+from augury.engine.edits import NOTHING, Edits
 from augury.engine.grammar import Grammar
 from augury.engine.text import TextStream
 from augury.observe.stats import SpecStats
@@ -34,12 +35,12 @@ class Request:
     params: SamplingParams
     seed: int
     stop_ids: frozenset[int]  # tokens that end the output
-    bad_words: list[list[int]]  # token sequences that may not appear
     max_len: int  # the request ends when it has this many tokens
     text: TextStream | None  # None: no text asked for
     index: int = 0  # which of the n answers to one prompt
-    wish: Wish = field(default_factory=Wish)  # what it says of speculation
+    spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
+    edits: Edits = NOTHING  # what it does to logits, shared by the n answers
 
     # set by the scheduler
     slot: int = -1
@@ -74,6 +75,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens that the target has not run yet: 1 while decoding, more while reading the prompt."""
         return len(self.tokens) - self.computed
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the prompt's log-probabilities are recorded here: the first of n answers does it for all."""
+        return self.params.prompt_logprobs is not None and self.index == 0
 
     @property
     def tenant(self) -> str:

@@ -20,12 +20,12 @@ from augury.verify.sampling import Draws
 from augury.verify.tree import Draft, shape_of
 
 
-class Shape(NamedTuple):
+class StepShape(NamedTuple):
     """The static side of a pass: sizes rounded up to a few values, and what the host knows of the sampling."""
 
     groups: int
     rows: int
-    lines: int  # rows whose logits are wanted
+    logits_rows: int  # rows whose logits are wanted
     span: int  # cache rows in reach
     plain: bool  # no penalties, biases, barred tokens
     greedy: bool
@@ -40,19 +40,19 @@ class Segments:
 
     slots: Tensor
     start: Tensor  # known tokens already in the cache
-    known: Tensor  # known tokens to run now
+    num_new_tokens: Tensor  # known tokens to run now
     nodes: Tensor  # draft nodes to run behind them
     scored: Tensor  # how many of the known rows, counted from the end, want logits: 0, 1, or all for prompt_logprobs
     active: Tensor  # bool: the last known row is the end of the sequence, so a token is drawn there
-    room: Tensor  # cache rows the request has blocks for
+    reserved_rows: Tensor  # cache rows the request has blocks for
     allowed: Tensor  # nodes it may draft next
     table: Tensor  # int64 [8, G]: all of these as the host sent them
 
     @classmethod
     def pack(cls, table: Tensor) -> Segments:
         """From one int64 [8, G] table, so that the host sends one small tensor a step."""
-        slots, start, known, nodes, scored, active, room, allowed = table.unbind(0)
-        return cls(slots, start, known, nodes, scored, active.bool(), room, allowed, table)
+        slots, start, num_new_tokens, nodes, scored, active, reserved_rows, allowed = table.unbind(0)
+        return cls(slots, start, num_new_tokens, nodes, scored, active.bool(), reserved_rows, allowed, table)
 
 
 @dataclass(slots=True)
@@ -76,12 +76,12 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return group, place - (ends - counts)[group], place < ends[-1]
 
 
-def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_size: int) -> Layout:
+def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> Layout:
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
     lay = _with_triton if face(table.device) == "triton" else _with_torch
-    fields, lines, groups, tokens, parents = lay(state, table, shape, block_size)
+    fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
     read, positions, slots, context, base, ancestors, write = fields.unbind(0)
-    laws = None if state.draft.probs is None else state.draft.probs[table[0]]
+    probs = None if state.draft.probs is None else state.draft.probs[table[0]]
     return Layout(
         rows=Rows(
             read,
@@ -91,23 +91,23 @@ def lay_out(state: SlotState, table: Tensor, shape: Shape, count: int, block_siz
             base,
             ancestors,
             write,
-            wanted=lines[0],
+            wanted=logits_rows[0],
             block_tables=state.block_tables,
             block_size=block_size,
             span=shape.span,
             chunked=not shape.steady,
         ),
         draws=Draws(
-            slots=lines[1],
-            positions=lines[2],
-            tokens=lines[3],
-            parents=lines[4],
+            slots=logits_rows[1],
+            positions=logits_rows[2],
+            tokens=logits_rows[3],
+            parents=logits_rows[4],
             history=state.history,
             count=count,
             plain=shape.plain,
             greedy=shape.greedy,
         ),
-        draft=Draft(tokens, parents, table[3], laws, branching=shape.branching),
+        draft=Draft(tokens, parents, table[3], probs, branching=shape.branching),
         begin=groups[0],
         first=groups[1],
         ends=groups[2],
@@ -119,7 +119,7 @@ Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """Fields of rows [7, R], lines [5, L] and groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
 
 
-def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
+def _with_triton(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
     from augury.kernels.layout_triton import lay_out
 
     pending = state.draft
@@ -130,26 +130,26 @@ def _with_triton(state: SlotState, table: Tensor, shape: Shape, block_size: int)
         pending.tokens,
         pending.parents,
         shape.rows,
-        shape.lines,
+        shape.logits_rows,
         block_size,
         shape.branching,
     )
 
 
-def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) -> Laid:
+def _with_torch(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
     """The reference."""
     seg, pending = Segments.pack(table), state.draft
     draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, branching=shape.branching)
-    ends = seg.start + seg.known
+    ends = seg.start + seg.num_new_tokens
     rows = _rows(state, seg, draft, ends, shape, block_size)
     tokens, positions, slots = rows[:3]
 
-    lines = seg.scored + torch.where(seg.active, seg.nodes, 0)
-    group, number, live = _spread(lines, shape.lines)
+    logits_rows = seg.scored + torch.where(seg.active, seg.nodes, 0)
+    group, number, live = _spread(logits_rows, shape.logits_rows)
     root = seg.scored[group] - 1  # the root's number among its group's lines
-    begin = lines.cumsum(0) - lines
-    row_begin = (seg.known + seg.nodes).cumsum(0) - (seg.known + seg.nodes)
-    row = torch.where(live, row_begin[group] + seg.known[group] - 1 - root + number, 0)
+    begin = logits_rows.cumsum(0) - logits_rows
+    row_begin = (seg.num_new_tokens + seg.nodes).cumsum(0) - (seg.num_new_tokens + seg.nodes)
+    row = torch.where(live, row_begin[group] + seg.num_new_tokens[group] - 1 - root + number, 0)
     node = (number - root - 1).clamp(min=0, max=draft.parents.shape[1] - 1)
     parent = begin[group] + root + 1 + draft.parents[group, node]
     fields = (
@@ -163,8 +163,8 @@ def _with_torch(state: SlotState, table: Tensor, shape: Shape, block_size: int) 
     return rows, torch.stack(fields), torch.stack((begin, first, ends, row_begin)), draft.tokens, draft.parents
 
 
-def _rows(state: SlotState, seg: Segments, draft: Draft, ends: Tensor, shape: Shape, block_size: int) -> Tensor:
-    group, number, live = _spread(seg.known + seg.nodes, shape.rows)
+def _rows(state: SlotState, seg: Segments, draft: Draft, ends: Tensor, shape: StepShape, block_size: int) -> Tensor:
+    group, number, live = _spread(seg.num_new_tokens + seg.nodes, shape.rows)
     slots = torch.where(live, seg.slots[group], state.padding_slot)
     logical = torch.where(live, seg.start[group] + number, 0)  # cache row, for known tokens and draft nodes alike
     base = torch.where(live, ends[group], 0)

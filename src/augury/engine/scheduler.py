@@ -7,7 +7,7 @@ tokens later (its noise is keyed by position, so it says the same again). The ol
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, insort
 from typing import NamedTuple
 
 from augury.engine.blocks import BlockPool
@@ -16,24 +16,28 @@ from augury.engine.request import Request
 from augury.observe.stats import EngineStats
 
 
-class Share(NamedTuple):
+class ScheduledRequest(NamedTuple):
     """One request's share of a pass."""
 
     request: Request
     start: int  # tokens already in the cache
-    known: int  # known tokens to run
+    num_new_tokens: int  # known tokens to run
     nodes: int  # draft nodes to run behind them
 
     active: bool  # the pass reaches the end of the known tokens, so a token is drawn
     scored: int  # known rows that want logits: the last if active, all of a prompt to be scored
 
 
-def make_share(request: Request, known: int, nodes: int = 0) -> Share:
+def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> ScheduledRequest:
     """The request's next `known` tokens and its draft's first `nodes`."""
     start = request.computed
-    active = start + known == request.length
-    asked = request.params.prompt_logprobs is not None and start < request.prompt_len
-    return Share(request, start, known, nodes, active, known if asked else int(active))
+    active = start + num_new_tokens == request.length
+    asked = request.scores_prompt and start < request.prompt_len
+    return ScheduledRequest(request, start, num_new_tokens, nodes, active, num_new_tokens if asked else int(active))
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival
 
 
 class Scheduler:
@@ -57,19 +61,16 @@ class Scheduler:
         self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
         self.prefix_caching = prefix_caching
         self.stats = stats
-        self.waiting: deque[Request] = deque()
+        self.waiting: list[Request] = []  # oldest first
         self.running: list[Request] = []  # oldest first
         self.seated: list[Request] = []  # admitted by the last plan; their slots must be written
         self._free_slots = list(range(slots - 1, -1, -1))
 
     def add(self, request: Request) -> None:
         """Queue a request behind those that came before it; it may be late, for want of its grammar."""
-        place = len(self.waiting)
-        while place and self.waiting[place - 1].arrival > request.arrival:
-            place -= 1
-        self.waiting.insert(place, request)
+        insort(self.waiting, request, key=_arrival)
 
-    def plan(self) -> list[Share]:
+    def plan(self) -> list[ScheduledRequest]:
         """Choose the shares of the next pass; empty when there is nothing to do."""
         self.seated = []
         size = self.block_size
@@ -77,24 +78,24 @@ class Scheduler:
             if len(request.tokens) > len(request.blocks) * size and request.slot >= 0:  # not preempted by one before it
                 self._reserve(request, len(request.tokens))
         decoding = [r for r in self.running if len(r.tokens) - r.computed == 1]
-        room = self.token_budget - len(decoding)
-        shares = []
+        free_tokens = self.token_budget - len(decoding)
+        scheduled = []
         for request in decoding:
-            shares.append(self._decode_share(request, room))
-            room -= shares[-1].nodes
-        self._admit(room)
-        shares += self._prompt_shares(room, set(decoding))
+            scheduled.append(self._schedule_decode(request, free_tokens))
+            free_tokens -= scheduled[-1].nodes
+        self._admit(free_tokens)
+        scheduled += self._schedule_prompts(free_tokens, set(decoding))
         if self.lookahead:
-            self._look_ahead(shares)
-        return shares
+            self._look_ahead(scheduled)
+        return scheduled
 
-    def commit(self, share: Share, accepted: int, kept: int) -> None:
+    def commit(self, item: ScheduledRequest, accepted: int, kept: int) -> None:
         """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
-        request = share.request
-        request.decoding = share.active
-        ran = share.start + share.known
+        request = item.request
+        request.decoding = item.active
+        ran = item.start + item.num_new_tokens
         # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
-        request.computed = min(ran + accepted, request.length - 1) if share.active and kept else ran
+        request.computed = min(ran + accepted, request.length - 1) if item.active and kept else ran
         if self.prefix_caching and request.computed // self.block_size > len(request.keys):
             done = len(request.keys)
             extend_keys(request.keys, request.tokens[: request.computed], self.block_size, request.tenant)
@@ -105,26 +106,29 @@ class Scheduler:
         """Take a request out, wherever it stands."""
         if request.slot >= 0:
             self._leave(request)
-        elif request in self.waiting:
-            self.waiting.remove(request)
+            return
+        # Found by its number: thousands may wait, and all of them may leave at once.
+        place = bisect_left(self.waiting, request.arrival, key=_arrival)
+        if place < len(self.waiting) and self.waiting[place] is request:
+            del self.waiting[place]
 
-    def _decode_share(self, request: Request, room: int) -> Share:
+    def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
-        length, nodes = len(request.tokens), min(request.draft_nodes, room)
+        length, nodes = len(request.tokens), min(request.draft_nodes, free_tokens)
         if length + nodes > len(request.blocks) * self.block_size:
             rows = (len(request.blocks) + self.pool.num_free) * self.block_size
             nodes = min(nodes, rows - length)
             self._reserve(request, length + nodes)
         if request.decoding:
-            return Share(request, length - 1, 1, nodes, True, 1)
-        return make_share(request, 1, nodes)
+            return ScheduledRequest(request, length - 1, 1, nodes, True, 1)
+        return schedule_request(request, 1, nodes)
 
-    def _look_ahead(self, shares: list[Share]) -> None:
+    def _look_ahead(self, scheduled: list[ScheduledRequest]) -> None:
         """Give drafters room behind the text this pass may reach, as far as free blocks go: drafts push nobody out."""
-        for share in shares:
-            if share.active:
-                request = share.request
-                rows = len(request.tokens) + share.nodes + 1 + self.lookahead
+        for item in scheduled:
+            if item.active:
+                request = item.request
+                rows = len(request.tokens) + item.nodes + 1 + self.lookahead
                 need = -(-rows // self.block_size) - len(request.blocks)
                 if need > 0:
                     request.blocks += self.pool.take(min(need, self.pool.num_free))
@@ -146,7 +150,7 @@ class Scheduler:
         if len(request.prompt_logprobs) < request.prompt_len:
             request.prompt_logprobs.clear()  # the prompt is read again, and scored from its first token
         self.stats.preemptions += 1
-        self.waiting.appendleft(request)
+        self.add(request)
 
     def _leave(self, request: Request) -> None:
         self.running.remove(request)
@@ -156,20 +160,20 @@ class Scheduler:
         request.computed = request.draft_nodes = request.tabled = 0
         request.decoding = False
 
-    def _admit(self, room: int) -> None:
+    def _admit(self, free_tokens: int) -> None:
         """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""
-        while self.waiting and self._free_slots and room > 0:
+        while self.waiting and self._free_slots and free_tokens > 0:
             request = self.waiting[0]
             shared = self._shared_blocks(request)
             need = -(-request.length // self.block_size) - len(shared)
             if need > self.pool.num_free:
                 self.pool.release(shared)
                 return
-            self.waiting.popleft()
+            del self.waiting[0]
             request.blocks = shared + self.pool.take(need)
             request.computed = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
-            room -= request.pending
+            free_tokens -= request.pending
             if not request.preemptions:
                 request.cached_tokens = request.computed
                 self.stats.prefix_cache_queries += request.length
@@ -179,7 +183,7 @@ class Scheduler:
             self.running.sort(key=lambda r: r.arrival)
 
     def _shared_blocks(self, request: Request) -> list[int]:
-        if not self.prefix_caching or request.params.prompt_logprobs is not None:
+        if not self.prefix_caching or request.scores_prompt:
             return []
         extend_keys(request.keys, request.tokens, self.block_size, request.tenant)
         # The last token must be run in any case: its logits are what the next token is drawn from.
@@ -188,16 +192,16 @@ class Scheduler:
         del request.keys[len(shared) :]
         return shared
 
-    def _prompt_shares(self, room: int, planned: set[Request]) -> list[Share]:
+    def _schedule_prompts(self, free_tokens: int, planned: set[Request]) -> list[ScheduledRequest]:
         """Split the budget over unread prompts: half for the oldest, so that it gets on, the rest to the shortest."""
         prompts = [r for r in self.running if r not in planned and r.slot >= 0 and r.pending > 0]
-        if not prompts or room <= 0:
+        if not prompts or free_tokens <= 0:
             return []
         give = dict.fromkeys(prompts, 0)
         oldest = prompts[0]
-        first = room if len(prompts) == 1 else max(1, room // 2)
-        for request, offer in [(oldest, first), *((r, room) for r in sorted(prompts, key=lambda r: r.pending))]:
-            more = min(request.pending - give[request], offer, room, self.chunk - give[request])
+        first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
+        for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
+            more = min(request.pending - give[request], offer, free_tokens, self.chunk - give[request])
             give[request] += more
-            room -= more
-        return [make_share(r, known) for r, known in give.items() if known > 0]
+            free_tokens -= more
+        return [schedule_request(r, num_new_tokens) for r, num_new_tokens in give.items() if num_new_tokens > 0]

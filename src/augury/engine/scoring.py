@@ -5,38 +5,38 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from augury.engine.advance import Passed
+from augury.engine.advance import StepOutput
 from augury.engine.request import Logprob, LogprobDict, Request
-from augury.engine.scheduler import Share
+from augury.engine.scheduler import ScheduledRequest
 from augury.verify.logprobs import score
 
 
-def record_logprobs(request: Request, share: Share, group: int, kept: int, passed: Passed) -> None:
+def record_logprobs(request: Request, item: ScheduledRequest, group: int, kept: int, output: StepOutput) -> None:
     """Add to the request what this pass says about its prompt and about the tokens just kept."""
     params = request.params
-    if params.prompt_logprobs is not None and len(request.prompt_logprobs) < request.prompt_len:
-        _record_prompt(request, share, group, passed)
+    if request.scores_prompt and len(request.prompt_logprobs) < request.prompt_len:
+        _record_prompt(request, item, group, output)
     if params.logprobs is not None and kept:
-        first = int(passed.layout.first[group])
-        nodes = passed.outcome.path[group, : kept - 1]
+        first = int(output.layout.first[group])
+        nodes = output.outcome.path[group, : kept - 1]
         lines = torch.cat([nodes.new_tensor([first]), first + 1 + nodes])
-        fresh = _score(passed.scores.logits, lines, request.tokens[-kept:], params.logprobs)
+        fresh = _score(output.scores.logits, lines, request.tokens[-kept:], params.logprobs)
         request.logprobs += fresh
         request.cumulative_logprob += sum(
             entry[token].logprob for entry, token in zip(fresh, request.tokens[-kept:], strict=True)
         )
 
 
-def _record_prompt(request: Request, share: Share, group: int, passed: Passed) -> None:
+def _record_prompt(request: Request, item: ScheduledRequest, group: int, output: StepOutput) -> None:
     """Line i of the chunk scores the token behind it; nothing scores the first token."""
     if not request.prompt_logprobs:
         request.prompt_logprobs.append(None)
-    tokens = request.tokens[share.start + 1 : min(share.start + share.known + 1, request.prompt_len)]
+    tokens = request.tokens[item.start + 1 : min(item.start + item.num_new_tokens + 1, request.prompt_len)]
     if tokens:
-        begin = int(passed.layout.begin[group])
-        lines = torch.arange(begin, begin + len(tokens), device=passed.scores.logits.device)
+        begin = int(output.layout.begin[group])
+        lines = torch.arange(begin, begin + len(tokens), device=output.scores.logits.device)
         k = request.params.prompt_logprobs or 0
-        request.prompt_logprobs += _score(passed.scores.logits, lines, tokens, k)
+        request.prompt_logprobs += _score(output.scores.logits, lines, tokens, k)
 
 
 def _score(logits: Tensor, lines: Tensor, tokens: list[int], k: int) -> list[LogprobDict]:

@@ -14,7 +14,7 @@ from augury.kernels.faces import face
 from augury.verify.sampling import Outcome
 
 
-class Limits(NamedTuple):
+class DraftLimits(NamedTuple):
     """What bounds a draft, besides what the table of segments allows each request."""
 
     lookahead: int = 0  # cache rows the drafter writes after the known text; 0: it writes none
@@ -30,7 +30,9 @@ class Settled(NamedTuple):
     summary: Tensor  # int64 [G, N + 3]: accepted, emitted, the tokens: all that the host reads of every pass
 
 
-def settle(judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: Limits) -> Settled:
+def settle(
+    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
+) -> Settled:
     """Judge the drafts, append what is emitted to the history, and bound the next drafts."""
     if judge.draw is not None and face(logits.device) == "triton":
         return _with_triton(judge, logits, layout, state, seg, limits)
@@ -42,7 +44,7 @@ def settle(judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: 
 
 
 def _with_triton(
-    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: Limits
+    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
     """The draw, then one kernel for the walk and everything after it."""
     from augury.kernels.walk_triton import walk
@@ -67,7 +69,7 @@ def _with_triton(
     return Settled(outcome, walked.lengths, walked.budget, summary)
 
 
-def _budget(outcome: Outcome, lengths: Tensor, limit: Tensor, seg: Segments, limits: Limits) -> Tensor:
+def _budget(outcome: Outcome, lengths: Tensor, limit: Tensor, seg: Segments, limits: DraftLimits) -> Tensor:
     """Nodes that every group may draft."""
     remaining = torch.where(outcome.emitted_count > 0, limit - lengths, 0)
     if limits.branching:
@@ -75,7 +77,7 @@ def _budget(outcome: Outcome, lengths: Tensor, limit: Tensor, seg: Segments, lim
     else:
         budget = torch.minimum(remaining - 1, seg.allowed)  # the last token of a request needs no draft
     if limits.lookahead:  # the drafter writes to the request's blocks
-        free = seg.room - lengths
+        free = seg.reserved_rows - lengths
         if limits.branching:  # and a tree needs the rows of all its levels
             free = torch.where(free >= limits.lookahead, free, 0)
         budget = torch.minimum(budget, free)

@@ -115,6 +115,9 @@ class SlotState:
     def _ids(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.history.device)
 
+    def _there(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.history.device)
+
     def _table(self, dtype: torch.dtype) -> Tensor:
         self.version += 1
         return torch.zeros(self.limit.shape[0], self.vocab_size, dtype=dtype, device=self.history.device)
@@ -128,19 +131,20 @@ class SlotState:
         sampling.in_prompt[slot, self._ids(request.tokens[: request.prompt_len])] = True
 
     def _set_bias(self, slot: int, request: Request) -> None:
-        params, sampling = request.params, self.sampling
-        needed = bool(params.logit_bias) or params.allowed_token_ids is not None
+        sampling = self.sampling
+        edits = request.edits
+        needed = len(edits.biased) > 0 or edits.allowed is not None
         sampling.biased[slot] = needed
         if not needed:
             return
         if sampling.bias is None:
             sampling.bias = self._table(torch.float32)
         line = sampling.bias[slot]
-        line.fill_(0 if params.allowed_token_ids is None else float("-inf"))
-        if params.allowed_token_ids is not None:
-            line[self._ids(params.allowed_token_ids)] = 0
-        for token, value in (params.logit_bias or {}).items():
-            line[token] += value
+        line.fill_(0 if edits.allowed is None else float("-inf"))
+        if edits.allowed is not None:
+            line[self._there(edits.allowed)] = 0
+        if len(edits.biased):
+            line[self._there(edits.biased)] += self._there(edits.bias)
 
     def _set_barred(self, slot: int, request: Request) -> None:
         sampling = self.sampling
@@ -148,16 +152,18 @@ class SlotState:
         sampling.stops = self._grown(sampling.stops, len(stops))
         sampling.stops[slot] = -1
         sampling.stops[slot, : len(stops)] = self._ids(stops)
-        words = request.bad_words
-        sampling.bad_words = self._grown(sampling.bad_words, len(words), max(map(len, words), default=0))
+        words = request.edits.words
+        sampling.bad_words = self._grown(sampling.bad_words, *words.shape)
         sampling.bad_words[slot] = -1
-        for i, word in enumerate(words):
-            sampling.bad_words[slot, i, -len(word) :] = self._ids(word)
+        if words.size:
+            sampling.bad_words[slot, : len(words), -words.shape[1] :] = self._there(words)
 
     def _grown(self, table: Tensor, *need: int) -> Tensor:
         """The table, widened with -1 where a request needs more room than any before it (words are right-aligned)."""
-        extra = [max(0, n - have) for n, have in zip(need, table.shape[1:], strict=True)]
-        if not any(extra):
+        if all(n <= have for n, have in zip(need, table.shape[1:], strict=True)):
             return table
+        # To powers of two: each new size outdates every captured graph, so there must be few of them.
+        sizes = [max(have, 1 << (n - 1).bit_length()) for n, have in zip(need, table.shape[1:], strict=True)]
+        extra = [size - have for size, have in zip(sizes, table.shape[1:], strict=True)]
         self.version += 1
         return F.pad(table, (extra[1], 0, 0, extra[0]) if len(extra) == 2 else (0, extra[0]), value=-1)

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from augury.engine.advance import Passed
-from augury.engine.scheduler import Share
+from augury.engine.advance import StepOutput
+from augury.engine.scheduler import ScheduledRequest
 from augury.observe.steps import Step
 
 
 def trace_step(
-    share: Share, group: int, passed: Passed, tokens: list[int], accepted: int, step: Step
+    item: ScheduledRequest, group: int, output: StepOutput, tokens: list[int], accepted: int, step: Step
 ) -> dict[str, Any]:
     """The step as JSON: tokens with where each came from, the draft tree with its probabilities, and the time."""
-    parents = passed.layout.draft.parents[group, : share.nodes].tolist()
-    path = passed.outcome.path[group].tolist()
+    parents = output.layout.draft.parents[group, : item.nodes].tolist()
+    path = output.outcome.path[group].tolist()
     taken = [node for node in path if node >= 0]
     at_a_leaf = not any(parent == (taken[-1] if taken else -1) for parent in parents)
     last = {"from": "correction"} if not at_a_leaf else {"from": "plain", "bonus": True} if taken else {"from": "plain"}
@@ -28,17 +28,17 @@ def trace_step(
         "ms": round(1000 * (time.perf_counter() - step.begun), 3),
         "batch": step.requests,
     }
-    if share.nodes:
-        ids = passed.layout.draft.tokens[group, : share.nodes].tolist()
-        probs = _probabilities(passed, int(passed.layout.first[group]), ids, parents)
+    if item.nodes:
+        ids = output.layout.draft.tokens[group, : item.nodes].tolist()
+        probs = _probabilities(output, int(output.layout.first[group]), ids, parents)
         traced["draft"] = {"ids": ids, "parents": parents, "accepted": taken, "probs": probs}
     return traced
 
 
-def _probabilities(passed: Passed, first: int, ids: list[int], parents: list[int]) -> list[float]:
+def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list[int]) -> list[float]:
     """What the target gave each node behind its own path: raw logits at temperature 1, as logprobs are."""
-    device = passed.scores.logits.device
+    device = output.scores.logits.device
     lines = torch.tensor([first + 1 + parent for parent in parents], device=device)
-    law = torch.softmax(passed.scores.logits[lines].float(), dim=-1)
+    law = torch.softmax(output.scores.logits[lines].float(), dim=-1)
     chosen = law.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
     return [round(p, 6) for p in chosen.tolist()]

@@ -226,6 +226,10 @@ class SuffixCache:
             self._free_lines.append(line)
             del self._active[request]
 
+    def __contains__(self, request: object) -> bool:
+        """Whether a response is kept under this name."""
+        return request in self._stock.cached
+
     def evict(self, request: str) -> None:
         """Drop a response from its tenant's tree; a request that is still running keeps its own tree."""
         with self._lock:

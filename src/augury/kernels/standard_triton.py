@@ -16,9 +16,9 @@ from triton.language.extra.cuda import libdevice
 
 from augury.kernels.draw_triton import EXACT
 from augury.kernels.edits_triton import NEVER, padded
-from augury.kernels.law_triton import law_at, laws
 from augury.kernels.peak_triton import NO_TOKEN, highest, warps_of
 from augury.kernels.philox_triton import noise_of_block
+from augury.kernels.probs_triton import probs_at, row_probs
 from augury.verify import noise
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft
@@ -66,12 +66,12 @@ def standard(
     chunk: int | None = None,
 ) -> Outcome:
     """What `rejection.standard` and `verdict.finish` decide, given acceptance noise [G, N] and the last token's key."""
-    found, law = laws(logits, draws, sampling, chunk)
+    found, probs = row_probs(logits, draws, sampling, chunk)
     plan, (groups, nodes), device = found.plan, draft.tokens.shape, logits.device
     chain = Chain(first, draft.tokens, draft.parents, draft.count, draft.probs, tests, torch.empty_like(tests))
     common: dict[str, Any] = {"CHUNKS": padded(plan.chunks), "BARS": found.bars, "GREEDY": draws.greedy, **EXACT}
     if nodes:
-        find_chances[groups, nodes](*found.head, law, chain, plan.chunks, **common, num_warps=1)
+        find_chances[groups, nodes](*found.head, probs, chain, plan.chunks, **common, num_warps=1)
 
     def room(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.empty(groups, *shape, dtype=dtype, device=device)
@@ -85,8 +85,8 @@ def standard(
     follow[(groups,)](chain, ends, out.emitted, out.emitted_count, out.accepted, out.path, nodes, width, num_warps=1)
     wide = {"CHUNK": plan.chunk, "num_warps": warps_of(plan.chunk, 16), **common}
     grid, shape = (groups, plan.chunks), (plan.chunks, nodes, width)
-    sum_left[grid](*found.head, law, chain, ends, *shape, **wide)
-    race_left[grid](*found.head, law, chain, ends, out.accepted, seeds, starts, *shape, **wide)
+    sum_left[grid](*found.head, probs, chain, ends, *shape, **wide)
+    race_left[grid](*found.head, probs, chain, ends, out.accepted, seeds, starts, *shape, **wide)
     finish[(groups,)](ends, out.emitted, out.accepted, plan.chunks, nodes, CHUNKS=padded(plan.chunks), num_warps=1)
     return out
 
@@ -99,7 +99,7 @@ def find_chances(
     table,
     edits,
     peaks,
-    law,
+    probs,
     chain,
     chunks,
     CHUNKS: tl.constexpr,
@@ -117,7 +117,9 @@ def find_chances(
         tokens = token.to(tl.int32) + tl.arange(0, FEW) * 0
         line = root + 1 + tl.load(chain.parents + place)
         inside = tokens >= 0
-        p = law_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS, BARS, GREEDY)
+        p = probs_at(
+            tokens, inside, line, rows, stride, vocab, table, edits, peaks, probs, chunks, CHUNKS, BARS, GREEDY
+        )
         chance = tl.max(p)
     tl.store(chain.chance + place, chance)
 
@@ -179,7 +181,7 @@ def sum_left(
     table,
     edits,
     peaks,
-    law,
+    probs,
     chain,
     ends,
     chunks,
@@ -197,7 +199,7 @@ def sum_left(
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
-    p = law_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS, BARS, GREEDY)
+    p = probs_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, probs, chunks, CHUNKS, BARS, GREEDY)
     left = left_at(tokens, inside, p, group, refused, chain, nodes, width)
     tl.store(ends.total + group * chunks + chunk, tl.sum(left.to(tl.float64)))
 
@@ -210,7 +212,7 @@ def race_left(
     table,
     edits,
     peaks,
-    law,
+    probs,
     chain,
     ends,
     accepted,
@@ -231,7 +233,7 @@ def race_left(
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
-    p = law_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS, BARS, GREEDY)
+    p = probs_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, probs, chunks, CHUNKS, BARS, GREEDY)
     if refused >= 0:
         part = tl.arange(0, CHUNKS)
         total = tl.sum(tl.load(ends.total + group * chunks + part, part < chunks, 0.0))

@@ -25,14 +25,15 @@ def choose(device: torch.device | str) -> Callable[[Tensor, Draws, SlotSampling]
 
         return verify_probs_numba.probabilities
     if kind == "triton":
-        from augury.kernels import law_triton  # so is Triton
+        from augury.kernels import probs_triton  # so is Triton
 
-        return law_triton.probabilities
+        return probs_triton.probabilities
     return probabilities
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The distribution of the target's token at every line of float32 [L, V] logits, float32 [L, V]; rows sum to 1.
+    """The distribution of the target's token at every line of float32 [L, V] logits, float32 [L, V], each row summing
+    to 1.
 
     A greedy slot has all its mass on the argmax after the bars; where everything is barred, on the last resort.
     """
@@ -48,5 +49,5 @@ def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tenso
     z = (scores - torch.where(possible[:, None], top, 0.0)) / torch.where(sampled, temperature, 1.0)[:, None]
     weight = torch.where(z >= lowest_allowed(z, draws.slots, sampling), z.exp(), 0.0)
     mass = (weight.double() * MASS_UNIT).to(torch.int64).sum(1, keepdim=True)
-    law = weight * (MASS_UNIT / mass.clamp(min=1).double()).to(torch.float32)
-    return torch.where(sampled[:, None], law, certain)
+    probs = weight * (MASS_UNIT / mass.clamp(min=1).double()).to(torch.float32)
+    return torch.where(sampled[:, None], probs, certain)

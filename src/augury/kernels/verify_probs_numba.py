@@ -51,22 +51,22 @@ def weight(z: Any) -> Any:
 
 @njit(nogil=True)
 def spread_law(
-    row: np.ndarray, peaks: np.ndarray, best: int, temperature: float, floor: float, law: np.ndarray
+    row: np.ndarray, peaks: np.ndarray, best: int, temperature: float, floor: float, probs: np.ndarray
 ) -> None:
-    """Fill in the distribution of the tokens with z >= floor; `law` is zero before."""
+    """Fill in the distribution of the tokens with z >= floor; `probs` is zero before."""
     top = unsorted(best)
     scale = np.float32(2.0**MASS_BITS / total_mass(row, peaks, top, temperature, floor))
     for b in range(len(peaks)):
         if scaled(unsorted(peaks[b]), top, temperature) < floor:
             continue
-        part, out = row[b * BLOCK : (b + 1) * BLOCK], law[b * BLOCK : (b + 1) * BLOCK]
+        part, out = row[b * BLOCK : (b + 1) * BLOCK], probs[b * BLOCK : (b + 1) * BLOCK]
         for i in range(len(part)):
             z = scaled(part[i], top, temperature)
             out[i] = weight(z) * scale if z >= floor and z > LOWEST else ZERO
 
 
 @njit(nogil=True)
-def row_law(row: np.ndarray, slot: int, filters: Filters, law: np.ndarray) -> bool:
+def row_law(row: np.ndarray, slot: int, filters: Filters, probs: np.ndarray) -> bool:
     """Fill in the distribution of one row of processed logits; False if no token is possible."""
     peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
     best = block_peaks(row, peaks)
@@ -74,10 +74,10 @@ def row_law(row: np.ndarray, slot: int, filters: Filters, law: np.ndarray) -> bo
         return False
     temperature = filters.temperature[slot]
     if temperature <= 0:
-        law[first_with(row, peaks, best)] = 1
+        probs[first_with(row, peaks, best)] = 1
         return True
     floor = lowest_allowed(row, peaks, best, temperature, filters.top_k[slot], filters.top_p[slot], filters.min_p[slot])
-    spread_law(row, peaks, best, temperature, floor, law)
+    spread_law(row, peaks, best, temperature, floor, probs)
     return True
 
 
@@ -91,19 +91,19 @@ def line_law(
     bias: Bias,
     penalties: Penalties,
     bars: Bars,
-    law: np.ndarray,
+    probs: np.ndarray,
 ) -> None:
     """Fill in the distribution of one line."""
     slot = lines.slots[line]
     row = logits[line] if plain else edited(logits[line], line, lines, bias, penalties, bars)
-    if row_law(row, slot, filters, law):
+    if row_law(row, slot, filters, probs):
         return
     token = 0 if plain else first_unbarred(logits.shape[1], line, lines, bias)
-    law[token if token >= 0 else greedy_token(logits[line])] = 1
+    probs[token if token >= 0 else greedy_token(logits[line])] = 1
 
 
 @njit(cache=True, nogil=True)
-def law_lines(
+def probs_rows(
     logits: np.ndarray,
     count: int,
     plain: bool,
@@ -112,15 +112,15 @@ def law_lines(
     bias: Bias,
     penalties: Penalties,
     bars: Bars,
-    laws: np.ndarray,
+    probs: np.ndarray,
 ) -> None:
     """Laws of all lines, one thread."""
     for line in range(count):
-        line_law(logits, line, plain, lines, filters, bias, penalties, bars, laws[line])
+        line_law(logits, line, plain, lines, filters, bias, penalties, bars, probs[line])
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def law_lines_parallel(
+def probs_rows_parallel(
     logits: np.ndarray,
     count: int,
     plain: bool,
@@ -129,18 +129,19 @@ def law_lines_parallel(
     bias: Bias,
     penalties: Penalties,
     bars: Bars,
-    laws: np.ndarray,
+    probs: np.ndarray,
 ) -> None:
     """Laws of all lines, several threads."""
     for line in prange(count):
-        line_law(logits, line, plain, lines, filters, bias, penalties, bars, laws[line])
+        line_law(logits, line, plain, lines, filters, bias, penalties, bars, probs[line])
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The distribution of the target's token at every line; see kernels.verify_probs. Padding lines have none."""
+    """The distribution of the target's token at every line; see kernels.verify_probs.probabilities. Padding lines have
+    none."""
     rows = array_of(logits)
-    laws = torch.zeros(rows.shape, dtype=torch.float32)
+    probs = torch.zeros(rows.shape, dtype=torch.float32)
     wide = draws.count > 1 and draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM
-    fill = law_lines_parallel if wide else law_lines
-    fill(rows, draws.count, draws.plain, lines_of(draws), filters_of(sampling), *edits_of(sampling), laws.numpy())
-    return laws
+    fill = probs_rows_parallel if wide else probs_rows
+    fill(rows, draws.count, draws.plain, lines_of(draws), filters_of(sampling), *edits_of(sampling), probs.numpy())
+    return probs

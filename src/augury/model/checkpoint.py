@@ -12,7 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from augury.model.errors import ModelError
+from augury.model.errors import ModelError, one_line
+from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
 
 DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
@@ -82,10 +83,13 @@ def read_config(directory: Path) -> Any:
 
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")
+    check_plausible(directory)
     try:
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # the library takes what stands there at its word: a division by zero heads is one
+        raise ModelError(f"cannot read {directory / 'config.json'}: {one_line(error)}") from error
     if getattr(config, "quantization_config", None):
         raise ModelError(
             f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint."

@@ -3,3 +3,9 @@
 
 class ModelError(ValueError):
     """A model that cannot be found, read or run: one line that says what is wrong and how to fix it."""
+
+
+def one_line(error: Exception) -> str:
+    """What a library says of a file, cut where it would fill the screen."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 300 else f"{said[:297]}..."

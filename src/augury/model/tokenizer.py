@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.model.errors import ModelError
+from augury.model.errors import ModelError, one_line
+from augury.model.plausible import check_plausible
 from augury.model.token_bytes import TokenBytes
 
 
@@ -19,10 +20,13 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
+        check_plausible(directory)
         try:
             self.inner: Any = _load(directory)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # damaged files raise any of these
-            raise ModelError(f"no usable tokenizer in {directory}: {str(error).splitlines()[0]}") from None
+        except ImportError:
+            raise
+        except Exception as error:  # the library reads whatever stands in the files, and fails in its own ways
+            raise ModelError(f"no usable tokenizer in {directory}: {one_line(error)}") from None
         self.eos_ids = _eos_ids(directory, self.inner)
 
     def __len__(self) -> int:
@@ -116,7 +120,7 @@ def _eos_ids(directory: Path, inner: Any) -> frozenset[int]:
         path = directory / name
         if path.exists():
             value = json.loads(path.read_text()).get("eos_token_id")
-            ids.update(value if isinstance(value, list) else [] if value is None else [value])
+            ids.update(one for one in (value if isinstance(value, list) else [value]) if type(one) is int)
     if inner is not None and inner.eos_token_id is not None:
         ids.add(inner.eos_token_id)
     return frozenset(ids)

@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from fastapi.responses import Response
+
+from augury.serve.costs import SCORES, check_parameters, prompt_scores
 from augury.serve.engine_client import EngineClient
+from augury.serve.errors import ApiError
 from augury.serve.jobs import Batch, Refused
 from augury.serve.openai import Generation
 from augury.serve.scores import Entry, prompt_logprobs
 from augury.serve.wire import Message
+from augury.serve.writing import respond
 
 
 @dataclass(slots=True)
@@ -27,16 +32,20 @@ class Answer:
     cached: int = 0
     end: dict[str, Any] = field(default_factory=dict)
 
+    def note(self, update: Message) -> None:
+        """Take what the end of a stream says; what has been sent need not be kept."""
+        self.cached = update.get("cached", self.cached)
+        self.end = update.get("end", self.end)
+
     def add(self, update: Message) -> None:
-        """Take what a step brought."""
+        """Take all that a step brought."""
+        self.note(update)
         self.text += update["text"]
         self.tokens += update["tokens"]
         self.logprobs += update.get("logprobs", ())
-        self.cached = update.get("cached", self.cached)
         self.prompt_logprobs = update.get("prompt_logprobs", self.prompt_logprobs)
         if "trace" in update:
             self.steps.append(update["trace"])
-        self.end = update.get("end", self.end)
 
 
 class Shape(Protocol):
@@ -79,9 +88,15 @@ class Answers:
         self.answers = [Answer() for _ in range(len(prompts) * self.n)]
         self.head = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self.batch: Batch | None = None
+        self._read = sum(map(len, prompts))
+        self._written = self._cached = 0  # tokens so far
+        self._scores = 0  # log-probabilities held
 
     async def begin(self) -> None:
         """Hand the prompts to the engine, which may refuse them."""
+        asked = "logprobs" if self.request.prompt_logprobs is None else "prompt_logprobs"  # an echo has them, too
+        check_parameters(self.params, len(self.prompts))
+        self._hold(prompt_scores(self.prompts, self.n, self.params, asked))
         try:
             self.batch = await self.client.submit(self.prompts, self.params, self.n, self.metrics == "detailed")
         except Refused as refusal:
@@ -91,14 +106,44 @@ class Answers:
         """Let go of what the engine still does for this request, if anything."""
         if self.batch is not None:
             self.client.abort(self.batch)
+        self.client.scores.give(self._scores)
+        self._scores = 0
 
-    async def whole(self) -> dict[str, Any]:
+    def _hold(self, scores: int) -> None:
+        self.client.scores.take(scores)
+        self._scores += scores
+
+    async def whole(self) -> Response:
         """The response of a request that does not stream."""
-        await self.begin()
+        try:
+            await self.begin()
+            await self._gather()
+            return await respond(self._body, self._written + self._scores)
+        finally:
+            self.drop()
+
+    async def _gather(self) -> None:
+        """Wait until all answers are there."""
         assert self.batch is not None
+        scored = 0
         async for index, update in self.client.updates(self.batch):
+            fresh = sum(map(len, update.get("logprobs", ())))
+            scored += fresh
+            if scored > SCORES:
+                why = f"logprobs: the answers have more than {SCORES} of them; stream them, or ask for fewer."
+                raise ApiError(400, why, "logprobs")
+            self._hold(fresh)
+            self._count(update)
             self.answers[index].add(update)
+
+    def _count(self, update: Message) -> None:
+        self._written += len(update["tokens"])
+        if update["index"] == 0:  # a prompt with n answers is read once
+            self._cached += update.get("cached", 0)
+
+    def _body(self) -> dict[str, Any]:
         choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
+        self._written = sum(len(answer.tokens) for answer in self.answers)  # an echo alone has none
         response = {**self.head, "object": self.shape.object, "choices": choices, "usage": self.usage()}
         first = self.answers[0]
         if len(self.answers) == 1 and first.steps:
@@ -135,7 +180,8 @@ class Answers:
     def _delta(self, index: int, update: Message) -> dict[str, Any] | None:
         answer = self.answers[index]
         delta = self.shape.delta(index, answer, update)
-        answer.add(update)
+        self._count(update)
+        answer.note(update)
         if delta is None and "trace" not in update and not self.request.return_token_ids:
             return None  # half a character, say; who wants ids gets them as they come
         choice = {"index": index, **(delta or self.shape.empty), "finish_reason": None}
@@ -158,14 +204,12 @@ class Answers:
         return chunk
 
     def usage(self) -> dict[str, Any]:
-        """Tokens in and out; a prompt with n answers is read once."""
-        read, written = sum(map(len, self.prompts)), sum(len(answer.tokens) for answer in self.answers)
-        cached = sum(answer.cached for answer in self.answers[:: self.n])
+        """Tokens in and out; counted as they come, since every chunk may say it."""
         return {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens": self._read,
+            "completion_tokens": self._written,
+            "total_tokens": self._read + self._written,
+            "prompt_tokens_details": {"cached_tokens": self._cached},
         }
 
     def _figures(self) -> dict[str, Any]:

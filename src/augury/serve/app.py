@@ -9,8 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from augury.serve.answers import Answers
@@ -26,9 +27,12 @@ from augury.serve.openai import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from augury.serve.reading import BodyRoute
+from augury.serve.scope import TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
+from augury.serve.writing import respond
 
 logger = logging.getLogger("augury")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -56,7 +60,8 @@ STREAMED = {200: {"description": "The answer, or its events.", "content": {"text
 
 def make_app(service: Service) -> FastAPI:
     """The application, its gate before it."""
-    app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None)
+    app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.router.route_class = BodyRoute
     _generation(app, service)
     _tokens(app, service)
     _state(app, service)
@@ -80,6 +85,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Continue prompts."""
         service.check_model(body.model)
         service.defaults.fill(body)
+        body.came_from(request.scope[TENANT])
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -88,15 +94,21 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Answer a conversation."""
         service.check_model(body.model)
         service.defaults.fill(body)
+        body.came_from(request.scope[TENANT])
         reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
 
 async def _answer(answers: Answers, request: Request) -> Response:
     if not answers.request.stream:
-        return JSONResponse(await while_connected(request.receive, answers.whole()))
-    await while_connected(request.receive, answers.begin())
-    return EventStream(answers.events(), answers.drop)
+        return await while_connected(request.receive, answers.whole())
+    try:
+        await while_connected(request.receive, answers.begin())
+    except BaseException:
+        answers.drop()
+        raise
+    assert answers.batch is not None
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
@@ -123,8 +135,8 @@ def _tokens(app: FastAPI, service: Service) -> None:
         service.check_model(name)
         return _card(service, name)
 
-    @app.post("/tokenize", responses=ERRORS)
-    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+    @app.post("/tokenize", responses=ERRORS, response_model=dict[str, Any])
+    async def tokenize(body: TokenizeRequest) -> Response:
         """Token ids of a text or a conversation."""
         service.check_model(body.model)
         if (body.prompt is None) == (body.messages is None):
@@ -136,7 +148,8 @@ def _tokens(app: FastAPI, service: Service) -> None:
             given = (body.messages or [], body.tools, options, body.chat_template_kwargs)
             ids = await service.prompts.chat(*given, to_run=False)
         strings = {"token_strs": await service.prompts.pieces(ids)} if body.return_token_strs else {}
-        return {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
+        shown = {"count": len(ids), "max_model_len": service.client.facts["max_model_len"], "tokens": ids, **strings}
+        return await respond(lambda: shown, len(ids))
 
     @app.post("/detokenize", responses=ERRORS)
     async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
@@ -147,7 +160,7 @@ def _tokens(app: FastAPI, service: Service) -> None:
         wrong = next((token for token in body.tokens if not 0 <= token < size), None)
         if wrong is not None:
             raise ApiError(400, f"tokens: {wrong} is not in the vocabulary; ids go from 0 to {size - 1}.", "tokens")
-        return {"prompt": await service.prompts.decode(body.tokens)}
+        return {"prompt": await service.prompts.decode(body.tokens, to_run=False)}
 
 
 def _state(app: FastAPI, service: Service) -> None:
@@ -185,15 +198,27 @@ def _state(app: FastAPI, service: Service) -> None:
         return {**about, **loaded, "healthy": service.healthy, "leaving": leaving, **service.observatory.live.shown()}
 
 
-def _unreadable(cause: BaseException | None) -> str | None:
+def _unreadable(cause: BaseException | None) -> ApiError | None:
     """Why a body could not be read, where the parser gave up on more than its grammar."""
+    if isinstance(cause, ValidationError):
+        return _wrong_field(cause.errors(include_url=False, include_context=False, include_input=False)[0])
     if isinstance(cause, RecursionError):
-        return "the body is nested too deeply."
+        return ApiError(400, "the body is nested too deeply.")
     if isinstance(cause, UnicodeDecodeError):
-        return "the body is not text in UTF-8."
+        return ApiError(400, "the body is not text in UTF-8.")
     if isinstance(cause, ValueError):
-        return f"the body holds a number of more than {sys.get_int_max_str_digits()} digits."
+        return ApiError(400, f"the body holds a number of more than {sys.get_int_max_str_digits()} digits.")
     return None
+
+
+def _wrong_field(first: Any) -> ApiError:
+    """The 400 for pydantic's first error; it stops looking there."""
+    where = [str(part) for part in first["loc"] if part != "body"]
+    name = where[0] if where else None
+    line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
+    if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
+        line = f"{name} must be {FORMS[name]}."
+    return ApiError(400, line.encode("utf-8", "replace").decode(), name)
 
 
 def _says_json(request: Request) -> bool:
@@ -211,18 +236,13 @@ def _errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["loc"] == ("body",) and first["type"] != "missing" and not _says_json(request):
             return ApiError(415, "send the header Content-Type: application/json.").response()
-        where = [str(part) for part in first["loc"] if part != "body"]
         if first["type"] == "json_invalid":
             return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
-        name = where[0] if where else None
-        line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
-        if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
-            line = f"{name} must be {FORMS[name]}."
-        return ApiError(400, line.encode("utf-8", "replace").decode(), name).response()
+        return _wrong_field(first).response()
 
     @app.exception_handler(HTTPException)
     async def by_framework(_: Request, error: HTTPException) -> Response:
-        response = ApiError(error.status_code, _unreadable(error.__cause__) or str(error.detail)).response()
+        response = (_unreadable(error.__cause__) or ApiError(error.status_code, str(error.detail))).response()
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cache
 from typing import Any, ClassVar
 
 from augury.serve.answers import Answer, Answers
+from augury.serve.costs import check_lists
 from augury.serve.engine_client import EngineClient
 from augury.serve.openai import ChatRequest
 from augury.serve.prompts import Prompts
@@ -49,9 +51,8 @@ class ChatShape:
 async def chat(request: ChatRequest, prompts: Prompts, client: EngineClient, model: str, metrics: str) -> Answers:
     """Read a request and make its answers ready to begin."""
     request.check()
-    # Neither given: an answer may be as long as the context allows.
-    most = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
-    params = request.parameters(max_tokens=most, logprobs=(request.top_logprobs or 0) if request.logprobs else None)
+    check_lists(request.logit_bias, request.allowed_token_ids, client.facts["vocab_size"])
+    params = await asyncio.to_thread(_parameters, request) if request.heavy else _parameters(request)
     options = {
         "continue_final_message": bool(request.continue_final_message),
         "add_generation_prompt": request.add_generation_prompt is not False and not request.continue_final_message,
@@ -61,6 +62,12 @@ async def chat(request: ChatRequest, prompts: Prompts, client: EngineClient, mod
         _say_that_tools_are_dropped()
     tokens = await prompts.chat(request.messages, tools, options, request.chat_template_kwargs)
     return Answers(request, client, [tokens], params, ChatShape(request), "chatcmpl", model, metrics)
+
+
+def _parameters(request: ChatRequest) -> dict[str, Any]:
+    # Neither given: an answer may be as long as the context allows.
+    most = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    return request.parameters(max_tokens=most, logprobs=(request.top_logprobs or 0) if request.logprobs else None)
 
 
 @cache  # once is enough

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from augury.serve.answers import Answer, Answers
+from augury.serve.costs import check_lists
 from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.openai import CompletionRequest
@@ -83,7 +85,8 @@ async def completions(
 ) -> Answers:
     """Read a request and make its answers ready to begin."""
     request.check()
-    params = _parameters(request)
+    check_lists(request.logit_bias, request.allowed_token_ids, client.facts["vocab_size"])
+    params = await asyncio.to_thread(_parameters, request) if request.heavy else _parameters(request)
     tokens, echoed, starts = [], [], []
     for prompt in request.prompts:  # all of them before the first is worked on
         if isinstance(prompt, str):

@@ -1,4 +1,4 @@
-"""A connection that does not wait for ever for the rest of a request's head."""
+"""A connection that waits neither for the rest of a request for ever nor for its client to take the answer."""
 
 from __future__ import annotations
 
@@ -6,39 +6,105 @@ import asyncio
 from typing import Any
 
 import h11
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from augury.serve.scope import HANG_UP
+from augury.serve.stream import gone
+from augury.serve.strict_heads import StrictHeads
 
-def with_patience(seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol, closing connections whose request head takes longer; limits.py does the same for bodies."""
+PROGRESS = 1 << 12  # bytes that a client must take of a full buffer within the time it has
+UNREAD = 1 << 18  # bytes of a body that are thrown away after an answer that did not ask for them
+MARGIN = 1.0  # seconds that bodies.py, whose refusal says more, is given before us
+
+
+def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol]:
+    """uvicorn's protocol with deadlines, for heads, bodies and answers, and with strict heads."""
 
     class Patient(H11Protocol):
-        """Watches the time between the first byte of a head and its last."""
+        """Watches how long each side keeps the other waiting."""
 
-        _deadline: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
+        _writing: asyncio.TimerHandle | None = None
+        _part: Any = None  # of the request that is waited for
+        _thrown = 0
 
         def connection_made(self, transport: Any) -> None:
             """Begin to wait: a client that connects and says nothing is slow, too."""
             super().connection_made(transport)
-            self._deadline = self.loop.call_later(seconds, transport.close)
+            inner = self.app
+            self.conn._receive_buffer = StrictHeads()
+
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                if transport.is_closing():  # what followed the head was refused before we got to run
+                    await gone(receive)
+                    return
+                scope[HANG_UP] = transport.abort
+                await inner(scope, receive, send)  # type: ignore[arg-type]
+
+            self.app = app  # type: ignore[assignment]
+            self._expect(h11.IDLE)
 
         def data_received(self, data: bytes) -> None:
-            """Stop waiting once the head is whole."""
+            """Read on, and wait for what is missing then; after a refusal nothing is read."""
+            if self.transport.is_closing():
+                return
+            if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+                self._thrown += len(data)
+                if self._thrown > UNREAD:
+                    self.transport.abort()
+                    return
             super().data_received(data)
-            head_missing = self.conn.their_state is h11.IDLE
-            if not head_missing:
-                self._rest()
-            elif self._deadline is None:
-                self._deadline = self.loop.call_later(seconds, self.transport.close)
+            self._expect(self.conn.their_state)
+
+        def on_response_complete(self) -> None:
+            """What is missing may be another request's now."""
+            super().on_response_complete()
+            self._thrown = 0
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Nothing left to wait for."""
+            self._expect(None)
             self._rest()
             super().connection_lost(exc)
 
+        def pause_writing(self) -> None:
+            """The client does not keep up: begin to watch what it takes."""
+            super().pause_writing()
+            self._watch()
+
+        def resume_writing(self) -> None:
+            """It has caught up."""
+            super().resume_writing()
+            self._rest()
+
+        def _expect(self, part: Any) -> None:
+            """Restart the clock when another part of a request is the missing one; nothing drips in for ever."""
+            if part not in (h11.IDLE, h11.SEND_BODY):
+                part = None
+            if part is not self._part or (part is not None and self._reading is None):
+                if self._reading is not None:
+                    self._reading.cancel()
+                    self._reading = None
+                if part is not None:
+                    wait = read_seconds + (MARGIN if part is h11.SEND_BODY else 0)
+                    self._reading = self.loop.call_later(wait, self.transport.close)
+                self._part = part
+
+        def _watch(self) -> None:
+            self._rest()
+            left = self.transport.get_write_buffer_size()
+            self._writing = self.loop.call_later(write_seconds, self._look, left)
+
+        def _look(self, before: int) -> None:
+            if before - self.transport.get_write_buffer_size() >= PROGRESS:
+                self._watch()
+            else:
+                self.transport.abort()  # close() would wait until everything is taken
+
         def _rest(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
+            if self._writing is not None:
+                self._writing.cancel()
+                self._writing = None
 
     return Patient

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from augury.serve.backlog import Backlog
+from augury.serve.costs import Scores
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
-from augury.serve.jobs import Batch, Ear, Job
+from augury.serve.jobs import Batch, Ear, Job, check_room
 from augury.serve.watch import SILENCE, Watch
-from augury.serve.wire import Closed, Message, pack, read
+from augury.serve.wire import Closed, Message, pack, pack_aside, read
 
 logger = logging.getLogger("augury")
 DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
@@ -38,10 +40,10 @@ class EngineClient:
         self.pid = 0
         self._start_message = {"type": "start", "model": model, "arguments": arguments}
         self._ear = SafeEar(ear)
+        self._backlog, self.scores = Backlog(), Scores()  # what responses hold
         self._give_up = give_up
         self._jobs: dict[int, Job] = {}
-        self._numbers = 0
-        self._heard = 0.0
+        self._numbers, self._heard = 0, 0.0
         self._deaths: deque[float] = deque(maxlen=DEATHS)
         self._unstarted = 0  # attempts to start that failed, one after another
         self._process: Process | None = None
@@ -84,19 +86,19 @@ class EngineClient:
 
     async def submit(self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool) -> Batch:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
-        if not self._ready or self._writer is None:
-            raise ApiError(503, "the engine is being restarted; try again in a moment.", code="engine_unavailable")
-        if not self.healthy:
-            why = f"the engine has said nothing for {SILENCE:g} seconds or more; try again in a moment."
-            raise ApiError(503, why, code="engine_unavailable")
-        batch = Batch(n)
+        if self._writer is None or not self.healthy:
+            state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
+            raise ApiError(503, f"the engine {state}; try again in a moment.", code="engine_unavailable")
+        check_room(self._jobs.values(), len(prompts) * n)
+        batch, scored = Batch(n, self._backlog), params.get("prompt_logprobs") is not None
+        batch.queue.on_overrun = lambda: self.abort(batch)
         try:
             for tokens in prompts:
                 self._numbers += 1
-                job = batch.add(self._numbers, len(tokens), params.get("max_tokens"))
+                job = batch.add(self._numbers, len(tokens), params.get("max_tokens"), scored)
                 self._jobs[job.id] = job
                 message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
-                self._writer.write(pack(message))
+                self._writer.write(await pack_aside(message))
             await asyncio.gather(*(job.taken for job in batch.jobs))
         except BaseException:
             self.abort(batch)
@@ -105,6 +107,7 @@ class EngineClient:
 
     def abort(self, batch: Batch) -> None:
         """Forget what is unfinished of a batch; the engine drops it before its next step."""
+        batch.queue.clear()
         for job in batch.jobs:
             if self._jobs.pop(job.id, None) is None:
                 continue
@@ -258,19 +261,24 @@ class EngineClient:
 
     def _dispatch(self, message: Message) -> None:
         kind = message["type"]
-        if kind in ("taken", "refused", "busy", "broken"):
-            job = self._jobs.get(message["id"])
-            if job is not None and kind == "taken":
-                self._ear.taken(job)
-                job.accept()
-            elif job is not None:
-                self._end_early(job, message)
+        if kind in ("taken", "refused", "busy", "broken", "scores"):
+            if (job := self._jobs.get(message["id"])) is not None:
+                self._about(job, message)
             return
         self._ear.heard(message)
         for update in message.get("updates", ()):
             job = self._jobs.get(update["id"])
             if job is not None:
                 self._update(job, update)
+
+    def _about(self, job: Job, message: Message) -> None:
+        if message["type"] == "taken":
+            self._ear.taken(job)
+            job.accept()
+        elif message["type"] == "scores":
+            job.score(message["entries"])
+        else:
+            self._end_early(job, message)
 
     def _end_early(self, job: Job, message: Message) -> None:
         del self._jobs[job.id]
@@ -291,7 +299,7 @@ class EngineClient:
         self._ear.updated(job, update)
         job.put(update)
         if len(job.ended) == job.n:
-            del self._jobs[job.id]
+            self._jobs.pop(job.id, None)  # it is gone already if its client was cut off
 
 
 def _ending(code: int) -> str:

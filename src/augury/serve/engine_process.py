@@ -30,6 +30,7 @@ from augury.verify.rules import RULES
 
 BEAT = 1.0  # seconds between two signs of life when there is nothing to do
 GLANCE = 0.005  # and between two looks at grammars that are being compiled
+SLICE = 0.05  # seconds for new jobs between two steps
 FAILURES = 3  # steps in a row that may fail before the process gives up and is started anew
 logger = logging.getLogger("augury")
 
@@ -45,6 +46,8 @@ class EngineProcess:
         self.reports: dict[Request, Report] = {}
         self.compiler = Compiler(llm.intake)
         self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
+        self.inbox: dict[int, Message] = {}  # jobs that are not read yet, in the order they came
+        self.spellings: dict[int, list[Any]] = {}  # of tokens
         self._counted: dict[str, int] = {}
         self._beat = 0.0
         self._failures = 0  # steps that failed, one after another
@@ -52,14 +55,26 @@ class EngineProcess:
     def run(self) -> None:
         """Serve until the server has gone."""
         while True:
-            for message in self.channel.take(0 if self.engine.busy else GLANCE if self.compiler.busy else BEAT):
-                self._handle(message)
+            self._take_messages()
             for compiled in self.compiler.finished():
                 self._structure(compiled)
             if self.engine.busy:
                 self._step()
             elif time.monotonic() - self._beat >= BEAT:
                 self._send({"type": "beat"})
+
+    def _take_messages(self) -> None:
+        """Handle what has come, for a slice of time at most while others' answers wait for the next step."""
+        wait = 0 if self.engine.busy or self.inbox else GLANCE if self.compiler.busy else BEAT
+        for message in self.channel.take(wait):
+            if message["type"] == "abort":  # the sooner, the less is done for nobody
+                self._drop(message["id"])
+            else:
+                self.inbox[message["id"]] = message
+        begun = time.monotonic()
+        while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
+            message = self.inbox.pop(next(iter(self.inbox)))
+            self._add(message["id"], message["tokens"], message["params"], message["detailed"])
 
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
@@ -91,11 +106,18 @@ class EngineProcess:
         for update in updates:
             if update.error is not None and update.request in self.reports:
                 self._fail({self.reports[update.request].job}, update.error)
+        self._send_scores()
         sent = [message for update in updates if (message := self._report(update)) is not None]
         for update in updates:
             if update.request.finish_reason and update.request in self.reports:
                 self._forget(self.reports.pop(update.request))
         self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
+
+    def _send_scores(self) -> None:
+        for request in self.engine.in_step:
+            report = self.reports.get(request) if request.scores_prompt else None
+            if report is not None and (scores := report.prompt_scores()) is not None:
+                self.channel.send(scores)
 
     def _report(self, update: Update) -> Message | None:
         report = self.reports.get(update.request)
@@ -140,13 +162,8 @@ class EngineProcess:
         else:
             self.jobs.pop(report.job, None)
 
-    def _handle(self, message: Message) -> None:
-        if message["type"] == "add":
-            self._add(message["id"], message["tokens"], message["params"], message["detailed"])
-        elif message["type"] == "abort":
-            self._drop(message["id"])
-
     def _drop(self, job: int) -> None:
+        self.inbox.pop(job, None)
         self.compiler.forget(job)
         self.unstructured.pop(job, None)
         for report in self.jobs.pop(job, []):
@@ -185,7 +202,7 @@ class EngineProcess:
         self.channel.send({"type": "refused", "id": job, "message": str(error)})
 
     def _take(self, job: int, requests: list[Request], detailed: bool) -> None:
-        self.jobs[job] = [Report(job, request, self.llm, detailed) for request in requests]
+        self.jobs[job] = [Report(job, request, self.llm, detailed, self.spellings) for request in requests]
         for report in self.jobs[job]:
             self.reports[report.request] = report
             self.engine.add(report.request)

@@ -21,14 +21,16 @@ TYPES = {
     503: "service_unavailable_error",
 }
 RETRY_AFTER = 2  # seconds a client is told to wait
+LONGEST, LONGEST_NAME = 600, 120  # characters of a message and of a field's name: what a client sent comes back cut
 
 
 class ApiError(Exception):
     """A request that cannot be answered, and the field it hangs on."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        super().__init__(cut(message, LONGEST))
+        self.status, self.message, self.code = status, cut(message, LONGEST), code
+        self.param = None if param is None else cut(param, LONGEST_NAME)
 
     def body(self) -> dict[str, Any]:
         """The JSON object of the answer."""
@@ -44,6 +46,11 @@ class ApiError(Exception):
         if self.status in (408, 413):
             headers["Connection"] = "close"  # the rest of the body is not worth reading
         return JSONResponse(self.body(), self.status, headers)
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters: its beginning and its end."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[len(text) - most // 4 :]}"
 
 
 def field_of(message: str, fields: Any) -> str | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Collection
+from typing import Any, Protocol
 
+from augury.serve.backlog import Backlog, Updates
 from augury.serve.errors import ApiError
 from augury.serve.wire import Message
+
+ANSWERS, MOST_N = 16_384, 128  # answers at a time over all requests, and to one prompt
 
 
 class Refused(Exception):
@@ -17,7 +21,9 @@ class Refused(Exception):
 class Job:
     """One prompt and its n answers."""
 
-    def __init__(self, number: int, batch: Batch, prompt_tokens: int, max_tokens: int | None) -> None:
+    def __init__(
+        self, number: int, batch: Batch, prompt_tokens: int, max_tokens: int | None, scored: bool = False
+    ) -> None:
         self.id = number
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
@@ -29,10 +35,28 @@ class Job:
         self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first_choice = len(batch.jobs) * batch.n
         self._queue = batch.queue
+        self._scored = scored  # the prompt's log-probabilities are wanted, by every answer
+        self._scores: list[Any] = []
+        self._unscored: list[Message] = []  # updates that wait for them
+        self._begun: set[int] = set()
 
     def put(self, update: Message) -> None:
-        """Queue an update for the response."""
-        self._queue.put_nowait((self._first_choice + update["index"], update))
+        """Queue an update for the response; the first of an answer brings the prompt's scores."""
+        if self._scored and len(self._scores) < self.prompt_tokens:
+            self._unscored.append(update)
+            return
+        if self._scored and update["index"] not in self._begun:
+            self._begun.add(update["index"])
+            update["prompt_logprobs"] = self._scores
+        self._queue.put(self._first_choice + update["index"], update)
+
+    def score(self, entries: list[Any]) -> None:
+        """Take more of the prompt's scores, which come once for all n answers."""
+        self._scores += entries
+        if len(self._scores) >= self.prompt_tokens:
+            waiting, self._unscored = self._unscored, []
+            for update in waiting:
+                self.put(update)
 
     def accept(self) -> None:
         """The engine has queued it."""
@@ -48,22 +72,32 @@ class Job:
         """The engine has died."""
         if not self.taken.done():
             self.taken.set_exception(error)
-        self._queue.put_nowait((0, error))
+        self._queue.put(0, error)
 
 
 class Batch:
     """The prompts of one HTTP request; updates queue here until the response takes them."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, backlog: Backlog) -> None:
         self.n = n
         self.jobs: list[Job] = []
-        self.queue: asyncio.Queue[tuple[int, Message | ApiError]] = asyncio.Queue()
+        self.queue = Updates(backlog)
 
-    def add(self, number: int, prompt_tokens: int, max_tokens: int | None) -> Job:
+    def add(self, number: int, prompt_tokens: int, max_tokens: int | None, scored: bool = False) -> Job:
         """One more prompt; its answers are choices n * i to n * i + n - 1."""
-        job = Job(number, self, prompt_tokens, max_tokens)
+        job = Job(number, self, prompt_tokens, max_tokens, scored)
         self.jobs.append(job)
         return job
+
+
+def check_room(jobs: Collection[Job], more: int) -> None:
+    """Refuse answers that would be too many at once; each has its record in the engine, whether it runs or waits."""
+    if MOST_N * len(jobs) + more <= ANSWERS:  # seldom more, and then they are counted
+        return
+    at_work = sum(job.n - len(job.ended) for job in jobs)
+    if at_work + more > ANSWERS:
+        why = f"{at_work} answers are being written and {more} more would exceed the limit of {ANSWERS}; try again."
+        raise ApiError(429, why, code="too_many_answers")
 
 
 class Ear(Protocol):

@@ -9,8 +9,9 @@ from typing import Any
 from augury.serve.errors import ApiError
 
 SWALLOWED = 1024  # bytes a token may stand for where the tokenizer drops or folds text before it cuts it
-SPARE = 4  # a template may leave out parts of what it is given, and /tokenize may be asked about more than fits
+SPARE = 4  # a template may leave out parts of what it is given, and /detokenize may be asked about more than fits
 LEAST = 1 << 20  # bytes of text, or token ids, that /tokenize and /detokenize take from anyone
+A_TOKEN = 8  # bytes, generously: /tokenize takes what fills the context, not what may if all tokens are long ones
 SPLITTERS = {"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit"}  # drop what they split at
 
 
@@ -21,7 +22,7 @@ class Lengths:
         self.context = context
         self.token = longest_token(inner)
         self.text = context * self.token  # bytes that no prompt that fits exceeds
-        self.tokenized = max(LEAST, SPARE * self.text)
+        self.tokenized = max(LEAST, A_TOKEN * context)
         self.detokenized = max(LEAST, SPARE * context)
 
     def check_text(self, text: str, param: str) -> None:

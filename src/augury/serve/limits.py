@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
+from augury.serve.keys import Keys
+from augury.serve.scope import BODY, TENANT
 from augury.serve.stream import ClientLeft
-from augury.serve.visitors import check_visitor
+from augury.serve.visitors import Headers, check_visitor
 
 GUARDED = ("/v1/", "/tokenize", "/detokenize")  # as in vLLM, figures and health need no key
+FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
 WORK = ("/v1/completions", "/v1/chat/completions")
+WITH_BODY = (*WORK, "/tokenize", "/detokenize")  # no other body is read
+ALL_BODIES = 4  # bodies of the largest size that may be in memory at a time
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class Limits:
     read_seconds: float = 30.0  # for a client to send its request
     loopback: bool = False  # only this machine can reach the server by an address
     hosts: list[str] = field(default_factory=list)  # names it goes by besides, when it has no keys
+    write_seconds: float = 30.0  # for a client to take something of its answer
+    share: bool = False  # keys use each other's caches
 
 
 class Gate:
@@ -38,8 +43,9 @@ class Gate:
         self.limits = limits
         self.leaving = False
         self.at_work = 0
+        self.bodies = Bodies(limits.request_bytes, ALL_BODIES * limits.request_bytes, limits.read_seconds)
         self._refused = refused
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in limits.api_keys]
+        self._keys = Keys(limits.api_keys, limits.share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -47,15 +53,18 @@ class Gate:
             await self.app(scope, receive, send)
             return
         work = scope["path"] in WORK and scope["method"] == "POST"
+        body: Body | None = None
         try:
             self._admit(scope, work)
             self.at_work += work
             try:
-                if scope["method"] == "POST":
-                    receive = await self._read(scope, receive)
-                await self.app(scope, receive, send)
+                if scope["path"] in WITH_BODY and scope["method"] == "POST":
+                    body = scope[BODY] = await self.bodies.read(receive)
+                await self.app(scope, body.receive if body else receive, send)
             finally:
                 self.at_work -= work
+                if body is not None:
+                    body.release()
         except ApiError as error:
             await error.response()(scope, receive, send)
         except ClientLeft:
@@ -63,10 +72,7 @@ class Gate:
 
     def _admit(self, scope: Scope, work: bool) -> None:
         headers = dict(scope["headers"])
-        if not self._keys:
-            check_visitor(headers, self.limits.loopback, self.limits.hosts)
-        if self._keys and scope["path"].startswith(GUARDED) and not self._knows(headers.get(b"authorization", b"")):
-            raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
+        self._identify(scope, headers)
         if self.leaving and work:
             raise ApiError(503, "the server is shutting down.", code="shutting_down")
         if work and self.at_work >= self.limits.concurrent:
@@ -74,41 +80,13 @@ class Gate:
             raise ApiError(429, f"{self.at_work} requests are being answered, which is the limit; try again.")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.request_bytes:
-            raise self._too_large()
+            raise self.bodies.too_large()
 
-    def _knows(self, header: bytes) -> bool:
-        """Whether a header names one of our keys; all are compared, each in constant time."""
-        kind, _, key = header.partition(b" ")
-        digest = hashlib.sha256(key.strip()).digest()
-        same = [hmac.compare_digest(digest, known) for known in self._keys]
-        return any(same) and kind.lower() == b"bearer"
-
-    def _too_large(self) -> ApiError:
-        return ApiError(413, f"the request is larger than {self.limits.request_bytes} bytes.", code="request_too_large")
-
-    async def _read(self, scope: Scope, receive: Receive) -> Receive:
-        """Take the whole body, within its limits, and give a `receive` that hands it on."""
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self.limits.read_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeft
-                    body += message.get("body", b"")
-                    if len(body) > self.limits.request_bytes:
-                        raise self._too_large()
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
-            raise ApiError(408, f"the request did not come within {self.limits.read_seconds:g} seconds.") from None
-        given = False
-
-        async def again() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-        return again
+    def _identify(self, scope: Scope, headers: Headers) -> None:
+        """Whose request it is; who shows no key must be no page from elsewhere where that matters."""
+        tenant = self._keys.tenant(headers.get(b"authorization", b"")) if self._keys else None
+        if self._keys and tenant is None and scope["path"].startswith(GUARDED):
+            raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
+        if not self._keys or (tenant is None and scope["path"] in FIGURES):
+            check_visitor(headers, self.limits.loopback, self.limits.hosts)
+        scope[TENANT] = tenant or ""

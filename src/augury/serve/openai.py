@@ -7,29 +7,75 @@ import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from augury.config.sampling import MAX_LOGPROBS, MOST, SamplingParams
-from augury.serve.errors import ApiError, field_of
+from augury.serve.errors import ApiError, cut, field_of
+from augury.serve.keys import salted
 from augury.serve.structure import Structured
 
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
 MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
+BARRED = 8192  # characters of all bad words together, which are tokenized one by one
+MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters of a name that may be a misspelling
+HEAVY = 4096  # entries of lists
 Text = Annotated[str, Field(max_length=LONGEST_STOP)]
 Word = Annotated[str, Field(max_length=128)]
+# Of a list only the first wrong item is told, so no more are looked for.
+Ids = Annotated[list[int], Field(fail_fast=True)]
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+Words = Annotated[list[Word], Field(fail_fast=True)]
+Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 # Fields that mean the same in SamplingParams.
 DIRECT = (
-    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
-    "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "skip_special_tokens",
-    "spaces_between_special_tokens", "include_stop_str_in_output", "logit_bias", "bad_words", "allowed_token_ids",
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
     "prompt_logprobs",
-)  # fmt: skip
+)
 # What OpenAI's clients may send and nothing here depends on; a misspelling is looked for among the rest.
 IGNORED = (
-    "user", "store", "metadata", "service_tier", "parallel_tool_calls", "reasoning_effort", "modalities", "prediction",
-    "verbosity", "prompt_cache_key", "safety_identifier", "request_id", "priority",
-)  # fmt: skip
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "modalities",
+    "prediction",
+    "verbosity",
+    "prompt_cache_key",
+    "safety_identifier",
+    "request_id",
+    "priority",
+)
+
+
+def _checked_bias(given: Any) -> Any:
+    """Stop at the first entry of a map that is not a token id and a number."""
+    for token, value in given.items() if isinstance(given, dict) else ():
+        try:
+            int(token), float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"a map from token id to a number, got {str(token)[:40]!r}: {str(value)[:40]!r}") from None
+    return given
 
 
 class StreamOptions(BaseModel):
@@ -57,23 +103,34 @@ class Generation(Structured):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
-    stop: Text | Annotated[list[Text], Field(max_length=MOST_STOPS)] | None = None
-    stop_token_ids: list[int] | None = Field(None, max_length=256)
+    stop: Text | Annotated[Texts, Field(max_length=MOST_STOPS)] | None = None
+    stop_token_ids: Ids | None = Field(None, max_length=256)
     ignore_eos: bool | None = None
     min_tokens: int | None = None
-    logit_bias: dict[int, float] | None = None
-    bad_words: list[Word] | None = Field(None, max_length=128)
-    allowed_token_ids: list[int] | None = None
+    logit_bias: Annotated[dict[int, float] | None, BeforeValidator(_checked_bias)] = None
+    bad_words: Words | None = Field(None, max_length=128)
+    allowed_token_ids: Ids | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     return_token_ids: bool | None = False
-    cache_salt: str | None = Field(None, max_length=1000, description="Drafts are shared only where it is the same.")
+    cache_salt: str | None = Field(None, max_length=1000, description="Caches are shared only where it is the same.")
     kv_transfer_params: dict[str, Any] | None = None
     speculative: dict[str, Any] | None = Field(
         None, description="This request's speculation: enabled, num_speculative_tokens, method, trace."
     )
+
+    _tenant: str = PrivateAttr("")  # whose key it came with; no field, so that no client can write it
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its lists are long enough to be checked beside the event loop."""
+        return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
+
+    def came_from(self, tenant: str) -> None:
+        """Say whose request it is."""
+        self._tenant = tenant
 
     @property
     def wants_usage(self) -> bool:
@@ -86,17 +143,24 @@ class Generation(Structured):
             raise ApiError(
                 400, "stream_options is only for streams: say stream: true, or leave it out.", "stream_options"
             )
-        for name in self.model_extra or {}:
-            close = get_close_matches(name, list(type(self).model_fields), n=1, cutoff=0.8)
+        if (barred := sum(map(len, self.bad_words or ()))) > BARRED:
+            raise ApiError(400, f"bad_words: {barred} characters; at most {BARRED} in all.", "bad_words")
+        unknown, fields = self.model_extra or {}, list(type(self).model_fields)
+        if len(unknown) > MOST_UNKNOWN:
+            first = cut(next(iter(unknown)), LONGEST_NAME)
+            why = f"{len(unknown)} fields are not known here, {first!r} the first; at most {MOST_UNKNOWN} are ignored."
+            raise ApiError(400, why, first)
+        for name in unknown:
+            close = get_close_matches(name, fields, n=1, cutoff=0.8) if len(name) <= LONGEST_NAME else []
             if close and name not in IGNORED:
                 raise ApiError(400, f"{name!r} is not a field; did you mean {close[0]!r}?", name)
-        if self.model_extra:
-            logger.debug("fields ignored: %s", ", ".join(sorted(self.model_extra)))
+        if unknown:
+            logger.debug("fields ignored: %s", ", ".join(name[:LONGEST_NAME] for name in sorted(unknown)))
 
     def parameters(self, **special: Any) -> dict[str, Any]:
         """The arguments of SamplingParams, checked; `special` holds what the two kinds of request say differently."""
         given = {name: value for name in DIRECT if (value := getattr(self, name)) is not None}
-        extra = {"cache_salt": self.cache_salt, "kv_transfer_params": self.kv_transfer_params}
+        extra = {"cache_salt": salted(self._tenant, self.cache_salt), "kv_transfer_params": self.kv_transfer_params}
         extra = {**extra, "speculative": self.speculative}
         if extra := {name: value for name, value in extra.items() if value is not None}:
             given["extra_args"] = extra
@@ -118,7 +182,7 @@ class Generation(Structured):
 class CompletionRequest(Generation):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Annotated[list[str], Field(fail_fast=True)] | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     echo: bool | None = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     best_of: int | None = None
@@ -154,20 +218,20 @@ class ChatMessage(BaseModel):
 
     # A closed list, since templates write the role between their own special tokens.
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Objects | None = None
     name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Objects | None = None
     tool_call_id: str | None = None
 
 
 class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
     logprobs: bool | None = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST)
-    tools: list[dict[str, Any]] | None = None
+    tools: Objects | None = None
     tool_choice: str | dict[str, Any] | None = None
     add_generation_prompt: bool | None = True
     continue_final_message: bool | None = False
@@ -199,11 +263,11 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = Field(None, min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(None, min_length=1)
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = True
     return_token_strs: bool | None = False
-    tools: list[dict[str, Any]] | None = None
+    tools: Objects | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -211,4 +275,4 @@ class DetokenizeRequest(BaseModel):
     """POST /detokenize."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Ids

@@ -17,11 +17,24 @@ from augury.serve.plain_text import Guard, strings_in
 
 Result = TypeVar("Result")
 SHORT = 1 << 15  # bytes; what is longer has threads of its own and never stands before what is not
+WAITING = 4  # texts of the largest size that may wait at /tokenize
 RESERVED = {
-    "conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
-    "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
-    "return_assistant_tokens_mask", "tokenizer_kwargs", "messages",
-}  # fmt: skip
+    "conversation",
+    "tools",
+    "documents",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokenize",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "tokenizer_kwargs",
+    "messages",
+}
 
 
 class Prompts:
@@ -33,10 +46,23 @@ class Prompts:
         self._guard = Guard(tokenizer.inner)
         # tokenizers lets go of the interpreter while it works, but what it has begun cannot be stopped.
         self._quick, self._slow = ThreadPoolExecutor(2, "tokenize"), ThreadPoolExecutor(2, "tokenize-long")
+        self._curious = ThreadPoolExecutor(1, "tokenize-only")  # what is long and not to be run waits for itself only
+        self._asked = 0  # bytes there
+        self._most_asked = WAITING * self.lengths.tokenized
 
-    async def _away(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-        lane = self._quick if size <= SHORT else self._slow
-        return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+    async def _away(self, size: int, to_run: bool, work: Callable[..., Result], *arguments: Any) -> Result:
+        lane = self._quick if size <= SHORT else self._slow if to_run else self._curious
+        if lane is not self._curious:
+            return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+        if self._asked + size > self._most_asked:
+            raise ApiError(429, f"{self._asked} bytes wait to be tokenized or back, {self._most_asked} is the limit.")
+        self._asked += size
+        task = asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+        task.add_done_callback(lambda _: self._done(size))  # not when its client leaves: it cannot be stopped
+        return await task
+
+    def _done(self, size: int) -> None:
+        self._asked -= size
 
     async def encode(self, text: str, special: bool, to_run: bool = True) -> list[int]:
         """Token ids of a text; control tokens spelled in it count as such, since its author wrote all of it."""
@@ -45,17 +71,17 @@ class Prompts:
         else:
             self.lengths.check_tokenized(in_bytes([text]), "prompt")
         try:
-            return await self._away(len(text), self.tokenizer.encode, text, special)
+            return await self._away(len(text), to_run, self.tokenizer.encode, text, special)
         except ModelError as error:
             raise ApiError(400, str(error), "prompt") from None
 
-    async def decode(self, tokens: list[int], skip_special: bool = False) -> str:
+    async def decode(self, tokens: list[int], to_run: bool = True) -> str:
         """The text of token ids."""
-        return await self._away(len(tokens), self.tokenizer.decoder(skip_special), tokens)
+        return await self._away(len(tokens), to_run, self.tokenizer.decoder(False), tokens)
 
     async def pieces(self, tokens: list[int]) -> list[str]:
         """The vocabulary's own spelling of each token."""
-        return await self._away(len(tokens), self.tokenizer.inner.convert_ids_to_tokens, tokens)
+        return await self._away(len(tokens), False, self.tokenizer.inner.convert_ids_to_tokens, tokens)
 
     async def chat(
         self,
@@ -75,7 +101,7 @@ class Prompts:
         else:
             self.lengths.check_tokenized(size, "messages")
         options = {**(template_options or {}), **options}
-        return await self._away(size, self._chat, conversation, tools, options, to_run)
+        return await self._away(size, to_run, self._chat, conversation, tools, options, to_run)
 
     def _chat(self, messages: list[dict[str, Any]], tools: Any, options: dict[str, Any], to_run: bool) -> list[int]:
         given = [{name: value for name, value in m.items() if name != "role"} for m in messages]

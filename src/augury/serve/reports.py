@@ -16,13 +16,17 @@ from augury.serve.wire import Message
 class Report:
     """Remembers what has been sent of one answer, so that every message holds only what is new."""
 
-    def __init__(self, job: int, request: Request, llm: LLM, detailed: bool) -> None:
+    def __init__(
+        self, job: int, request: Request, llm: LLM, detailed: bool, spellings: dict[int, list[Any]] | None = None
+    ) -> None:
         self.job = job
         self.request = request
         self._llm = llm
         self._detailed = detailed
+        self._spellings = {} if spellings is None else spellings  # shared by reports
         self._shown = 0  # characters sent
         self._scored = 0  # log-probabilities sent
+        self._prompt_scored = 0  # and of the prompt
         self._first_at = 0.0
         self._decode = llm.tokenizer.decoder(skip_special=False)
         self._spelled = TextStream(llm.tokenizer.decoder(request.params.skip_special_tokens), request.tokens)
@@ -34,8 +38,6 @@ class Report:
         if not self._first_at:
             self._first_at = time.perf_counter()
             message["cached"] = request.cached_tokens
-            if request.params.prompt_logprobs is not None:
-                message["prompt_logprobs"] = [self._scores(entry) for entry in request.prompt_logprobs]
         if request.params.logprobs is not None:
             message["logprobs"] = [self._scores(entry) for entry in request.logprobs[self._scored :]]
             self._scored = len(request.logprobs)
@@ -44,6 +46,14 @@ class Report:
         if ended:
             message["end"] = self._end()
         return message
+
+    def prompt_scores(self) -> Message | None:
+        """What the last step has scored of the prompt, so that a long one is spelled step by step."""
+        fresh = self.request.prompt_logprobs[self._prompt_scored :]
+        if not fresh:
+            return None  # also where a preempted request reads its prompt again
+        self._prompt_scored += len(fresh)
+        return {"type": "scores", "id": self.job, "entries": [self._scores(entry) for entry in fresh]}
 
     def _text(self, ended: bool) -> str:
         stream = self.request.text
@@ -60,9 +70,14 @@ class Report:
         return [[token, value.logprob, value.rank, *self._token(token)] for token, value in entry.items()]
 
     def _token(self, token: int) -> list[Any]:
-        text = self._decode([token])
-        real = self._llm.tokenizer.bytes.of(token, text)
-        return [text] if real == text.encode("utf-8", "replace") else [text, list(real)]
+        """Its text and bytes; there are as many as the vocabulary has, and each is spelled once."""
+        known = self._spellings.get(token)
+        if known is None:
+            text = self._decode([token])
+            real = self._llm.tokenizer.bytes.of(token, text)
+            known = [text] if real == text.encode("utf-8", "replace") else [text, list(real)]
+            self._spellings[token] = known
+        return known
 
     def _spell(self, trace: dict[str, Any]) -> dict[str, Any]:
         """Give the tokens of a step their texts; half a character goes to the token that completes it."""
@@ -80,9 +95,9 @@ class Report:
         figures: dict[str, Any] = {}
         if spec is not None:
             figures = spec_metrics(request, spec.num_speculative_tokens, self._detailed)
-        figures["enabled"] = request.wish.off is None
-        if request.wish.off is not None:
-            figures["why"] = request.wish.off
+        figures["enabled"] = request.spec_options.off is None
+        if request.spec_options.off is not None:
+            figures["why"] = request.spec_options.off
         saver = self._llm.engine.saver
         return {
             "reason": request.finish_reason,

@@ -130,10 +130,10 @@ class Server:
             raise ServeError(self.failure)
 
     async def _serve(self, service: Service, ours: socket.socket) -> None:
-        settings = self.settings
+        settings, limits = self.settings, self.settings.limits
         config = uvicorn.Config(
             make_app(service),
-            http=with_patience(settings.limits.read_seconds),
+            http=with_patience(limits.read_seconds, limits.write_seconds),
             ws="none",
             lifespan="off",
             access_log=settings.access_log,

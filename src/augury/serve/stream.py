@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from augury.serve.errors import ApiError
+from augury.serve.scope import HANG_UP
 
 logger = logging.getLogger("augury")
 Result = TypeVar("Result")
@@ -22,22 +23,31 @@ class ClientLeft(Exception):
     """Nobody waits for the answer any more."""
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """Do the work, but drop it the moment the client goes away."""
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, Result], cut_off: asyncio.Event | None = None
+) -> Result:
+    """Do the work, but drop it the moment the client goes away or is cut off."""
     task: asyncio.Task[Result] = asyncio.create_task(work)
-    watcher = asyncio.create_task(_gone(receive))
+    watchers = [asyncio.create_task(gone(receive))]
+    if cut_off is not None:
+        watchers.append(asyncio.create_task(_happened(cut_off)))
     try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, *watchers}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientLeft
         return task.result()
     finally:
-        for one in (task, watcher):
+        for one in (task, *watchers):
             one.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)  # what the work must clean up is clean by now
+        await asyncio.gather(task, *watchers, return_exceptions=True)  # what the work must clean up is clean by now
 
 
-async def _gone(receive: Receive) -> None:
+async def _happened(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -47,19 +57,24 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[dict[str, Any]], release: Callable[[], None]) -> None:
+    def __init__(
+        self, events: AsyncIterator[dict[str, Any]], release: Callable[[], None], overrun: asyncio.Event
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self.events = events
         self._release = release  # called in the end, even if not one event was asked for
+        self._overrun = overrun  # the client reads too slowly
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that leaves ends it."""
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await while_connected(receive, self._send(send))
+            await while_connected(receive, self._send(send), self._overrun)
         except (ClientLeft, OSError):  # it left, perhaps while we wrote
-            return
+            if self._overrun.is_set():
+                scope[HANG_UP]()  # what it has not read by now would be kept for it
+                await gone(receive)
         finally:
             self._release()
 

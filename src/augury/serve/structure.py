@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from augury.serve.errors import ApiError
 
@@ -18,7 +18,7 @@ class Structured(BaseModel):
     structured_outputs: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Annotated[list[str], Field(fail_fast=True)] | None = None
     guided_grammar: str | None = None
 
     def structure(self) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import shlex
 import socket
 from typing import Any
 
+from augury.serve.keys import Keys
 from augury.serve.service import Service
 
 QUESTION = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
@@ -19,6 +20,7 @@ def welcome(service: Service, listening: socket.socket) -> list[str]:
     lines = [f"serving {names} on {facts['device']}, context {facts['max_model_len']} tokens; {_method(facts)}"]
     if str(service.defaults):
         lines.append(f"the model's own defaults: {service.defaults} (--generation-config vllm for none)")
+    lines += _tenants(Keys(settings.limits.api_keys, settings.limits.share), facts["speculative_config"] or {})
     url, extra = _address(settings.uds, listening)
     lines.append(f"listening at {settings.uds or url}" + ("" if settings.uds else f", the page is {url}/"))
     key = " -H 'Authorization: Bearer KEY'" if settings.limits.api_keys else ""
@@ -26,6 +28,16 @@ def welcome(service: Service, listening: socket.socket) -> list[str]:
     lines.append(f"try: curl {extra}{url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {body}")
     lines.append(f"Ctrl-C stops it; running requests have {settings.shutdown_timeout:g} seconds to finish")
     return lines
+
+
+def _tenants(keys: Keys, config: dict[str, Any]) -> list[str]:
+    """Who shares caches with whom, where there are keys to share between."""
+    if not keys.apart:
+        return []
+    line = "each key has caches of its own (--share-between-keys makes them one)"
+    if path := config.get("suffix_decoding_cache_path"):
+        line += f"; {path} belongs to no key, so nothing is drafted from it"
+    return [line]
 
 
 def _method(facts: dict[str, Any]) -> str:

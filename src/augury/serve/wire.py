@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+LONG = 4096  # entries of lists in a message
 HEADER = struct.Struct("!I")
 Message = dict[str, Any]
 
@@ -22,6 +23,13 @@ def pack(message: Message) -> bytes:
     """One message as bytes."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return HEADER.pack(len(body)) + body
+
+
+async def pack_aside(message: Message) -> bytes:
+    """The same for a job, in a thread where its lists are long."""
+    params = message["params"]
+    entries = sum(len(params.get(name) or ()) for name in ("logit_bias", "allowed_token_ids"))
+    return await asyncio.to_thread(pack, message) if entries > LONG else pack(message)
 
 
 async def read(reader: asyncio.StreamReader) -> Message:

@@ -102,7 +102,7 @@ def confront(rule: TensorRule, trials: Sequence[Trial], dtype: torch.dtype = tor
     length = torch.tensor([len(d.path) for d in decisions]).repeat_interleave(3)
     law = torch.tensor([[float(mass) for mass in d.law] for d in decisions], dtype=dtype).repeat_interleave(3, 0)
     right = (verdict.path == path).all(1) & (verdict.accepted == length)
-    apart = (verdict.law - law).abs().amax(1)[right]
+    apart = (verdict.probs - law).abs().amax(1)[right]
     return Agreement(len(owner), int((~right).sum()), float(apart.amax()) if len(apart) else 0.0)
 
 
@@ -151,7 +151,7 @@ def measure(rule: TensorRule, world: World, shape: Shape, drafts: Drafts, points
 
 def _emitted(verdict: Verdict, weight: Tensor, vocab: int) -> Iterator[tuple[tuple[int, ...], float]]:
     """How likely each text is to be emitted."""
-    law = verdict.law / verdict.law.sum(1, keepdim=True) * weight[:, None]
+    law = verdict.probs / verdict.probs.sum(1, keepdim=True) * weight[:, None]
     texts, group = verdict.tokens.unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
     sums = law.new_zeros(len(texts), vocab).index_add(0, group, law)
     for text, chances in zip(texts.tolist(), sums.tolist(), strict=True):

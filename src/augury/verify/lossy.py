@@ -141,9 +141,9 @@ def raw_entropy(logits: Tensor) -> Tensor:
     return _entropy(clean(torch.softmax(logits.nan_to_num(nan=-math.inf), dim=1, dtype=torch.float32)), RAW_FLOOR)
 
 
-def _entropy(law: Tensor, floor: float) -> Tensor:
+def _entropy(probs: Tensor, floor: float) -> Tensor:
     """-sum p log(p + floor) of every row."""
-    return -(law * (law + floor).log()).sum(1)
+    return -(probs * (probs + floor).log()).sum(1)
 
 
 def _leniency(spread: Tensor, draft: Draft, threshold: float, alpha: float) -> Tensor:

@@ -23,7 +23,7 @@ EXACT = torch.float64
 
 
 def standard(p: Tensor, draft: Draft, active: Tensor, u: Tensor) -> Verdict:
-    """Accept each child with probability min(1, law / q), first children first; a block ends at the first refusal."""
+    """Accept each child with probability min(1, p / q), first children first; a block ends at the first refusal."""
     tree = firsts(draft)
     held = passes(u, *chances(p, draft))
     whole = torch.ones(p.shape[:2], dtype=EXACT, device=p.device)
@@ -59,15 +59,15 @@ def chances(p: Tensor, draft: Draft) -> tuple[Tensor, Tensor]:
     return target, _at(draft.probs, (groups, nodes), draft.tokens).clamp(max=1)
 
 
-def _at(law: Tensor, rows: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
+def _at(probs: Tensor, rows: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
     """Entries of some rows at tokens that may lie outside the vocabulary, float64."""
-    inside = (tokens >= 0) & (tokens < law.shape[-1])
-    return torch.where(inside, clean(law[(*rows, tokens.clamp(0, law.shape[-1] - 1))].to(EXACT)), 0.0)
+    inside = (tokens >= 0) & (tokens < probs.shape[-1])
+    return torch.where(inside, clean(probs[(*rows, tokens.clamp(0, probs.shape[-1] - 1))].to(EXACT)), 0.0)
 
 
-def clean(law: Tensor) -> Tensor:
+def clean(probs: Tensor) -> Tensor:
     """Probabilities without NaN, infinities and negative numbers."""
-    return law.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+    return probs.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
 
 
 def block_ends(tree: Firsts, held: Tensor, early_stop: bool) -> Tensor:
@@ -120,9 +120,9 @@ def _nobody(groups: Tensor) -> bool:
     return groups.device.type == "cpu" and not bool(groups.any())
 
 
-def remainder(law: Tensor, q: Tensor, carry: Tensor) -> Tensor:
-    """What of carry [G] * law [G, V] a proposal does not cover."""
-    return (law * carry[:, None].to(law.dtype) - q).clamp(min=0)
+def remainder(probs: Tensor, q: Tensor, carry: Tensor) -> Tensor:
+    """What of carry [G] * probs [G, V] a proposal does not cover."""
+    return (probs * carry[:, None].to(probs.dtype) - q).clamp(min=0)
 
 
 def proposal(draft: Draft, tree: Firsts, node: Tensor, like: Tensor) -> Tensor:
@@ -145,15 +145,15 @@ def _untaken(draft: Draft, tree: Firsts, node: Tensor, like: Tensor) -> Tensor:
     return like.new_ones(len(node), width + 1).scatter(1, torch.where(earlier, draft.tokens, width), 0)[:, :width]
 
 
-def total(law: Tensor) -> Tensor:
+def total(probs: Tensor) -> Tensor:
     """Sums of rows, float64 [G]."""
-    return law.sum(1, dtype=EXACT)
+    return probs.sum(1, dtype=EXACT)
 
 
-def normalised(law: Tensor) -> Tensor:
+def normalised(probs: Tensor) -> Tensor:
     """Rows that sum to 1, or stay zero."""
-    mass = total(law)
-    return law * torch.where(mass > 0, 1 / mass, 0.0)[:, None].to(law.dtype)
+    mass = total(probs)
+    return probs * torch.where(mass > 0, 1 / mass, 0.0)[:, None].to(probs.dtype)
 
 
 def settle(p: Tensor, draft: Draft, active: Tensor, u: Tensor, tree: Firsts, ends: Tensor, carry: Tensor) -> Verdict:
@@ -165,30 +165,30 @@ def settle(p: Tensor, draft: Draft, active: Tensor, u: Tensor, tree: Firsts, end
 
     def leftover(node: Tensor) -> Tensor:
         """The distribution at a block's end once its first child is refused; without a child, the target's own."""
-        law, child = clean(p[groups, node + 1]), tree.child[groups, node + 1]
+        probs, child = clean(p[groups, node + 1]), tree.child[groups, node + 1]
         if not draft.tokens.shape[1] or _nobody(child >= 0):
-            return law
-        return refused(law, proposal(draft, tree, child.clamp(min=0), law), child >= 0, carry[groups, node + 1])
+            return probs
+        return refused(probs, proposal(draft, tree, child.clamp(min=0), probs), child >= 0, carry[groups, node + 1])
 
     node = ends[:, 0]
-    law = leftover(node)
+    probs = leftover(node)
     for i in range(draft.tokens.shape[1] if draft.branching else 0):
         tried = active & tree.real[:, i] & ~tree.leads[:, i] & (draft.parents[:, i] == node)
         if _nobody(tried):
             continue
-        q, token = proposal(draft, tree, torch.full_like(node, i), law), draft.tokens[:, i]
-        taken = tried & passes(u[:, i], _at(law, (groups,), token), _at(q, (groups,), token))
-        law = refused(law, q, tried & ~taken, one)
+        q, token = proposal(draft, tree, torch.full_like(node, i), probs), draft.tokens[:, i]
+        taken = tried & passes(u[:, i], _at(probs, (groups,), token), _at(q, (groups,), token))
+        probs = refused(probs, q, tried & ~taken, one)
         node = torch.where(taken, ends[:, i + 1], node)
         if not _nobody(taken):
-            law = torch.where(taken[:, None], leftover(node), law)
-    return verdict_at(node, law, draft, active)
+            probs = torch.where(taken[:, None], leftover(node), probs)
+    return verdict_at(node, probs, draft, active)
 
 
-def refused(law: Tensor, q: Tensor, where: Tensor, carry: Tensor) -> Tensor:
+def refused(probs: Tensor, q: Tensor, where: Tensor, carry: Tensor) -> Tensor:
     """The distribution after a proposal was refused, normalised, in the groups where it was.
 
     Only rounding refuses a token when nothing would be left; then the distribution stays what it was.
     """
-    left = normalised(remainder(law, q, carry))
-    return torch.where((where & (left.amax(1) > 0))[:, None], left, law)
+    left = normalised(remainder(probs, q, carry))
+    return torch.where((where & (left.amax(1) > 0))[:, None], left, probs)

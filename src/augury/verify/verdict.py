@@ -24,16 +24,16 @@ class Verdict(NamedTuple):
 
     path: Tensor  # int64 [G, N]: accepted node numbers from the root down, -1 past the end
     accepted: Tensor  # int64 [G]
-    law: Tensor  # float [G, V]: what the last token is drawn from; it need not sum to 1
+    probs: Tensor  # float [G, V]: what the last token is drawn from; it need not sum to 1
     tokens: Tensor  # int64 [G, N]: the tokens of `path`, -1 past the end
     active: Tensor  # bool [G]: an inactive group emits nothing
 
 
-def verdict_at(node: Tensor, law: Tensor, draft: Draft, active: Tensor) -> Verdict:
+def verdict_at(node: Tensor, probs: Tensor, draft: Draft, active: Tensor) -> Verdict:
     """The verdict that accepts every node down to int64 [G] `node` (-1: none)."""
     path = listed(path_to(torch.where(active, node, -1), draft.parents))
     tokens = torch.where(path >= 0, draft.tokens.gather(1, path.clamp(min=0)), -1)
-    return Verdict(path, (path >= 0).sum(1), law, tokens, active)
+    return Verdict(path, (path >= 0).sum(1), probs, tokens, active)
 
 
 def draft_purpose(node: int, depth: int) -> int:
@@ -63,12 +63,12 @@ def uniforms(seeds: Tensor, positions: Tensor, nodes: int) -> Tensor:
 
 def last_noise(verdict: Verdict, seeds: Tensor, starts: Tensor) -> Tensor:
     """Noise for the token that ends each step, float32 [G, V]; `starts` is the position of the step's first token."""
-    return gumbel(seeds, starts + verdict.accepted, RESAMPLE, verdict.law.shape[1])
+    return gumbel(seeds, starts + verdict.accepted, RESAMPLE, verdict.probs.shape[1])
 
 
 def finish(verdict: Verdict, noise: Tensor) -> Outcome:
-    """Draw the last token as the argmax of log law + noise [G, V]: of equals the lowest, never one of probability 0."""
-    last = (verdict.law.log() + noise).argmax(1, keepdim=True)
+    """Draw the last token as the argmax of log probs + noise [G, V]: of equals the lowest, never one of probability 0."""
+    last = (verdict.probs.log() + noise).argmax(1, keepdim=True)
     column = torch.arange(verdict.path.shape[1] + 1, device=last.device)
     ends = verdict.active[:, None] & (column == verdict.accepted[:, None])
     blank = torch.full_like(last, -1)

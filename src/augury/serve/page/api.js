@@ -29,8 +29,9 @@ export async function* answer(body, key, signal) {
 }
 
 /** Figures of the engine. */
-export async function live(signal) {
-  const reply = await fetch("augury/live", { signal, cache: "no-store" });
+export async function live(key, signal) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  const reply = await fetch("augury/live", { headers, signal, cache: "no-store" });
   if (!reply.ok) throw new Trouble(`The server has no figures (HTTP ${reply.status}).`, { status: reply.status });
   return reply.json();
 }

@@ -6,7 +6,8 @@ const SECOND = 1000;
 
 /** Asks, and tells those who listen; null stands for a server that does not answer. */
 export class Pulse {
-  constructor() {
+  constructor(settings) {
+    this.settings = settings;
     this.listeners = [];
     this.latest = null;
   }
@@ -25,7 +26,7 @@ export class Pulse {
 
   async beat() {
     try {
-      this.latest = await live(AbortSignal.timeout(5 * SECOND));
+      this.latest = await live(this.settings.key, AbortSignal.timeout(5 * SECOND));
     } catch {
       this.latest = null;
     }

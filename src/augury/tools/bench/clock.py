@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine
-    from augury.engine.scheduler import Share
+    from augury.engine.scheduler import ScheduledRequest
 
 # What the target cannot do without; everything else is overhead.
 MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
@@ -63,7 +63,7 @@ class Steps:
         self.read_seconds = 0.0  # the other steps
         self.read_tokens = 0  # prompt tokens in them
         self._clock = clock
-        self._shares: list[Share] = []
+        self._shares: list[ScheduledRequest] = []
 
     def plan(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the scheduler's plan, to see what kind of step it makes."""
@@ -80,7 +80,7 @@ class Steps:
         def run() -> Any:
             self._clock.spent.clear()
             updates = call()
-            reading = sum(s.known for s in self._shares if s.start < s.request.prompt_len)
+            reading = sum(s.num_new_tokens for s in self._shares if s.start < s.request.prompt_len)
             if reading:
                 self.read_seconds += sum(self._clock.spent.values())
                 self.read_tokens += reading

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from augury.drafters.base import Needs, Turn
-from augury.verify.sampling import Outcome
+from augury.drafters.base import Drafter, DraftInput, Needs
 from augury.verify.tree import Draft, chain_parents
 
 
-class RowsDrafter:
+class RowsDrafter(Drafter):
     """The same token, `tokens` times, for everyone."""
 
     name = "rows"
@@ -21,17 +20,8 @@ class RowsDrafter:
         """`most` is what the engine's slots have room for."""
         self.most, self.token, self.tokens = most, token, 0
 
-    def propose(self, turn: Turn) -> Draft:
+    def propose(self, inputs: DraftInput) -> Draft:
         """Within the engine's budget."""
-        groups = len(turn.slots)
-        ids = torch.full((groups, self.most), self.token, dtype=torch.int64, device=turn.slots.device)
-        return Draft(ids, chain_parents(groups, self.most, turn.slots.device), turn.budget.clamp(max=self.tokens))
-
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
-
-    def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Nothing to keep."""
-
-    def reset(self, slot: int) -> None:
-        """Nothing to forget."""
+        groups = len(inputs.slots)
+        ids = torch.full((groups, self.most), self.token, dtype=torch.int64, device=inputs.slots.device)
+        return Draft(ids, chain_parents(groups, self.most, inputs.slots.device), inputs.budget.clamp(max=self.tokens))

@@ -152,7 +152,7 @@ class TraceReader:
                 continue
             if len(buffer) - at > RECORD:
                 raise TraceError(f"{path}, record {number + 1}: it has more than {RECORD:,} characters.")
-            if problem is not None and not _cut_off(problem, buffer, HALF):
+            if problem is not None and problem.pos < len(buffer) - HALF and not _cut_off(problem, buffer):
                 raise _not_json(path, f"record {number + 1}", problem)  # no more text will mend it
             more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not read too often
             if not more:
@@ -163,10 +163,10 @@ class TraceReader:
             buffer, at = buffer[at:] + more, 0
 
     def _whole(self, path: Path, stream: _Text) -> Iterator[Found]:
+        text = stream.read(HEAD) + stream.read(RECORD)
+        if len(text) > RECORD:
+            raise TraceError(f"{path}: one document of more than {RECORD:,} characters; write a record a line.")
         try:
-            text = stream.read(HEAD) + stream.read(RECORD)
-            if len(text) > RECORD:
-                raise TraceError(f"{path}: one document of more than {RECORD:,} characters; write a record a line.")
             value = json.loads(text)
         except json.JSONDecodeError as error:
             raise _not_json(path, f"line {error.lineno}", error) from None
@@ -262,9 +262,9 @@ def _kind(head: str, plain: bool) -> str:
     return "text" if plain and start else "unknown"
 
 
-def _cut_off(error: json.JSONDecodeError, buffer: str, slack: int = 0) -> bool:
-    """Whether a value is broken because its end is missing, or may be, `slack` characters before the end."""
-    return error.pos >= len(buffer.rstrip()) - slack or error.msg.startswith("Unterminated")
+def _cut_off(error: json.JSONDecodeError, buffer: str) -> bool:
+    """Whether a value is broken because its end is missing."""
+    return error.pos >= len(buffer.rstrip()) or error.msg.startswith("Unterminated")
 
 
 def _not_json(path: Path, where: str, error: json.JSONDecodeError) -> TraceError:

@@ -15,6 +15,7 @@ from augury.config import surfaces
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
+from augury.tools.shared.safe_text import safe_text
 
 KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 INTERVAL = "VLLM_LOG_STATS_INTERVAL"
@@ -49,11 +50,19 @@ def serve(
         list[str] | None,
         typer.Option(help=f"Clients must know it; may be repeated. Also {' or '.join(KEYS)}.", rich_help_panel=NETWORK),
     ] = None,
+    share_between_keys: Annotated[
+        bool,
+        typer.Option(
+            "--share-between-keys",
+            help="Keys use each other's cached prompts and learn from each other's answers, and can read them so.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = False,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name that browsers may know a server without keys by; may be repeated.",
+            help="A name that browsers may know the server by, besides its address; may be repeated.",
             rich_help_panel=NETWORK,
         ),
     ] = None,
@@ -66,6 +75,9 @@ def serve(
     << 20,
     read_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds a client has to send its request.", rich_help_panel=LIMITS)
+    ] = 30.0,
+    write_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds a client may take nothing of its answer.", rich_help_panel=LIMITS)
     ] = 30.0,
     per_request_spec_decode_metrics: Annotated[
         Literal["none", "summary", "detailed"],
@@ -161,7 +173,16 @@ def serve(
     keys = [*(api_key or ()), *(key for name in KEYS if (key := os.environ.get(name)))]
     loopback = uds is None and is_loopback(host)
     hosts = [name.lower() for name in allowed_host or ()]
-    limits = Limits(keys, max_concurrent_requests, max_request_bytes, read_timeout, loopback, hosts)
+    limits = Limits(
+        keys,
+        max_concurrent_requests,
+        max_request_bytes,
+        read_timeout,
+        loopback,
+        hosts,
+        write_timeout,
+        share_between_keys,
+    )
     settings = Settings(
         model,
         engine,
@@ -204,6 +225,6 @@ def _run(settings: Any) -> int:
     except (ServeError, ModelError, OSError) as error:
         if os.environ.get("AUGURY_DEBUG"):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(safe_text(f"error: {' '.join(str(error).split())}"), file=sys.stderr)
         return 1
     return 0

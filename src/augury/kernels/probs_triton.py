@@ -20,7 +20,7 @@ from augury.kernels.peak_triton import highest, warps_of
 from augury.verify.sampling import Draws, SlotSampling
 
 
-class Law(NamedTuple):
+class RowProbs(NamedTuple):
     """What makes a line's distribution, besides its scores."""
 
     token: Any  # int64 [L]: the certain token of a line that is not sampled
@@ -28,15 +28,17 @@ class Law(NamedTuple):
     mass: Any  # int64 [L, C]: of what is kept
 
 
-def laws(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> tuple[Searched, Law]:
+def row_probs(
+    logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None
+) -> tuple[Searched, RowProbs]:
     """Everything that the probability of a token depends on, for every line."""
     found = searched(logits, draws, sampling, chunk, racing=False)
     plan = found.plan
-    law = Law(found.out, plan.search.floor, torch.empty_like(plan.search.total))
+    probs = RowProbs(found.out, plan.search.floor, torch.empty_like(plan.search.total))
     if not draws.greedy:
         weigh[plan.lines, plan.chunks](
             *found.head,
-            law,
+            probs,
             plan.chunks,
             CHUNK=plan.chunk,
             CHUNKS=padded(plan.chunks),
@@ -45,17 +47,17 @@ def laws(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None
             maxnreg=64,
             **EXACT,
         )
-    return found, law
+    return found, probs
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> Tensor:
     """The distribution of the target's token at every line of [L, V] logits of any float, float32 [L, V]."""
-    found, law = laws(logits, draws, sampling, chunk)
+    found, probs = row_probs(logits, draws, sampling, chunk)
     plan = found.plan
     out = torch.empty(plan.lines, plan.vocab, dtype=torch.float32, device=logits.device)
-    write_law[plan.lines, plan.chunks](
+    write_probs[plan.lines, plan.chunks](
         *found.head,
-        law,
+        probs,
         out,
         plan.chunks,
         CHUNK=plan.chunk,
@@ -70,7 +72,17 @@ def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: i
 
 @triton.jit
 def weigh(
-    rows, stride, vocab, table, edits, peaks, law, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BARS: tl.constexpr
+    rows,
+    stride,
+    vocab,
+    table,
+    edits,
+    peaks,
+    probs,
+    chunks,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BARS: tl.constexpr,
 ):
     """The mass that one chunk of one line keeps."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -79,20 +91,20 @@ def weigh(
     top, _ = highest(peaks.top, peaks.token, line, chunks, CHUNKS)
     if (temperature <= 0) | (top == NEVER):
         return
-    place, floor = line * chunks + chunk, tl.load(law.floor + line)
+    place, floor = line * chunks + chunk, tl.load(probs.floor + line)
     if distances(tl.load(peaks.top + place), top, temperature) > floor:  # nothing of it is kept
-        tl.store(law.mass + place, tl.zeros((), tl.int64))
+        tl.store(probs.mass + place, tl.zeros((), tl.int64))
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
     kept = inside & (distance <= floor)
-    tl.store(law.mass + place, tl.sum(tl.where(kept, masses(distance), 0)))
+    tl.store(probs.mass + place, tl.sum(tl.where(kept, masses(distance), 0)))
 
 
 @triton.jit
-def law_at(
+def probs_at(
     tokens,
     inside,
     line,
@@ -102,14 +114,14 @@ def law_at(
     table,
     edits,
     peaks,
-    law,
+    probs,
     chunks,
     CHUNKS: tl.constexpr,
     BARS: tl.constexpr,
     GREEDY: tl.constexpr,
 ):
     """The probabilities of some tokens of one line, float32; 0 outside the vocabulary."""
-    certain = tl.where(inside & (tokens == tl.load(law.token + line)), 1.0, 0.0)
+    certain = tl.where(inside & (tokens == tl.load(probs.token + line)), 1.0, 0.0)
     if GREEDY:
         return certain
     else:
@@ -119,22 +131,22 @@ def law_at(
         if (temperature > 0) & (top > NEVER):
             x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
             distance = distances(x, top, temperature)
-            mass = tl.maximum(sum_of(law.mass, line, chunks, CHUNKS), 1)
+            mass = tl.maximum(sum_of(probs.mass, line, chunks, CHUNKS), 1)
             scale = (tl.full((), UNIT, tl.float64) / mass.to(tl.float64)).to(tl.float32)
-            kept = inside & (distance <= tl.load(law.floor + line))
+            kept = inside & (distance <= tl.load(probs.floor + line))
             certain = tl.where(kept, libdevice.exp(z_of(distance)) * scale, 0.0)
         return certain
 
 
 @triton.jit
-def write_law(
+def write_probs(
     rows,
     stride,
     vocab,
     table,
     edits,
     peaks,
-    law,
+    probs,
     out,
     chunks,
     CHUNK: tl.constexpr,
@@ -146,5 +158,5 @@ def write_law(
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
-    p = law_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, law, chunks, CHUNKS, BARS, GREEDY)
+    p = probs_at(tokens, inside, line, rows, stride, vocab, table, edits, peaks, probs, chunks, CHUNKS, BARS, GREEDY)
     tl.store(out + line * vocab + tokens, p, inside)

@@ -1,0 +1,41 @@
+"""What a request's lists of tokens do to logits, as arrays: made once for all answers to a prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from augury.config.sampling import SamplingParams
+
+NONE = -1
+
+
+def _ids() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The tokens that are allowed, those with a bias, and the words that are barred."""
+
+    allowed: np.ndarray | None = None  # int64, sorted, each once
+    biased: np.ndarray = field(default_factory=_ids)  # int64
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # a line a word, right-aligned
+
+    @classmethod
+    def of(cls, params: SamplingParams, words: list[list[int]]) -> Edits:
+        """From sampling parameters, and their bad words as tokens."""
+        allowed = None if params.allowed_token_ids is None else np.unique(np.array(params.allowed_token_ids, np.int64))
+        given = params.logit_bias or {}
+        table = np.full((len(words), max(map(len, words), default=0)), NONE, np.int64)
+        for line, word in zip(table, words, strict=True):
+            line[len(line) - len(word) :] = word
+        count = len(given)
+        return cls(
+            allowed, np.fromiter(given.keys(), np.int64, count), np.fromiter(given.values(), np.float32, count), table
+        )
+
+
+NOTHING = Edits()

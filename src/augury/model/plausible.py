@@ -1,0 +1,44 @@
+"""A look at a config.json before any library takes it at its word: counts it would loop over must be countable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from augury.config.bounded import CONFIG_BYTES, read_bounded
+from augury.model.errors import ModelError
+
+COUNTS = (  # the largest models have a few hundred layers, heads and experts
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_attention_heads", "n_head", "num_key_value_heads",
+    "num_nextn_predict_layers", "num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts",
+)  # fmt: skip
+SIZES = (
+    "hidden_size", "intermediate_size", "moe_intermediate_size", "head_dim", "vocab_size", "max_position_embeddings",
+)  # fmt: skip
+MOST_COUNTED, LARGEST = 10_000, 2**31 - 1
+
+
+def check_plausible(directory: Path) -> None:
+    """Raise a ModelError for a config.json with numbers that no model has; what is not there is nobody's fault yet."""
+    file = directory / "config.json"
+    if not file.is_file():
+        return
+    try:
+        raw = json.loads(read_bounded(file, CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{file} cannot be read: {str(error)[:200]}") from None
+    if not isinstance(raw, dict):
+        raise ModelError(f"{file} holds no object; a model's config.json is needed.")
+    for part in (raw, raw.get("text_config")):
+        for name, value in part.items() if isinstance(part, dict) else ():
+            most = MOST_COUNTED if name in COUNTS else LARGEST if name in SIZES else None
+            if most is not None and not _plausible(value, most):
+                raise ModelError(f"{file}: {name}={str(value)[:40]!r} is not a number from 0 to {most:,}.")
+
+
+def _plausible(value: Any, most: int) -> bool:
+    """Whether this is a count or a size; some configurations leave one out by writing null, or give one a layer."""
+    if isinstance(value, list):
+        return all(_plausible(one, most) for one in value)
+    return value is None or (type(value) is int and 0 <= value <= most)

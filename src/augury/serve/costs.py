@@ -1,0 +1,62 @@
+"""What one request may cost, and what all of them may hold: refused by name before the work is done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from augury.serve.errors import ApiError
+
+PROMPT_SCORES = 1 << 18  # log-probabilities of prompts in one response: answers x prompt tokens x (asked + 1)
+SCORES = 1 << 20  # log-probabilities of answers in one response that is not streamed
+ALL_SCORES = 1 << 22  # of all responses that are being put together
+PARAMETERS = 16 << 20  # bytes: prompts x what goes to the engine with each of them
+
+
+def check_lists(bias: Any, allowed: Any, vocabulary: int) -> None:
+    """Refuse lists of tokens that are longer than the vocabulary: nothing can be gained by it."""
+    for name, given in (("logit_bias", bias), ("allowed_token_ids", allowed)):
+        if given is not None and len(given) > vocabulary:
+            raise ApiError(400, f"{name}: {len(given)} entries; the vocabulary has {vocabulary} tokens.", name)
+
+
+def check_parameters(params: dict[str, Any], prompts: int) -> None:
+    """Refuse parameters that are sent to the engine so often that they add up."""
+    if prompts == 1:
+        return  # no more than the body that they came in
+    size = len(json.dumps(params))
+    if prompts * size > PARAMETERS:
+        why = f"prompt: {prompts} prompts with parameters of {size} bytes each; at most {PARAMETERS} bytes in all"
+        raise ApiError(400, f"{why}. Ask for fewer prompts at a time.", "prompt")
+
+
+def prompt_scores(prompts: list[list[int]], n: int, params: dict[str, Any], field: str) -> int:
+    """How many log-probabilities of prompts a response would hold; more than fit are refused."""
+    asked = params.get("prompt_logprobs")
+    if asked is None:
+        return 0
+    tokens = sum(map(len, prompts))
+    total = n * tokens * (int(asked) + 1)
+    if total > PROMPT_SCORES:
+        why = f"{field}: {n} x {tokens} prompt tokens x {int(asked) + 1} log-probabilities are {total}"
+        raise ApiError(400, f"{why}; at most {PROMPT_SCORES} in one request.", field)
+    return total
+
+
+class Scores:
+    """The log-probabilities that responses hold now."""
+
+    def __init__(self, most: int = ALL_SCORES) -> None:
+        self.most = most
+        self.held = 0
+
+    def take(self, more: int) -> None:
+        """Hold more of them."""
+        if self.held + more > self.most:
+            why = f"responses hold {self.held} log-probabilities, and {self.most} is the limit; try again."
+            raise ApiError(429, why, code="too_many_logprobs")
+        self.held += more
+
+    def give(self, less: int) -> None:
+        """Let go of some."""
+        self.held -= less

@@ -1,0 +1,35 @@
+"""API keys: who has one, and whose caches a request may use."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+
+class Keys:
+    """The keys of a server; each is a tenant of its own unless they share."""
+
+    def __init__(self, keys: Sequence[str], share: bool = False) -> None:
+        self.apart = len(set(keys)) > 1 and not share  # one key alone has nobody to be kept from
+        self._tenants = [(hashlib.sha256(key.encode()).digest(), _tenant(key) if self.apart else "") for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._tenants)
+
+    def tenant(self, header: bytes) -> str | None:
+        """The tenant of an Authorization header, None without a valid key; all are compared, each in constant time."""
+        kind, _, key = header.partition(b" ")
+        digest = hashlib.sha256(key.strip()).digest()
+        found = [tenant for known, tenant in self._tenants if hmac.compare_digest(digest, known)]
+        return found[0] if found and kind.lower() == b"bearer" else None
+
+
+def _tenant(key: str) -> str:
+    """A name that stays the same over restarts, for saved caches, and does not give the key away."""
+    return hashlib.blake2b(key.encode(), digest_size=16, person=b"augury.tenant").hexdigest()
+
+
+def salted(tenant: str, salt: str | None) -> str | None:
+    """What tells a request's caches from others': its key's tenant, which has a fixed length, and its own salt."""
+    return f"{tenant}:{salt or ''}" if tenant else salt

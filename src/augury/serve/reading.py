@@ -1,0 +1,55 @@
+"""JSON bodies to requests: parsed beside the event loop where they are long, and dropped from memory once they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from augury.serve.scope import BODY
+
+LONG = 1 << 17  # bytes; shorter ones are parsed sooner than handed to a thread
+_reader = ThreadPoolExecutor(1, "read")  # one at a time: a parser holds the interpreter as long as it runs
+
+
+class _Parsing(Request):
+    """A request whose JSON is already the model that its route wants, which FastAPI then takes as it is."""
+
+    model: type[BaseModel]
+
+    async def json(self) -> Any:
+        """The model; what is wrong with it is raised as pydantic's ValidationError, or as the parser's error."""
+        if len(await self.body()) > LONG:
+            return await asyncio.get_running_loop().run_in_executor(_reader, self._parsed)
+        return self._parsed()
+
+    def _parsed(self) -> BaseModel:
+        value = json.loads(self._body)
+        self._body = b"{}"  # it may be megabytes, and the answer may take minutes
+        if (held := self.scope.get(BODY)) is not None:
+            held.release()
+        return self.model.model_validate(value)
+
+
+class BodyRoute(APIRoute):
+    """A route with a JSON body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, given a request that parses by itself."""
+        inner, field = super().get_route_handler(), self.body_field
+        if field is None:
+            return inner
+        model = field.field_info.annotation
+
+        async def handler(request: Request) -> Response:
+            parsing = _Parsing(request.scope, request.receive)
+            parsing.model = model  # type: ignore[assignment]
+            return await inner(parsing)
+
+        return handler

@@ -1,0 +1,41 @@
+"""Request heads read more strictly than h11 does: what two servers may read differently is no request here."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
+
+MOST_LINES, MOST_BYTES = 128, 1 << 15  # of a head
+BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)")  # a line end that is not both characters
+LENGTHS = (b"\ntransfer-encoding:", b"\ncontent-length:")  # a space before the colon is refused by h11
+END = b"\r\n\r\n"
+OTHER_VERSION = b"PRI * HTTP/2"
+
+
+class StrictHeads(ReceiveBuffer):
+    """h11's buffer, which is where it cuts heads into lines; private to h11, so test_serve_http.py watches it."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """The lines of a head once it is whole; of chunks' trailers too."""
+        data = self._data
+        end = data.find(END, 0, MOST_BYTES + len(END))
+        head = data[: end + len(END) if end >= 0 else MOST_BYTES]
+        if head.startswith(OTHER_VERSION):
+            _refuse("this server speaks HTTP/1.1 only")
+        if end < 0 and len(data) > MOST_BYTES:
+            _refuse(f"a head of more than {MOST_BYTES} bytes")
+        if BARE.search(head, 0, len(head) - (head[-1:] == b"\r")):  # the last may be half of a line end
+            _refuse("a line that does not end in CR LF")
+        if head.count(b"\n") > MOST_LINES:
+            _refuse(f"a head of more than {MOST_LINES} lines")
+        if all(name in head.lower() for name in LENGTHS):
+            _refuse("two lengths of one body")
+        lines: list[bytearray] | None = super().maybe_extract_lines()
+        return lines
+
+
+def _refuse(why: str) -> NoReturn:
+    raise h11.RemoteProtocolError(why)

@@ -1,0 +1,29 @@
+"""Requests and a scheduler without a model, for tests."""
+
+from __future__ import annotations
+
+from augury.config.sampling import SamplingParams
+from augury.engine.blocks import BlockPool
+from augury.engine.request import Request
+from augury.engine.scheduler import Scheduler
+from augury.observe.stats import EngineStats
+
+BLOCK = 4
+
+
+def make_request(arrival: int, prompt: list[int], answer: int = 8) -> Request:
+    return Request(
+        id=str(arrival),
+        arrival=arrival,
+        prompt_len=len(prompt),
+        tokens=list(prompt),
+        params=SamplingParams(),
+        seed=0,
+        stop_ids=frozenset(),
+        max_len=len(prompt) + answer,
+        text=None,
+    )
+
+
+def make_scheduler(blocks: int = 33, slots: int = 8, budget: int = 16, chunk: int = 0) -> Scheduler:
+    return Scheduler(BlockPool(blocks), slots, BLOCK, budget, chunk, True, EngineStats())

@@ -1,0 +1,193 @@
+"""Work that n answers share is done once, and what is long is done in slices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from queued import make_request, make_scheduler
+
+from augury import LLM, SamplingParams
+from augury.engine import scheduler as scheduling
+from augury.engine import scoring
+from augury.engine.edits import Edits
+from augury.engine.state import SlotState
+from augury.serve import engine_process
+from augury.serve.engine_process import EngineProcess
+from augury.serve.writing import PIECE, _dumps, pieces
+
+VOCABULARY = 260  # of the toy model
+
+
+@pytest.fixture(scope="module")
+def llm(toy_model: Path) -> LLM:
+    return LLM(str(toy_model), device="cpu")
+
+
+# --- once for n answers ----------------------------------------------------------------------------------------------
+
+
+def test_bad_words_are_tokenized_once_for_all_prompts_and_answers(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    encode = llm.tokenizer.encode
+    monkeypatch.setattr(llm.tokenizer, "encode", lambda text, special=True: calls.append(text) or encode(text, special))
+    params = SamplingParams(n=128, bad_words=[f"word{i}" for i in range(64)])
+    for prompt in range(8):
+        requests = llm.intake.requests(str(prompt), [1, 2, prompt], params)
+        assert len({id(request.edits) for request in requests}) == 1
+        assert len({id(request.edits.words) for request in requests}) == 1
+    assert len(calls) == 2 * 64
+    words = [[token for token in line if token >= 0] for line in requests[0].edits.words.tolist()]
+    assert words == llm.tokenizer.bad_word_ids(params.bad_words or [])
+
+
+ids = st.integers(0, VOCABULARY - 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    allowed=st.none() | st.lists(ids, min_size=1, max_size=30),
+    bias=st.dictionaries(ids, st.floats(-100, 100), max_size=30),
+    words=st.lists(st.lists(ids, min_size=1, max_size=5), max_size=6),
+    again=st.lists(st.lists(ids, min_size=1, max_size=7), max_size=3),
+)
+def test_arrays_say_what_the_lists_say(
+    allowed: list[int] | None, bias: dict[int, float], words: list[list[int]], again: list[list[int]]
+) -> None:
+    """Entry by entry, for a slot that others used before."""
+    state = SlotState.allocate(2, 32, 2, 4, VOCABULARY, torch.device("cpu"))
+    params = SamplingParams(allowed_token_ids=allowed, logit_bias=bias or None)
+    for tokens in (again, words):
+        request = make_request(1, [1, 2, 3])
+        request.slot, request.params, request.edits = 1, params, Edits.of(params, tokens)
+        state.seat(request)
+    line = [0.0 if allowed is None or token in allowed else -math.inf for token in range(VOCABULARY)]
+    for token, value in bias.items():
+        line[token] += torch.tensor(value, dtype=torch.float32).item()
+    if allowed is not None or bias:
+        assert state.sampling.bias is not None and state.sampling.bias[1].tolist() == line
+    assert bool(state.sampling.biased[1]) == (allowed is not None or bool(bias))
+    table = [[token for token in word if token >= 0] for word in state.sampling.bad_words[1].tolist()]
+    assert [word for word in table if word] == words
+    assert all(word[-1] >= 0 for word in state.sampling.bad_words[1].tolist() if any(t >= 0 for t in word))
+
+
+def test_a_table_grows_seldom() -> None:
+    """Each growth outdates every captured graph."""
+    state = SlotState.allocate(2, 32, 2, 4, VOCABULARY, torch.device("cpu"))
+    for count, length in itertools.product(range(1, 40), range(1, 20)):
+        request = make_request(1, [1, 2, 3])
+        request.slot, request.edits = 0, Edits.of(SamplingParams(), [[1] * length] * count)
+        state.seat(request)
+    assert state.version <= 6 + 5
+
+
+def test_a_prompt_is_scored_once_for_n_answers(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[int] = []
+    score = scoring._score
+    monkeypatch.setattr(scoring, "_score", lambda *given: scored.append(len(given[2])) or score(*given))
+    prompt = {"prompt_token_ids": list(range(1, 61))}
+    alone, many = (
+        llm.generate([prompt], SamplingParams(max_tokens=3, temperature=0, n=n, prompt_logprobs=3), use_tqdm=False)[0]
+        for n in (1, 16)
+    )
+    assert sum(scored) == 2 * 59 and many.prompt_logprobs == alone.prompt_logprobs
+    assert {answer.text for answer in many.outputs} == {alone.outputs[0].text}
+
+
+# --- what waits ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_many_that_leave_at_once_are_found_at_once(newest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    many, looks = 4096, [0]
+    scheduler = make_scheduler()
+    requests = [make_request(number, [1, 2]) for number in range(many)]
+    for request in requests:
+        scheduler.add(request)
+    arrival = scheduling._arrival
+
+    def counted(request: Any) -> int:
+        looks[0] += 1
+        return arrival(request)
+
+    monkeypatch.setattr(scheduling, "_arrival", counted)
+    for request in reversed(requests) if newest_first else requests:
+        scheduler.finish(request)
+    scheduler.finish(requests[0])  # it has left already
+    assert not scheduler.waiting and looks[0] <= (many + 1) * math.ceil(math.log2(many) + 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(12)), st.permutations(range(12)))
+def test_whoever_comes_late_waits_in_order(come: list[int], leave: list[int]) -> None:
+    scheduler = make_scheduler()
+    requests = [make_request(number, [1, 2]) for number in range(12)]
+    for number in come:
+        scheduler.add(requests[number])
+    for gone, number in enumerate(leave):
+        assert [request.arrival for request in scheduler.waiting] == sorted(set(range(12)) - set(leave[:gone]))
+        scheduler.finish(requests[number])
+
+
+class Intray:
+    """A channel that has messages once, and counts what the engine does between two steps."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.messages, self.sent = messages, []  # type: ignore[var-annotated]
+
+    def take(self, wait: float) -> list[dict[str, Any]]:
+        messages, self.messages = self.messages, []
+        return messages
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+def test_new_jobs_get_a_slice_of_time_between_steps(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes as long as a slice here; those whose clients left are never read."""
+    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 1}, "detailed": False}
+    intray = Intray([*({**add, "id": number} for number in range(6)), {"type": "abort", "id": 4}])
+    process = EngineProcess(llm, intray)  # type: ignore[arg-type]
+    clock = itertools.count(0.0, engine_process.SLICE)
+    monkeypatch.setattr(engine_process, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    taken = []
+    process._take_messages()  # the first, for nobody runs yet: then it does
+    while process.inbox:
+        taken.append(len(intray.sent))
+        process._take_messages()
+    assert [message["id"] for message in intray.sent] == [0, 1, 2, 3, 5]
+    assert len(taken) >= 3
+    for job in list(process.jobs):
+        process._drop(job)
+    assert not llm.engine.busy
+
+
+# --- beside the event loop -------------------------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(values, st.integers(0, 3 * PIECE))
+def test_json_in_pieces_is_the_same_json(value: Any, repeats: int) -> None:
+    for whole in (value, [value] * repeats, {"choices": [{"scores": [value] * repeats}]}):
+        written = list(pieces(whole))
+        assert "".join(written) == _dumps(whole)
+
+
+def test_no_piece_is_long() -> None:
+    entry = {str(token): {"logprob": -0.5, "rank": 1, "decoded_token": "token"} for token in range(21)}
+    answer = {"choices": [{"index": i, "prompt_logprobs": [entry] * 300} for i in range(8)]}
+    assert max(map(len, pieces(answer))) <= (PIECE + 1) * len(_dumps(entry)) < len(_dumps(answer)) / 15
