@@ -67,7 +67,7 @@ def last_noise(verdict: Verdict, seeds: Tensor, starts: Tensor) -> Tensor:
 
 
 def finish(verdict: Verdict, noise: Tensor) -> Outcome:
-    """Draw the last token as the argmax of log probs + noise [G, V]: of equals the lowest, never one of probability 0."""
+    """Draw the last token as the argmax of log probs + noise [G, V]; ties go to the lowest, never to probability 0."""
     last = (verdict.probs.log() + noise).argmax(1, keepdim=True)
     column = torch.arange(verdict.path.shape[1] + 1, device=last.device)
     ends = verdict.active[:, None] & (column == verdict.accepted[:, None])
