@@ -69,6 +69,26 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert [page.name for page in PAGES[1:] if page not in linked] == []
 
 
+def test_the_readmes_reading_list_is_what_it_says() -> None:
+    """The files exist, and are about 2,000 lines."""
+    readme = (ROOT / "README.md").read_text()
+    named = re.findall(r"`((?:src|tests)/[^`]+\.py)`", readme.partition("Read in this order")[2].partition("\n\n")[0])
+    files = []
+    for name in named:
+        stem, _, rest = name.partition("{")
+        inside, _, suffix = rest.partition("}")
+        files += [ROOT / f"{stem}{part}{suffix}" for part in inside.split(",")]
+    assert len(files) > 15
+    assert 1_700 < sum(len(file.read_text().splitlines()) for file in files) < 2_400
+
+
+def test_files_that_contributing_names_exist() -> None:
+    """Those without a placeholder; test_methods_in_one_place.py fills in a method's name."""
+    named = re.findall(r"`((?:src|tests|docs)/[\w/.-]+\.\w+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_cli_page() -> None:
     written = (ROOT / "docs" / "cli.md").read_text()
     assert written == printed("reference", "cli"), "run `augury reference cli > docs/cli.md`"

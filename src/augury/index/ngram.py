@@ -1,11 +1,11 @@
-"""n-gram lookup: the longest ending of a text that also stands earlier in it, and what followed it there.
+"""n-gram lookup: find the longest suffix of a text that also occurs earlier in it, and what followed it there.
 
-The rule: the longest n between min_n and max_n; of several places the earliest (vLLM V1's rule) or the latest; the
-match may overlap the ending but must stop before the last token.
+The rule: the longest n between min_n and max_n; of several matches the earliest (vLLM V1's rule) or the latest; a
+match may overlap the suffix but must end before the last token.
 
-Each slot has one hash table an n, from an n-gram to the place of its last token. A step adds only the tokens that are
-new and asks one question an n, so its cost does not grow with the text. A table holds places, never hashes: what is
-found is compared token by token with the ending, so two n-grams of one hash cannot be taken for each other.
+Each slot has one hash table per n, from an n-gram to the position of its last token. A step adds only new tokens
+and makes one lookup per n, so its cost does not grow with the text. A table holds positions, not hashes: a match is
+compared token by token, so a hash collision cannot produce a wrong draft.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "n
 
 EMPTY = -1
 OFFSET, CAPACITY, INDEXED, LENGTH, PRINT = range(5)  # columns of a slot's line in `state`
-_FACTOR = np.int64(-7046029254386353131)  # odd, its bits well mixed (2**64 over the golden ratio)
-_PRINTED = 8  # tokens at the end of a text by which it is known again
+_FACTOR = np.int64(-7046029254386353131)  # odd, with well-mixed bits (2**64 over the golden ratio)
+_PRINTED = 8  # tokens at the end of a text that identify it
 
 
 @njit(**OPTIONS)
 def _home(key: int, n: int, capacity: int) -> int:
-    """Where a search for a key begins; capacity is a power of two."""
+    """The table line where the search for a key begins; capacity is a power of two."""
     mixed = (key + n) * _FACTOR
     mixed ^= mixed >> 32
     mixed *= _FACTOR
@@ -92,7 +92,7 @@ def _fingerprint(text: np.ndarray, length: int) -> int:
 def _catch_up(
     text: np.ndarray, length: int, arena: np.ndarray, line: np.ndarray, min_n: int, count_n: int, latest: bool
 ) -> bool:
-    """Index what is new in a slot's text, from the start if it is another text; False if its tables are too small."""
+    """Index what is new in a slot's text, or all of it if the text is another; False if its tables are too small."""
     known = line[LENGTH]
     if length < known or (known > 0 and _fingerprint(text, known) != line[PRINT]):
         line[INDEXED] = 0
@@ -101,7 +101,7 @@ def _catch_up(
     tables = arena[line[OFFSET] : line[OFFSET] + count_n * line[CAPACITY]].reshape(count_n, line[CAPACITY])
     if line[INDEXED] == 0:
         tables[:] = EMPTY
-    # The ending itself stays out until more text follows it: it must not find itself.
+    # The suffix itself is not indexed until more text follows: it must not match itself.
     _insert(text, line[INDEXED], length - 1, tables, min_n, latest)
     line[INDEXED], line[LENGTH], line[PRINT] = length - 1, length, _fingerprint(text, length)
     return True
@@ -124,9 +124,9 @@ def serve(
     tokens: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Index and look up groups from `first` on; gives the group whose slot needs larger tables, or -1 when all is done.
+    """Index and look up groups from `first` on; returns the group whose slot needs larger tables, or -1.
 
-    Group g has history[rows[g], :lengths[g]] behind it; a length of 0 is nobody's and leaves the slot as it was.
+    Group g's text is history[rows[g], :lengths[g]]; length 0 is padding and leaves the slot unchanged.
     """
     count_n = max_n - min_n + 1
     keys = np.empty(max_n, np.int64)
@@ -152,17 +152,17 @@ def serve(
 
 
 class NgramIndex:
-    """The tables of every slot, in one array that grows; a slot's tables move to a larger place as its text grows."""
+    """The tables of every slot, in one growing array; a slot's tables move to larger space as its text grows."""
 
     def __init__(self, min_n: int, max_n: int, latest: bool = False) -> None:
-        """`latest` takes the last of several places instead of the first."""
+        """`latest` takes the last of several matches instead of the first."""
         if not 1 <= min_n <= max_n:
             raise ValueError(f"n-gram sizes must satisfy 1 <= min_n <= max_n, got {min_n} and {max_n}.")
         self.min_n, self.max_n, self.latest = min_n, max_n, latest
         self._state = np.zeros((0, 5), np.int64)
         self._arena = np.empty(0, np.int32)
         self._used = 0
-        self._free: dict[int, list[int]] = {}  # offsets of places given back, by capacity
+        self._free: dict[int, list[int]] = {}  # offsets of freed tables, by capacity
 
     @property
     def bytes(self) -> int:
@@ -207,13 +207,13 @@ class NgramIndex:
             self._enlarge(int(slots[group]), int(lengths[group]))
 
     def reset(self, slot: int) -> None:
-        """Forget a slot's text and give its tables back."""
+        """Forget a slot's text and free its tables."""
         if slot < len(self._state):
             self._release(slot)
             self._state[slot] = 0
 
     def _enlarge(self, slot: int, length: int) -> None:
-        """Give a slot empty tables for twice its text; the text is indexed again, a cost paid once a doubling."""
+        """Give a slot empty tables for twice its text; the text is indexed again, a cost paid once per doubling."""
         if slot >= len(self._state):
             self._state = np.concatenate([self._state, np.zeros((slot + 1 - len(self._state), 5), np.int64)])
         self._release(slot)

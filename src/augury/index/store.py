@@ -1,7 +1,7 @@
-"""A suffix cache on disk: the responses themselves, from which the trees are grown again.
+"""A suffix cache on disk: the responses, from which the trees are rebuilt.
 
-The trees are a function of the responses and their order, so nothing else needs saving: four bytes a token, and a file
-that outlives changes of the trees' layout.
+The trees are a function of the responses and their order, so nothing else is saved: four bytes per token, and a file
+that stays valid when the layout of the trees changes.
 
     magic 8 bytes | version u32 | header length u32 | token count u64 | checksum 16 bytes | header, JSON | tokens, int32
 
@@ -39,7 +39,7 @@ class SuffixFileError(ValueError):
 
 
 def save(cache: SuffixCache, path: str | os.PathLike[str]) -> int:
-    """Write the responses of every tenant to a file, all or nothing; gives its size in bytes."""
+    """Write the responses of every tenant to a file atomically; returns its size in bytes."""
     target = Path(path)
     responses = cache.responses()
     lines = [[tenant, name, len(tokens)] for tenant, name, tokens in responses]
@@ -68,7 +68,7 @@ def load(
 ) -> SuffixCache:
     """A cache with the responses of a file, the newest `max_requests` of them; the depth is the file's unless given.
 
-    Raises SuffixFileError if the file is torn, foreign or of another version.
+    Raises SuffixFileError if the file is truncated, not a suffix cache, or of another version.
     """
     target = Path(path)
     header, tokens = _read(target)
@@ -95,7 +95,7 @@ def _read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
         if version != VERSION:
             raise SuffixFileError(path, f"it is of version {version}, this program reads version {VERSION}")
         size, promised = os.fstat(file.fileno()).st_size, _PREAMBLE.size + header_length + 4 * count
-        if size != promised:  # before anything is read: what the file promises may be more than there is memory
+        if size != promised:  # checked before reading: the stated size may exceed the memory
             raise SuffixFileError(path, f"it is {size} bytes long instead of {promised}, probably torn")
         header, rest = file.read(header_length), file.read(4 * count)
     if len(rest) != 4 * count:
@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def _sound(path: Path, raw: bytes, tokens: np.ndarray) -> dict[str, Any]:
-    """The header, if it says what a header says: a checksum holds for whatever somebody has written there."""
+    """Check the header's content: a matching checksum does not make it valid."""
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError):

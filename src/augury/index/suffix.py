@@ -1,7 +1,7 @@
 """Suffix decoding: continue a text as the same words were continued before.
 
 Every active request has a tree of its own over prompt and response. Each tenant has one tree over the responses of
-its requests, kept after they end and dropped oldest first. Trees of different tenants share memory and nothing else.
+its requests, kept after they end and dropped oldest first. Trees of different tenants share only the memory pool.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SuffixCache:
         if max_bytes is not None and max_bytes <= 0:
             raise ValueError(f"max_bytes must be positive, or None for no limit, got {max_bytes}.")
         self.max_depth, self.max_requests, self.max_bytes = max_depth, max_requests, max_bytes
-        self.refused = 0  # requests that ran without an index because the cap left no room for it
+        self.refused = 0  # requests that ran without an index because the memory limit left no room
         self._lock = threading.RLock()
         self._stock = Stock(Arena(max_depth, max_bytes), max_requests, self._gone)
         self._book = np.full((0, 4), NONE, np.int64)  # see suffix_batch
@@ -83,7 +83,7 @@ class SuffixCache:
             return [(c.tenant, name, self._stock.arena.read(c.sequence)) for name, c in self._stock.cached.items()]
 
     def start(self, request: str, prompt: Tokens, tenant: str = "") -> int:
-        """Begin a request; a response kept under the same name is dropped. Gives the handle that `step` takes."""
+        """Begin a request; a response kept under the same name is dropped. Returns the handle that `step` takes."""
         ids, stock = as_tokens(prompt), self._stock
         with self._lock:
             if request in self._active:
@@ -124,11 +124,11 @@ class SuffixCache:
         tree: bool = False,
         width: int | None = None,
     ) -> SuffixDraft:
-        """The best continuation of a request's text, or of `context`; `width` bounds the kids a node of a tree has."""
+        """The best continuation of a request's text, or of `context`; `width` limits a node's children."""
         most = self.max_depth if max_tokens is None else max(max_tokens, 0)
         kids = (most if width is None else width) if tree and most > 0 else 1
         if not (0 <= factor < 1e6 and -1e6 < offset < 1e6 and 0 <= min_prob <= 1 and kids >= 1):
-            Rule(factor, offset, min_prob, kids).checked()  # says what is wrong
+            Rule(factor, offset, min_prob, kids).checked()  # raises if something is wrong
         live, ids = context is None, _NOTHING if context is None else as_tokens(context)
         with self._lock:
             line = self._line_of(request)
@@ -180,7 +180,7 @@ class SuffixCache:
         parents: np.ndarray,
         counts: np.ndarray,
     ) -> None:
-        """Take in what is new of a batch, then draft for all of it; see suffix_batch.serve."""
+        """Index a batch's new tokens, then draft for every request; see suffix_batch.serve."""
         with self._lock:
             while True:
                 state = serve(
@@ -215,7 +215,7 @@ class SuffixCache:
             return np.where(own >= 0, sequences[own, LENGTH], NONE)
 
     def stop(self, request: str) -> None:
-        """End a request: its own tree goes, its response stays."""
+        """End a request: drop its own tree, keep its response."""
         with self._lock:
             line = self._line_of(request)
             if self._book[line, OWN] >= 0:
@@ -248,13 +248,13 @@ class SuffixCache:
             return self._stock.add(request, ids, tenant)
 
     def build(self, sequences: Iterable[Tokens], tenant: str = "", prefix: str = "corpus-") -> int:
-        """Keep many finished responses, oldest first, named by number; gives how many tokens were taken in."""
+        """Keep many finished responses, oldest first, named by number; returns how many tokens were taken in."""
         total = 0
         for i, sequence in enumerate(sequences):
             total += len(sequence) if self.add(f"{prefix}{i}", sequence, tenant) else 0
         return total
 
-    # What follows expects the lock to be held.
+    # The caller of the methods below holds the lock.
 
     def _line_of(self, request: str) -> int:
         if request not in self._active:
@@ -269,7 +269,7 @@ class SuffixCache:
         return self._free_lines.pop()
 
     def _extend(self, request: str, ids: np.ndarray, column: int) -> None:
-        """Append to one of a request's two sequences; where it does not fit, that sequence goes."""
+        """Append to one of a request's two sequences; if it does not fit, drop that sequence."""
         line = self._active[request][0]
         if self._book[line, column] < 0:
             return
@@ -289,7 +289,7 @@ class SuffixCache:
             self._book[self._active[request][0], SHARED] = NONE
 
     def _clear_the_way(self, handles: np.ndarray, lengths: np.ndarray) -> None:
-        """Make room for a step; when nothing is left to drop, the requests that ask for the most go without."""
+        """Make room for a step; if nothing is left to drop, the largest requests run without an index."""
         known = self.lengths(handles)
         wanted = {
             int(handle): int(length - old)

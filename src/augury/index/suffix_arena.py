@@ -1,4 +1,4 @@
-"""The memory of a suffix index: arrays that grow by a quarter, up to a cap in bytes."""
+"""The memory of a suffix index: arrays that grow by a quarter, up to a limit in bytes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Arena:
         return int(self.arrays.sequences[: self._sequences, LENGTH].sum())
 
     def ensure(self, tokens: int, sequences: int) -> bool:
-        """Make room for so many more tokens in so many sequences; False if the cap forbids it."""
+        """Make room for more tokens and sequences; False if the limit forbids it."""
         if has_room(*self.arrays, tokens, sequences):
             return True
         a, counters = self.arrays, self.arrays.counters
@@ -69,7 +69,7 @@ class Arena:
         nodes = int(counters[NODES_USED]) + 2 * suffixes + 8
         blocks = int(counters[BLOCKS_USED]) + tokens // BLOCK + 2 * sequences
         table = -(-4 * (int(counters[TABLE_USED]) + (FEW + 1) * suffixes) // 3)
-        for ease in (1.25, 1.0):  # near the cap, exactly what is needed
+        for ease in (1.25, 1.0):  # near the limit, exactly what is needed
             sizes = [
                 have if have >= need else max(need, int(have * ease))
                 for have, need in zip((len(a.nodes), len(a.blocks), len(a.table)), (nodes, blocks, table), strict=True)
@@ -105,7 +105,7 @@ class Arena:
         free_node(self.arrays, root)
 
     def open(self, root: int) -> int:
-        """A new, empty sequence in a tree, more recent than all before it."""
+        """A new, empty sequence in a tree, the most recent one."""
         if not self._free_sequences:
             if self._sequences == len(self.arrays.sequences):
                 size = max(64, self._sequences * 5 // 4)
@@ -124,7 +124,7 @@ class Arena:
         self._free_sequences.append(sequence)
 
     def fell(self, sequence: int) -> None:
-        """Remove a sequence together with the tree it is alone in."""
+        """Remove a sequence and its tree, which has no other."""
         fell(self.arrays, sequence)
         self._free_sequences.append(sequence)
 

@@ -30,7 +30,7 @@ HIGHEST = 2**31 - 1  # token ids are int32
 
 @njit(**INLINE)
 def fits(a: Arrays, tokens: int, sequences: int) -> bool:
-    """Whether so many tokens fit, spread over so many sequences, whatever they are.
+    """Whether this many tokens in this many sequences fit in the worst case.
 
     A token adds one place and, with the suffixes that were waiting at nodes, at most a node each and a kid each.
     """
@@ -42,7 +42,7 @@ def fits(a: Arrays, tokens: int, sequences: int) -> bool:
     return 4 * (a.counters[TABLE_USED] + (FEW + 1) * suffixes) <= 3 * len(a.table)
 
 
-# Entry points take the arrays one by one: numba takes twice as long to accept them as a tuple.
+# Entry points take the arrays one by one: passing a tuple to numba takes twice as long.
 
 
 @njit(**OPTIONS)
@@ -72,7 +72,7 @@ def count_in(nodes, places, blocks, sequences, table, counters, root, tokens):  
 
 @njit(**OPTIONS)
 def first_bad(ids: np.ndarray) -> int:
-    """Where the first id stands that is not one of 32 bits, or NONE."""
+    """The index of the first id that does not fit 32 bits, or NONE."""
     for i in range(len(ids)):
         if ids[i] < 0 or ids[i] > HIGHEST:
             return i
@@ -81,13 +81,13 @@ def first_bad(ids: np.ndarray) -> int:
 
 @njit(**INLINE)
 def _served(book: np.ndarray, handle: int, length: int) -> bool:
-    """Whether a group has a request with an index behind it."""
+    """Whether a group's request has an index."""
     return length > 0 and handle >= 0 and book[handle, OWN] >= 0
 
 
 @njit(**OPTIONS)
 def _check(a: Arrays, book, handles, history, rows, lengths) -> int:  # type: ignore[no-untyped-def]
-    """Whether every group's new tokens can be taken in."""
+    """Whether every group's new tokens can be indexed."""
     tokens, sequences = 0, 0
     for g in range(len(handles)):
         if not _served(book, handles[g], lengths[g]):
@@ -99,7 +99,7 @@ def _check(a: Arrays, book, handles, history, rows, lengths) -> int:  # type: ig
             return BAD_TOKEN
         tokens += 2 * new
         sequences += 2
-    return DONE if sequences == 0 or fits(a, tokens, sequences) else NO_ROOM  # a full arena may serve nobody
+    return DONE if sequences == 0 or fits(a, tokens, sequences) else NO_ROOM  # a full arena may have no group to serve
 
 
 @njit(**OPTIONS)
@@ -134,10 +134,10 @@ def serve(  # type: ignore[no-untyped-def]
     parents,
     counts,
 ):
-    """Take in what is new of every group, then draft for each: fills tokens and parents [G, K] and counts [G].
+    """Index the new tokens of every group, then draft for each: fills tokens and parents [G, K] and counts [G].
 
-    Group g, with the book's line handles[g], has history[rows[g], :lengths[g]] behind it. A length of 0 or a handle
-    of NONE is nobody's.
+    Group g, with the book's line handles[g], has the text history[rows[g], :lengths[g]]. A length of 0 or a handle
+    of NONE is padding.
     """
     a = Arrays(nodes, places, blocks, sequences, table, counters)
     state = _check(a, book, handles, history, rows, lengths)
@@ -181,9 +181,9 @@ def draft_one(  # type: ignore[no-untyped-def]
     ints,
     floats,
 ):
-    """A draft for one request, continuing `context` unless `live`, left on the desk made of `ints` and `floats`.
+    """A draft for one request, continuing `context` unless `live`, left in the Desk made of `ints` and `floats`.
 
-    Gives (tokens written, score, match length).
+    Returns (tokens written, score, match length).
     """
     a, desk, line = Arrays(nodes, places, blocks, sequences, table, counters), Desk(ints, floats), book[handle]
     if live:

@@ -3,10 +3,10 @@
 For every m whose last m tokens are found in a tree, walk on from there for up to budget(m) tokens: along the most
 frequent kids (a path), or taking the most probable token anywhere next (a tree). A token's probability is the product
 of count(kid) / count(node) on the way to it, a draft's score the sum of them. The best score wins; between equals the
-longer match, then the request's own tree. Of equally frequent kids the one that was seen last longest ago goes first:
-there is more text behind it (it is also what measured best, by a hair).
+longer match, then the request's own tree. Of equally frequent kids the least recently seen goes first:
+more text follows it (and it measured slightly better).
 
-A score is at most its budget, so the longest match is walked first and most of the others need no walk at all.
+A score is at most its budget, so after the longest match most of the others need no walk.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ SAME = 1e-9  # scores and probabilities closer than this are equal, whatever the
 class Wish(NamedTuple):
     """What a draft should be like."""
 
-    factor: float  # tokens a matched token
+    factor: float  # tokens per matched token
     offset: float
     least: float  # no token less probable than this
-    width: int  # most kids a node; 1 is a path
+    width: int  # most kids per node; 1 is a path
 
 
 class Desk(NamedTuple):
-    """Scratch space of a drafting call, and its result; few arrays, because passing one on costs."""
+    """Scratch space of a drafting call, and its result; few arrays, because passing each one costs time."""
 
     ints: np.ndarray  # int64 [10, W]
     floats: np.ndarray  # float64 [3, W]
 
 
-# Lines of a desk: the best draft so far, the one being tried, kids of a node best first, the points where a tree may
+# Rows of a desk: the best draft so far, the one being tried, kids of a node best first, the points where a tree may
 # grow most probable first, where the last m tokens are found, and the last tokens themselves.
 TOKENS, PARENTS, TRY_TOKENS, TRY_PARENTS, RANKED, OPEN_PARENT, OPEN_KID, OPEN_DEPTH, FOUND, TAIL = range(10)
 PROBS, TRY_PROBS, OPEN_PROB = range(3)
@@ -77,7 +77,7 @@ def _last_place(a: Arrays, sequence: int) -> int:
 
 @njit(**INLINE)
 def read_tail(a: Arrays, sequence: int, desk: Desk) -> int:
-    """Copy a sequence's last tokens to the desk, at most the depth limit; gives how many."""
+    """Copy a sequence's last tokens to the desk, at most the depth limit; returns how many."""
     count = min(a.sequences[sequence, LENGTH], a.counters[LIMIT])
     if count > 0:
         place = behind(a, _last_place(a, sequence), count - 1)
@@ -130,7 +130,7 @@ def _matches(a: Arrays, root: int, sequence: int, desk: Desk, count: int) -> int
         known = min(a.sequences[sequence, LENGTH], count - 1)
         while m <= known:
             node = ends_at(a, last, m)
-            if node == NONE:  # nothing but the sequence itself
+            if node == NONE:  # only the sequence itself
                 return m - 1
             desk.ints[FOUND, m] = node
             m += 1
@@ -154,7 +154,7 @@ def _goes_before(a: Arrays, size: int, start: int, other: int) -> bool:
 def _rank_kids(a: Arrays, node: int, fewest: float, width: int, desk: Desk) -> int:
     """The up to `width` most frequent kids that occur at least `fewest` times, best first."""
     out, count = desk.ints, 0
-    ordered = fewest * (HEAVY // 2) >= a.nodes[node, COUNT]  # then all that are wanted stand in order
+    ordered = fewest * (HEAVY // 2) >= a.nodes[node, COUNT]  # then all that are needed are in order
     at, leaves = np.int64(a.nodes[node, HEAD]), False
     while True:
         if at < 0:
@@ -186,7 +186,7 @@ def _write(a: Arrays, desk: Desk, count: int, place: int, parent: int, prob: flo
 
 @njit(**INLINE)
 def _follow(a: Arrays, kid: int, depth: int, most: int, wish: Wish, bar: float, desk: Desk):
-    """Walk along the most frequent kids; gives (tokens written, score), (0, 0) if `bar` is out of reach."""
+    """Walk along the most frequent kids; returns (tokens written, score), (0, 0) if `bar` is out of reach."""
     prob, score, count = 1.0, 0.0, 0
     while True:
         bottom = bottom_of(a, kid)
@@ -235,7 +235,7 @@ def _offer(desk: Desk, points: int, most: int, prob: float, parent: int, kid: in
 
 @njit(**INLINE)
 def _spread(a: Arrays, kid: int, depth: int, most: int, wish: Wish, bar: float, desk: Desk):
-    """Take the most probable next token anywhere in the tree, again and again; gives (tokens written, score)."""
+    """Take the most probable next token anywhere in the tree, again and again; returns (tokens written, score)."""
     prob, score, count, points = 1.0, 0.0, 0, 0
     while count < most:
         room = most - count
@@ -264,7 +264,7 @@ def _spread(a: Arrays, kid: int, depth: int, most: int, wish: Wish, bar: float, 
 
 @njit(**INLINE)
 def _draft(a: Arrays, root: int, sequence: int, count: int, most: int, wish: Wish, bar: float, desk: Desk):
-    """The best draft of one tree whose score passes `bar`; gives (tokens, score, match length)."""
+    """The best draft of one tree whose score passes `bar`; returns (tokens, score, match length)."""
     tokens, score, length = 0, bar, 0
     for m in range(_matches(a, root, sequence, desk, count), 0, -1):
         budget = min(most, int(np.floor(m * wish.factor + wish.offset + 1e-6)))

@@ -1,4 +1,4 @@
-"""Growing a tree by a token.
+"""Append a token to a tree.
 
 Of a growing sequence only those suffixes need work that occur more than once: they are ends of nodes, they are the
 shortest ones, and each takes one step down. All longer ones are leaves and grow by themselves. A suffix that steps

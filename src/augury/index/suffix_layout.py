@@ -1,4 +1,4 @@
-"""How the suffix index lies in memory, and the ways through it that everything else uses.
+"""The memory layout of the suffix index, and the functions that navigate it.
 
 A tree holds, for every place in its sequences, the string of up to `depth` tokens that starts there (a suffix). It is
 path-compressed. An inner node stands wherever strings part or one of several ends; a string that is alone below some
@@ -27,7 +27,7 @@ NO_KID = -(2**31)  # every other int32 may name a kid
 FEW = 4  # kids up to this many are found by looking at each, more by hash
 HEAVY = 64  # a kid with at least this part of its node's count stands in order of frequency, before all others
 SHIFT = 5
-BLOCK = 1 << SHIFT  # places a block
+BLOCK = 1 << SHIFT  # places per block
 
 # nodes [*, 11]; HEAD is the first inner kid, NEXT and PREV link it to its siblings (the first's PREV is the last)
 COUNT, DEPTH, REF, PARENT, HEAD, NEXT, PREV, LEAVES, ENDS, KIDS, PEAK = range(11)

@@ -1,7 +1,7 @@
 """What hangs from a node: leaves and ends in linked lists, inner kids in another, the most frequent first.
 
 Only heavy kids stand in order. They are few, so a kid that becomes heavy finds its place in a few steps; to keep all
-in order would take a walk past every sibling of equal count, and behind a comma there are thousands.
+in order would take a walk past every sibling of equal count, and after a comma there are thousands.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _insert_before(a: Arrays, node: int, kid: int, other: int) -> None:
 
 @njit(**OPTIONS)
 def rise(a: Arrays, kid: int) -> None:
-    """Put an inner kid whose count has grown where it belongs; nobody asks for the best kid of a root."""
+    """Reorder an inner kid whose count has grown; the kids of a root need no order."""
     nodes, node = a.nodes, a.nodes[kid, PARENT]
     head, count = nodes[node, HEAD], nodes[kid, COUNT]
     if kid == head or nodes[node, DEPTH] == 0 or count * HEAVY < nodes[node, COUNT]:
@@ -126,7 +126,7 @@ def rise(a: Arrays, kid: int) -> None:
 
 @njit(**OPTIONS)
 def sink(a: Arrays, kid: int) -> None:
-    """Put an inner kid whose count has lessened by one where it belongs."""
+    """Reorder an inner kid whose count has fallen by one."""
     nodes, node = a.nodes, a.nodes[kid, PARENT]
     count, other = nodes[kid, COUNT], nodes[kid, NEXT]
     if nodes[node, DEPTH] == 0 or (count + 1) * HEAVY < nodes[node, COUNT]:
@@ -144,7 +144,7 @@ def sink(a: Arrays, kid: int) -> None:
 
 @njit(**OPTIONS)
 def settle(a: Arrays, node: int) -> None:
-    """After a node's count has halved: kids that nobody touched may have become heavy, so look at them all."""
+    """Reorder all kids after a node's count has halved: untouched ones may have become heavy."""
     nodes = a.nodes
     if 2 * nodes[node, COUNT] >= nodes[node, PEAK]:
         return

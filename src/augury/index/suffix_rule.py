@@ -28,7 +28,7 @@ class Rule(NamedTuple):
     factor: float = 1.0  # tokens drafted for each token matched
     offset: float = 0.0
     min_prob: float = 0.1  # no token less probable than this
-    width: int = 1  # most kids a node: 1 is a path, more a tree
+    width: int = 1  # most kids per node: 1 is a path, more a tree
 
     def checked(self) -> Rule:
         """The rule itself, if it makes sense; its numbers as the compiled code wants them."""

@@ -1,4 +1,4 @@
-"""The responses a suffix cache keeps: one tree a tenant, oldest out first, within a number and a size."""
+"""The responses a suffix cache keeps: one tree per tenant, oldest out first, within a number and a size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.index.suffix_arena import Arena
 from augury.index.suffix_batch import extend
 from augury.index.suffix_layout import NONE
 
-CHUNK = 4096  # tokens entered at once: room is made for the worst that so many can need
+CHUNK = 4096  # tokens added at once: room is made for their worst case
 
 
 class Cached(NamedTuple):
@@ -33,7 +33,7 @@ class Stock:
         self._users: dict[str, int] = {}  # tenant -> responses and running requests that need its tree
 
     def hold(self, tenant: str) -> int:
-        """The root of a tenant's tree, which stays until it is released as often as it was held."""
+        """The root of a tenant's tree, which stays until it is released as often as it is held."""
         if tenant not in self.roots:
             self.roots[tenant] = self.arena.plant()
         self._users[tenant] = self._users.get(tenant, 0) + 1
@@ -62,7 +62,7 @@ class Stock:
         self.release(tenant)
 
     def make_room(self, tokens: int, sequences: int, spare: str | None = None) -> bool:
-        """Grow, or drop the oldest responses, until so much more fits; `spare` is not dropped."""
+        """Grow, or drop the oldest responses other than `spare`, until this much more fits."""
         while not self.arena.ensure(tokens, sequences):
             oldest = next((name for name in self.cached if name != spare), None)
             if oldest is None:
@@ -71,7 +71,7 @@ class Stock:
         return True
 
     def enter(self, sequence: int, ids: np.ndarray, spare: str | None = None) -> bool:
-        """Append tokens to a sequence; False if it did not fit as a whole."""
+        """Append tokens to a sequence; False if not all of them fit."""
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
             while not extend(*self.arena.arrays, sequence, NONE, part):

@@ -1,7 +1,7 @@
-"""The operations a model is made of: one meaning, several faces, chosen once by device.
+"""The operations of a model: one definition, several implementations (faces), chosen once by device.
 
 `TorchOps` runs anywhere and says what each operation means; `NumbaOps` is the fast face on a CPU, `TritonOps` on a GPU.
-All treat every row alone. The numba face also gives a row the same bits whatever other rows share its pass.
+All treat rows independently. The numba face also gives a row the same bits whatever other rows share its pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ops(Protocol):
     """What every face offers; R is the number of rows."""
 
     def view(self, rows: Rows) -> Any:
-        """The rows in the form in which this face reads them; made once a pass, good for every layer."""
+        """The rows in the form in which this face reads them; made once per pass, good for every layer."""
         ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -39,7 +39,7 @@ class Ops(Protocol):
         ...
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """The norm of x + residual, and x + residual; x is used up, the old residual stays as it was."""
+        """The norm of x + residual, and x + residual; x is overwritten, the old residual stays unchanged."""
         ...
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Ops(Protocol):
     ) -> Tensor:
         """Normalise and rotate queries and keys, put keys and values in the layer's cache, give queries [R, H, D].
 
-        qkv is [R, (H + 2 * KVH) * D] and is used up; rotary is (cos, sin), each float32 [positions, rotated / 2]; a
+        qkv is [R, (H + 2 * KVH) * D] and is overwritten; rotary is (cos, sin), each float32 [positions, rotated / 2]; a
         head dimension past the rotated ones passes through.
         """
         ...

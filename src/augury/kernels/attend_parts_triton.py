@@ -111,7 +111,7 @@ def take(
             logical = start + tl.arange(0, KEYS)
             visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & (logical < last)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
-            # What nobody here sees may hold anything, and 0 x NaN is NaN.
+            # Keys that no row sees may hold anything, and 0 x NaN is NaN.
             value = tl.where((tl.max(visible.to(tl.int32), 0) > 0)[:, None], value, 0.0)
     higher = tl.maximum(top, tl.max(scores, 1))
     level = tl.where(higher == float("-inf"), 0.0, higher)

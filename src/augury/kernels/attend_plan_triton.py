@@ -2,7 +2,7 @@
 
 Rows of one slot lie together, so they are cut into *tiles* of a few rows that read the same keys; a tile's keys are cut
 into *splits* of a fixed size, so that how a sum is associated never depends on the batch. The list of (tile, split)
-items is built by one program: nothing waits for the host, and no shape follows from a length.
+items is built by one program: nothing waits for the host, and no shape depends on a length.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile:
 PROMPT_HEIGHT = 64
 PROMPT_ROWS = 64  # a slot with more rows than this in a pass is reading a prompt
 SCRATCH_BYTES = 256 << 20  # for the unfinished sums of tiles with more than one split
-AT_ONCE = 2048  # rows that one look takes in; many more take minutes to compile
+AT_ONCE = 2048  # rows read at once; many more take minutes to compile
 INTERPRETED_PROGRAMS = 4
-# An item in one cache line, so that a program knows its work after one look: first row, rows, slot, first key, end of
+# An item in one cache line, so that a program reads its work at once: first row, rows, slot, first key, end of
 # its keys, splits of the tile, the tile's first item, keys that every row sees.
 FIELDS = 8
 
@@ -175,7 +175,7 @@ def _tiles(
 ):
     """The tiles that begin in some rows: which rows those are, their sizes and slots, how far any and all of them see.
 
-    `slot_start` is the first row of the slot that the rows before these ended in; gives the same for the next.
+    `slot_start` is the first row of the slot that the rows before these ended in; returns the same for the next.
     """
     r = begin + tl.arange(0, BLOCK)
     real = r < count
@@ -210,7 +210,7 @@ def _splits(head, reach, split):
 
 @triton.jit
 def _put(items, total, r, size, slot, reach, shared, splits, split):
-    """Write the items of some tiles after the first `total`; gives how many there are now."""
+    """Write the items of some tiles after the first `total`; returns how many there are now."""
     first = total + tl.cumsum(splits, 0) - splits
     for i in range(tl.max(splits, 0)):
         to, mine = items + 8 * (first + i), i < splits

@@ -2,7 +2,7 @@
 
 An item is one split of one tile's keys for one key head. A tile with one split writes its result at once; of several,
 each leaves its unfinished sums in scratch memory, and the program that finishes last joins them in the order of their
-positions, whoever that is: the result does not depend on the order in which programs ran.
+positions: the result does not depend on the order in which programs ran.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _attend(
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     work = tl.program_id(0)
     total = tl.load(totals) * KV_HEADS
-    # The record is fetched beside the total: that there is no such item is known when it has come.
+    # The record is fetched along with the total: whether the item exists is known once both have arrived.
     begin, size, slot, first, last, splits, first_item, shared = record(items, work // KV_HEADS, work < most)
     while work < total:
         item, kv = work // KV_HEADS, work % KV_HEADS

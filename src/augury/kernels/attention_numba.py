@@ -1,7 +1,7 @@
 """Attention over a paged cache on a CPU.
 
 A row's keys form a list in order of position: its context, then its ancestors. The list is walked in blocks counted
-from its first visible key, so a draft node adds the same numbers in the same order as the plain row it stands for, and
+from its first visible key, so a draft node adds the same numbers in the same order as the plain row would, and
 neighbours, padding, chunking and threads cannot change a bit.
 """
 
@@ -112,7 +112,7 @@ def _bend(scores, count, scale, softcap):
 
 @njit(**STEADY)
 def _soften(scores, count, scale, top):
-    """Turn scores to weights relative to the largest seen so far; gives (new largest, sum of the weights).
+    """Turn scores to weights relative to the largest seen so far; returns (new largest, sum of the weights).
 
     Works on the whole block, with nothing past `count`: a loop of known length runs half as long again faster.
     """
@@ -128,7 +128,7 @@ def _soften(scores, count, scale, top):
 def _attend_block(
     q, q0, key_dim, key_cache, out, o0, value_dim, value_cache, kv, keys, start, size, scores, scale, softcap, top
 ):
-    """One query head over one block of keys; gives (largest score so far, factor for what was summed before, new sum).
+    """One query head over one block of keys; returns (largest score so far, factor for earlier sums, new sum).
 
     kv is (number of kv heads, the one that this head reads).
     """
@@ -348,7 +348,7 @@ def _attend_some(
 
 @njit(**OPTIONS)
 def _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """What one thread does of the whole; work is dealt like cards, since the rows of a prompt grow longer.
+    """What one thread does of the whole; work is dealt round-robin, because later rows of a prompt see more keys.
 
     Four rows of one slot are one piece of work for each kv head, rows of different slots are four.
     """

@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What is known of every line once its floor is."""
+    """What is known about every line once its floor is found."""
 
     plan: Plan
     head: tuple[Any, ...]  # rows, stride, vocabulary, table, edits and peaks, as kernels take them
@@ -121,7 +121,7 @@ def searched(
 
 
 def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> Plan:
-    """Room for everything the kernels tell each other; nothing is as wide as the vocabulary."""
+    """Allocate what the kernels pass to each other; nothing is as wide as the vocabulary."""
     (lines, vocab), device = logits.shape, logits.device
     chunk = chunk or chunk_of(lines, vocab)
     chunks = triton.cdiv(vocab, chunk)
@@ -234,7 +234,7 @@ def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
 
 @triton.jit
 def list_open(open_, distance, tokens, search, line, CAPACITY: tl.constexpr):
-    """Add a chunk's open tokens to the line's list; its order is of no account."""
+    """Add a chunk's open tokens to the line's list; its order does not matter."""
     if tl.max(open_.to(tl.int32)) > 0:
         same = tokens * 0
         place = tl.atomic_add(search.listed + line + same, same + 1, open_, sem="relaxed")  # a scan takes far longer

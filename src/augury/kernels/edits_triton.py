@@ -1,6 +1,6 @@
-"""Bias, penalties, bars and grammars in Triton kernels: what `edited` of kernels/verify.py does, token by token.
+"""Bias, penalties, banned tokens and grammars in Triton: what `edited` of kernels/verify.py does, token by token.
 
-One small kernel lists, a line, the tokens of its path and the tokens that are barred; every later kernel applies them
+One small kernel lists, per line, the tokens of its path and the banned tokens; every later kernel applies them
 to the logits as it reads them, so that no edited line is ever written.
 """
 

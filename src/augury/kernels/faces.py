@@ -27,7 +27,7 @@ def face(device: torch.device) -> Face:
 
 @cache
 def _has_triton() -> bool:
-    """torch's CUDA build for Linux brings it; the kernels call NVIDIA's mathematics, so AMD's run the reference."""
+    """Whether Triton runs here: torch's CUDA build for Linux has it; the kernels call libdevice, which AMD's lacks."""
     import torch
 
     return find_spec("triton") is not None and torch.version.hip is None

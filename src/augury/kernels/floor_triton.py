@@ -3,7 +3,7 @@
 A token's distance is the bits of -z, which have the order of -z. The floor is the smallest distance at which a running
 sum (of tokens for top-k, of integer masses for top-p) reaches what is needed. Three reads of the line narrow it down
 with sums up to eight candidate distances at once; these sums are rough, with a margin for their roughness, so they
-decide where to look and never what is found. The second and third read leave out every chunk that lies past the
+decide only where to look. The second and third read leave out every chunk that lies past the
 bracket: on peaked logits that is most of the line. The few tokens left in the bracket are listed, and sums of integers
 over the list find the floor: no result depends on the order of anything.
 """
@@ -31,7 +31,7 @@ READS, CANDIDATES = 3, 8  # three reads of 8 narrow a bracket further than two o
 
 
 class Search(NamedTuple):
-    """What the reads of a line tell each other."""
+    """What the reads of a line pass on."""
 
     sums: Any  # float32 [L, C, CANDIDATES]: of the last read, down to each candidate
     total: Any  # int64 [L, C]: mass above min-p's floor
@@ -125,7 +125,8 @@ def tighten(
 ):
     """One line's bracket after a read: past candidates that surely fall short, up to those that surely reach.
 
-    Without top-k and top-p it is empty, at min-p's floor. A kernel of its own, because every chunk of the line asks.
+    Without top-k and top-p it is empty, at min-p's floor. A separate kernel, because every chunk of the line needs the
+    result.
     """
     line = tl.program_id(0).to(tl.int64)
     temperature, k, p, allowed = filters(tl.load(slots + line), vocab, table)

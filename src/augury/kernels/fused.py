@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A matrix product in the weight's arithmetic, given back in the activation's."""
+    """A matrix product in the weight's arithmetic, returned in the activation's."""
     if weight.dtype == x.dtype:
         return F.linear(x, weight, bias)
     return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype)).to(x.dtype)

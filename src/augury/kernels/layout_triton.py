@@ -1,4 +1,4 @@
-"""From segments to rows and lines in one kernel: a program a group, and one for the padding after them.
+"""From segments to rows and lines in one kernel: one program per group, and one for the padding.
 
 The meaning is that of engine/rows.py's torch code, number for number.
 """
@@ -21,7 +21,7 @@ CHUNK = 128  # known rows at a time
 
 
 class LaidOut(NamedTuple):
-    """The numbers of a pass, a line a field."""
+    """The numbers of a pass, one row per field."""
 
     rows: Tensor  # int64 [7, R]
     lines: Tensor  # int64 [5, L]

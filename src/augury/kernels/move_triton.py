@@ -1,4 +1,4 @@
-"""The winning path of a draft tree brought into line in every layer's cache at once."""
+"""Move the winning path of a draft tree into place in every layer's cache at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt lookup on the GPU in two kernels that read each history as far as it goes; see drafters/ngram_gpu.py."""
+"""Prompt lookup on the GPU in two kernels that read each history to its end; see drafters/ngram_gpu.py."""
 
 from __future__ import annotations
 

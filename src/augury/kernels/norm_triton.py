@@ -1,4 +1,4 @@
-"""RMS norms on the GPU: a program a row, statistics in float32, rounded where the torch reference rounds."""
+"""RMS norms on the GPU: one program per row, statistics in float32, rounded where the torch reference rounds."""
 
 from __future__ import annotations
 

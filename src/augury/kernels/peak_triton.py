@@ -1,7 +1,7 @@
 """The highest score of every line in Triton: alone the greedy token, and the first of the draw's reads.
 
-Each program reads one chunk of one line; whoever comes next joins the chunks. A maximum has no order, so the size of
-a chunk decides nothing but the speed.
+Each program reads one chunk of one line; the next kernel joins the chunks. A maximum does not depend on order, so the
+size of a chunk affects only the speed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from augury.kernels.edits_triton import NEVER, Edits, Rows, grammatical, ordered, padded, raw_scores, scores
 
-WIDE_CHUNK, NARROW_CHUNK = 8192, 2048  # tokens a program: many lines fill the device, a few must be split finer
+WIDE_CHUNK, NARROW_CHUNK = 8192, 2048  # tokens per program: many lines fill the device, a few must be split finer
 FEW_LINES = 24
 NO_TOKEN = tl.constexpr(2**31 - 1)
 
@@ -91,7 +91,7 @@ def find_peaks(rows, stride, vocab, table, edits, peaks, listed, CHUNK: tl.const
 
 @triton.jit
 def find_resort(rows, tokens, inside, line, slot, place, stride, vocab, table, edits, peaks):
-    """What is left to emit should everything turn out to be barred."""
+    """What to emit if every token is banned."""
     concerned = False
     if table.bias is not None:
         concerned = tl.load(table.biased + slot) != 0

@@ -1,4 +1,4 @@
-"""The target's law in Triton: `probabilities` of kernels/verify_probs.py, and single entries of it.
+"""The target's distribution in Triton: `probabilities` of kernels/verify_probs.py, and single entries of it.
 
 The floor of every line comes from the draw's search, so nothing is sorted; a line's mass is a sum of integers.
 """
@@ -21,7 +21,7 @@ from augury.verify.sampling import Draws, SlotSampling
 
 
 class RowProbs(NamedTuple):
-    """What makes a line's law, besides its scores."""
+    """What makes a line's distribution, besides its scores."""
 
     token: Any  # int64 [L]: the certain token of a line that is not sampled
     floor: Any  # int32 [L]: the largest distance that is kept
@@ -31,7 +31,7 @@ class RowProbs(NamedTuple):
 def row_probs(
     logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None
 ) -> tuple[Searched, RowProbs]:
-    """Everything that the probability of a token hangs on, for every line."""
+    """Everything that the probability of a token depends on, for every line."""
     found = searched(logits, draws, sampling, chunk, racing=False)
     plan = found.plan
     probs = RowProbs(found.out, plan.search.floor, torch.empty_like(plan.search.total))
@@ -51,7 +51,7 @@ def row_probs(
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None = None) -> Tensor:
-    """The law of the target's token at every line of [L, V] logits of any float, float32 [L, V]."""
+    """The distribution of the target's token at every line of [L, V] logits of any float, float32 [L, V]."""
     found, probs = row_probs(logits, draws, sampling, chunk)
     plan = found.plan
     out = torch.empty(plan.lines, plan.vocab, dtype=torch.float32, device=logits.device)
@@ -154,7 +154,7 @@ def write_probs(
     BARS: tl.constexpr,
     GREEDY: tl.constexpr,
 ):
-    """One chunk of one line's law."""
+    """One chunk of one line's distribution."""
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab

@@ -1,4 +1,4 @@
-"""Queries and keys normed and rotated, keys and values put in the paged cache: one kernel, a program a few heads."""
+"""Queries and keys normed and rotated, keys and values put in the paged cache: one kernel, a few heads per program."""
 
 from __future__ import annotations
 

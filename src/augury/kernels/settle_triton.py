@@ -1,4 +1,4 @@
-"""One program a line ends the Triton draw: the exact floor within the bracket, and the winner of the race."""
+"""The end of the Triton draw, one program per line: the exact floor within the bracket, and the winner of the race."""
 
 from __future__ import annotations
 

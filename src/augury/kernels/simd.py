@@ -1,8 +1,8 @@
-"""Vector loops that numba cannot be talked into writing itself.
+"""Vector loops that numba does not generate well by itself.
 
 LLVM's vectoriser either guards such loops with alias checks that cost as much as the loop (an attention head has only
-64 elements) or turns them to gathers. Here the vectors are explicit. Every loop fixes its own order of additions, so a
-result does not depend on what surrounds the call.
+64 elements) or turns them into gathers. Here the vectors are explicit. Every loop fixes its own order of additions, so
+a result does not depend on what surrounds the call.
 
 Arguments are flat: an array and the index of its first element. Lengths are multiples of LANES.
 """

@@ -1,7 +1,7 @@
 """Four lines against four: the loops for many rows, sixteen sums at a time.
 
 Each sum goes through the additions of simd's loops in the same order, so four lines together give the bits that each
-gives alone. What is won: every vector that is loaded is used four times, and sixteen lane sums share one tree.
+gives alone. The gain: every loaded vector is used four times, and sixteen lane sums share one tree.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ quad_first, quad_more, quad_last, quad_whole = (
 
 @intrinsic
 def copy_line(typing, source, s, count, out, o):
-    """out[o + i] = source[s + i] for i < count, with the lines behind it fetched meanwhile; source float32 or bf16."""
+    """out[o + i] = source[s + i] for i < count, while the lines after it are prefetched; source float32 or bf16."""
     signature = types.void(source, INDEX, INDEX, out, INDEX)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -158,7 +158,7 @@ def _lines(builder: Any, first: Any, apart: Any) -> list[Any]:
 
 
 def _sixteen_sums(builder: Any, vectors: Sequence[Any]) -> Any:
-    """The lane sums of sixteen vectors as one vector: lanes 8 apart are added first, then 4, 2 and 1, as ever."""
+    """The lane sums of sixteen vectors as one vector: lanes 8 apart are added first, then 4, 2 and 1, as always."""
     level, apart = list(vectors), LANES // 2
     while apart:
         starts = [lane for lane in range(2 * LANES) if lane % (2 * apart) < apart]

@@ -1,7 +1,7 @@
-"""The `standard` rule over chains in Triton without laws in memory: what verify/rejection.py and verdict.py do.
+"""`standard` over chains in Triton, without distributions in memory; see verify/rejection.py and verdict.py.
 
 Of every line only the probability of its child's token is computed, and of the line where a group's verdict ends, the
-race over what its law leaves after the child that was refused.
+race over what its distribution leaves after the child that was refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft
 
 RESAMPLE = tl.constexpr(noise.RESAMPLE)
-FEW = tl.constexpr(16)  # a token stands in a small block of its own
+FEW = tl.constexpr(16)  # a single token is read in a small block
 
 
 class Chain(NamedTuple):
@@ -42,7 +42,7 @@ class Chain(NamedTuple):
 class Ends(NamedTuple):
     """Where each group's verdict ends, and the race of its last token."""
 
-    line: Any  # int64 [G]: the line of the law, -1 for an inactive group
+    line: Any  # int64 [G]: the line of the distribution, -1 for an inactive group
     refused: Any  # int64 [G]: the node that was refused there, or -1
     total: Any  # float64 [G, C]: what the refusal leaves
     score: Any  # float32 [G, C]
@@ -50,7 +50,7 @@ class Ends(NamedTuple):
 
 
 def runs(draft: Draft) -> bool:
-    """Whether this face knows such drafts: chains whose proposals are laws as they stand."""
+    """Whether this face knows such drafts: chains whose proposals are distributions as they stand."""
     return not draft.branching and not draft.distinct
 
 
@@ -164,7 +164,7 @@ def clean(p):
 
 @triton.jit
 def left_at(tokens, inside, p, group, refused, chain, nodes, width):
-    """What of a law a refused proposal does not cover."""
+    """What of a distribution a refused proposal does not cover."""
     place = group * nodes + refused
     if chain.probs is None:
         q = tl.where(tokens == tl.load(chain.tokens + place), 1.0, 0.0)
@@ -237,7 +237,7 @@ def race_left(
     if refused >= 0:
         part = tl.arange(0, CHUNKS)
         total = tl.sum(tl.load(ends.total + group * chunks + part, part < chunks, 0.0))
-        if total > 0:  # only rounding refuses a token when nothing would be left; then the law stays what it was
+        if total > 0:  # only rounding refuses a token when nothing would be left; then the distribution stays
             scale = (tl.full((), 1.0, tl.float64) / total).to(tl.float32)
             p = left_at(tokens, inside, p, group, refused, chain, nodes, width) * scale
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)

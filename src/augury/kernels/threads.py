@@ -1,7 +1,7 @@
 """Threads and compiled code of the CPU kernels, set in one place.
 
-torch and numba must share one OpenMP pool: two pools of N threads on N cores fight for every core. numba's `omp` layer
-binds to the OpenMP that is already in the process, so torch is imported first.
+torch and numba must share one OpenMP pool: two pools of N threads on N cores compete for every core. numba's `omp`
+layer binds to the OpenMP that is already in the process, so torch is imported first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_spinning = False  # torch was imported before we could say how its idle threads shall wait
+_spinning = False  # torch was imported before we could set how its idle threads wait
 
 
 def wait_quietly() -> None:
@@ -54,7 +54,7 @@ def keep_compiled_code() -> None:
 
 @cache
 def share_pool() -> int:
-    """Make numba use torch's OpenMP pool and its number of threads (OMP_NUM_THREADS); gives that number."""
+    """Make numba use torch's OpenMP pool and its number of threads (OMP_NUM_THREADS); returns that number."""
     import numba as numba_module
     import torch
 
@@ -73,7 +73,7 @@ def share_pool() -> int:
 def _crowd() -> None:
     """Quieten a pool that has begun to spin: libgomp spins briefly once it has more threads than there are cores.
 
-    A second pool, of a thread that sleeps for ever, makes it so: 1,500 tokens of a prompt take half the time beside one
+    A second pool, of a thread that sleeps forever, makes it so: 1,500 tokens of a prompt take half the time beside one
     busy process, and as long as before on a quiet machine.
     """
     import torch

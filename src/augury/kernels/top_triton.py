@@ -1,4 +1,4 @@
-"""The likeliest tokens of every line and their log-probabilities in Triton, for drafts that branch.
+"""The likeliest tokens of every line and their log-probabilities in Triton, for draft trees.
 
 Each program takes the best of one chunk and sums its weights; one program a line joins them. The size of a chunk is
 fixed, because the sum of weights is a sum of floats: a line's figures do not depend on how many lines there are.

@@ -1,4 +1,4 @@
-"""The torch face: runs on any device, inside CUDA graphs too, and says what each operation means."""
+"""The torch face: runs on any device, inside CUDA graphs too, and defines each operation."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class TorchOps:
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> Tensor:
-        """One after the other."""
+        """Run the two in turn."""
         q = self.rotate_and_store(qkv, view, rotary, keys, values, q_norm, k_norm, eps)
         return attention.attend(q, keys, values, view, scale, window).flatten(1)
 
     def store(
         self, keys: Tensor, values: Tensor, view: attention.Sight, key_cache: Tensor, value_cache: Tensor
     ) -> None:
-        """Rows in; padding rows share row 0, whose content never matters."""
+        """Write the rows to the cache; padding rows share row 0, whose content does not matter."""
         key_cache[view.rows.write] = keys.to(key_cache.dtype)
         value_cache[view.rows.write] = values.to(value_cache.dtype)

@@ -1,4 +1,4 @@
-"""The GPU face: Triton kernels, one launch an operation; matrices stay with cuBLAS."""
+"""The GPU face: Triton kernels, one launch per operation; matrices stay with cuBLAS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TritonOps:
     """See Ops."""
 
     def view(self, rows: Rows) -> View:
-        """Planned when the first layer asks: how rows are cut into tiles depends on its heads."""
+        """The plan is made when the first layer needs it, because tiles depend on its heads."""
         return View(rows)
 
     linear = staticmethod(fused.linear)
@@ -63,7 +63,7 @@ class TritonOps:
         return self.attend(q, keys, values, view, scale, window).flatten(1)
 
     def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
-        """Rows in; padding rows share row 0, whose content never matters."""
+        """Write the rows to the cache; padding rows share row 0, whose content does not matter."""
         key_cache[view.rows.write] = keys.to(key_cache.dtype)
         value_cache[view.rows.write] = values.to(value_cache.dtype)
 

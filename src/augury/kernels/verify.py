@@ -1,8 +1,8 @@
 """Draw the target's own token at every line, and walk the drafts with them: the reference face, in torch.
 
 Shapes are static and nothing waits for the host, so it can be captured in a CUDA graph. Reductions over a row are
-maxima or sums of integers, which have no order: a line's token does not depend on its neighbours, on padding or on the
-device's way of splitting the work.
+maxima or sums of integers, which do not depend on order: a line's token does not depend on its neighbours, on padding
+or on the device's way of splitting the work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def choose(device: torch.device | str) -> VerifyOps:
     """The fastest face for a device."""
     kind = face(torch.device(device))
     if kind == "numba":
-        from augury.kernels import verify_numba  # numba and Triton are imported where they are used
+        from augury.kernels import verify_numba  # numba and Triton are imported only where they are used
 
         return VerifyOps(verify_numba.draw, verify_numba.walk)
     if kind == "triton":
@@ -61,8 +61,9 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     """The target's token for every line of [L, V] logits, int64 [L].
 
     Bias, penalties and bars come first, then temperature, min-p, top-k and top-p; the token is the argmax of what is
-    left plus the slot's noise for that position. A greedy slot takes the argmax after the bars. Ties go to the lowest
-    token. A token is a function of its row, its slot's parameters, its position and its own path alone.
+    left plus the slot's noise for that position. A greedy slot takes the argmax of the tokens that are not banned. Ties
+    go to the lowest token. A token is a function of its row, its slot's parameters, its position and its own path
+    alone.
     """
     logits = logits.float()
     scores = ordered(logits if draws.plain else edited(logits, draws, sampling))
@@ -144,7 +145,7 @@ def _barred(vocab: int, path: Tensor, path_tokens: Tensor, draws: Draws, samplin
     tail = _tail(prefix.shape[-1], path, path_tokens, draws)
     complete = ((prefix == UNUSED) | (prefix == tail[:, None, :])).all(-1)
     tokens = torch.cat([stops, torch.where(complete, words[..., -1], UNUSED)], dim=1)
-    # One column more takes what names no token.
+    # An extra column takes what is not a token.
     inside = (tokens >= 0) & (tokens < vocab)
     marks = torch.zeros(len(slots), vocab + 1, dtype=torch.bool, device=slots.device)
     return marks.scatter(1, torch.where(inside, tokens, vocab), True)[:, :vocab]

@@ -25,7 +25,7 @@ GREEDY_DISCOUNT = 6  # a greedy line costs a sixth of a sampled one
 
 
 class Filters(NamedTuple):
-    """The numbers that even a plain line reads, one a slot."""
+    """The numbers that even a plain line reads, one per slot."""
 
     temperature: np.ndarray
     top_k: np.ndarray

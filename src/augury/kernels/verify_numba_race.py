@@ -1,7 +1,7 @@
 """One row of processed logits to one token on the CPU: block peaks and the Gumbel race.
 
 The race computes almost no noise. A block of tokens can win only if its highest logit plus its highest noise reaches
-the lead, and its highest noise is bounded by its lowest Philox word, so logarithms are taken for a few tokens a row.
+the lead, and its highest noise is bounded by its lowest Philox word, so logarithms are taken for a few tokens per row.
 Loops over a row are integer or elementwise: LLVM vectorises them without fast-math, and results do not depend on the
 width of the machine's vectors.
 """

@@ -1,8 +1,8 @@
-"""The target's processed law at every line, for rules that need probabilities: the reference face, in torch.
+"""The target's processed distribution at every line, for rules that need probabilities: the reference face, in torch.
 
-Same transforms and same kept tokens as kernels/verify.py's draw, so that a token drawn from this law is a token draw
-could have drawn. The mass of a row is a sum of integers, which has no order: a line's law does not depend on its
-neighbours.
+Same transforms and same kept tokens as kernels/verify.py's draw, so that a token drawn from this distribution is a
+token draw could have drawn. The mass of a row is a sum of integers, which has no order: a line's distribution does not
+depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ def choose(device: torch.device | str) -> Callable[[Tensor, Draws, SlotSampling]
 
         return verify_probs_numba.probabilities
     if kind == "triton":
-        from augury.kernels import probs_triton  # so is triton
+        from augury.kernels import probs_triton  # so is Triton
 
         return probs_triton.probabilities
     return probabilities
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The law of the target's token at every line of float32 [L, V] logits, float32 [L, V], each row summing to 1.
+    """The distribution of the target's token at every line of float32 [L, V] logits, float32 [L, V], each row summing
+    to 1.
 
     A greedy slot has all its mass on the argmax after the bars; where everything is barred, on the last resort.
     """

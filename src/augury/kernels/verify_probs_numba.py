@@ -1,4 +1,4 @@
-"""The target's processed law on the CPU: the numba face of kernels/verify_probs.py.
+"""The target's processed distribution on the CPU: the numba face of kernels/verify_probs.py.
 
 Two passes over what the filters leave of a row: its mass, as integers, and its probabilities. numba's disk cache
 watches this file alone: after editing one of the other verify_numba files in place, touch this one.
@@ -53,7 +53,7 @@ def weight(z: Any) -> Any:
 def spread_law(
     row: np.ndarray, peaks: np.ndarray, best: int, temperature: float, floor: float, probs: np.ndarray
 ) -> None:
-    """Fill in the law of the tokens with z >= floor; `law` is zero before."""
+    """Fill in the distribution of the tokens with z >= floor; `probs` is zero before."""
     top = unsorted(best)
     scale = np.float32(2.0**MASS_BITS / total_mass(row, peaks, top, temperature, floor))
     for b in range(len(peaks)):
@@ -67,7 +67,7 @@ def spread_law(
 
 @njit(nogil=True)
 def row_law(row: np.ndarray, slot: int, filters: Filters, probs: np.ndarray) -> bool:
-    """Fill in the law of one row of processed logits; False if no token is possible."""
+    """Fill in the distribution of one row of processed logits; False if no token is possible."""
     peaks = np.empty((len(row) + BLOCK - 1) // BLOCK, np.int32)
     best = block_peaks(row, peaks)
     if best <= NOTHING:
@@ -93,7 +93,7 @@ def line_law(
     bars: Bars,
     probs: np.ndarray,
 ) -> None:
-    """Fill in the law of one line."""
+    """Fill in the distribution of one line."""
     slot = lines.slots[line]
     row = logits[line] if plain else edited(logits[line], line, lines, bias, penalties, bars)
     if row_law(row, slot, filters, probs):
@@ -137,7 +137,8 @@ def probs_rows_parallel(
 
 
 def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
-    """The law of the target's token at every line; see kernels.verify_probs.probabilities. Padding lines have none."""
+    """The distribution of the target's token at every line; see kernels.verify_probs.probabilities. Padding lines have
+    none."""
     rows = array_of(logits)
     probs = torch.zeros(rows.shape, dtype=torch.float32)
     wide = draws.count > 1 and draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM

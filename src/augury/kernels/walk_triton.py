@@ -1,6 +1,7 @@
-"""After the draw, in one kernel: walk each group's draft, write what it emits to the history, and say who may draft.
+"""After the draw, in one kernel: walk each group's draft, append what it emits, and set how much it may draft.
 
-A program a group. The walk is that of kernels/verify.py, the append that of SlotState, the budget that of the engine.
+One program per group. The walk is that of kernels/verify.py, the append that of SlotState, the budget that of the
+engine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from augury.verify.tree import Draft
 
 
 class Walked(NamedTuple):
-    """What a walk decides, a line a group."""
+    """What a walk decides, one row per group."""
 
     summary: Tensor  # int64 [G, N + 3]: drafts accepted, tokens emitted, the tokens (-1 past their count)
     path: Tensor  # int64 [G, N]: accepted node numbers from the root down, -1 past the end
@@ -42,7 +43,7 @@ def walk(
     """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
 
     `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they
-    have said each token; `lookahead` and `branching` are Limits of engine/settle.py.
+    have emitted each token; `lookahead` and `branching` are Limits of engine/settle.py.
     """
     groups, nodes = draft.tokens.shape
     kind = {"dtype": torch.int64, "device": drawn.device}
@@ -126,7 +127,7 @@ def _walk(
     tl.store(path + g * nodes_wide + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
     tl.store(line + 2 + n, tl.full([NODES], -1, tl.int64), mask=n < nodes_wide)
     tl.store(line + 2 + nodes_wide, -1)
-    tl.debug_barrier()  # the blanks are down before anything is written over them
+    tl.debug_barrier()  # the blanks are written before anything overwrites them
     past = history + slot * history_stride + ends
     at, accepted = -1, 0
     node = _first_child(-1, parent, n, agrees, chance, NODES)

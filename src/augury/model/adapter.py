@@ -1,7 +1,8 @@
 """Any other causal language model of transformers, through its attention interface.
 
-The rows of a pass go in as one line of tokens with their positions; where the model would attend, our function stores
-keys and values in the paged cache and attends over what each row sees. The model itself never sees a mask or a cache.
+The rows of a pass go in as one sequence of tokens with their positions; where the model would attend, our function
+stores keys and values in the paged cache and attends over what each row sees. The model itself never sees a mask or a
+cache.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PROBE = (7, 11, 13)
 class Adapter:
     """A Target."""
 
-    capturable = False  # models of transformers may wait for the host, to sort tokens to experts for one
+    capturable = False  # models of transformers may wait for the host, for example to route tokens to experts
 
     def __init__(self, model: Any, ops: Ops, max_position: int) -> None:
         self._model, self._ops = model, ops
@@ -106,7 +107,7 @@ class Adapter:
         return head(hidden.to(head.weight.dtype)).float()
 
     def _hook(self) -> None:
-        """Let decoder layers leave their residual streams with the pass."""
+        """Hook the decoder layers so that a pass keeps their residual streams."""
 
         def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             _current.get().keep(0, args[0] if args else kwargs["hidden_states"])
@@ -123,7 +124,7 @@ class Adapter:
             layer.register_forward_hook(leaving(i + 1))
 
     def _measure(self) -> tuple[list[LayerShape], int]:
-        """Learn the cache shapes and the vocabulary from a dry run in which nobody attends to anything."""
+        """Learn the cache shapes and the vocabulary from a dry run without attention."""
         probe = _Probe()
         token = _current.set(probe)
         try:
@@ -138,7 +139,7 @@ class Adapter:
         return probe.shapes, logits.shape[-1]
 
     def _prove(self) -> None:
-        """Refuse a model that scores a sequence otherwise when it comes token by token: it keeps a state of its own."""
+        """Refuse a model whose scores change when a sequence arrives token by token: it keeps its own state."""
         size, device = len(PROBE), self.device
         self.cache = KVCache.allocate(self.layer_shapes, 3 * size, self.cache_dtype, device)
 
@@ -197,17 +198,17 @@ class _Pass:
 
 @dataclass(slots=True)
 class _Probe:
-    """A dry run: notes shapes, attends to nothing."""
+    """A dry run that records shapes."""
 
     shapes: list[LayerShape] = field(default_factory=list)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
-        """Note one layer."""
+        """Record one layer's shapes."""
         self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
         return q.new_zeros(*q.shape[:2], v.shape[2])
 
     def keep(self, number: int, stream: Tensor) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
 
 _current: ContextVar[_Pass | _Probe] = ContextVar("current pass")
@@ -264,7 +265,7 @@ def _read_model(directory: Path, dtype: torch.dtype) -> Any:
 
 
 def _make_model(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Random weights, as transformers begins a training with."""
+    """A model with transformers' initial random weights."""
     try:
         with quietly(), torch.device(device):
             return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)

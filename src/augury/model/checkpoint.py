@@ -108,7 +108,7 @@ def _files(directory: Path) -> list[Path]:
 
 def _safe_open(path: Path) -> Any:
     try:
-        with path.open("rb"):  # safetensors would call a file that may not be read one that is not there
+        with path.open("rb"):  # safetensors reports an unreadable file as missing
             pass
         return safe_open(path, framework="pt")
     except PermissionError as error:

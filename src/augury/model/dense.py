@@ -174,7 +174,7 @@ class _Plan:
         return shapes
 
     def spare(self, name: str) -> bool:
-        """Tensors that may be stored without need: a tied head, and layers trained to look further ahead (MTP)."""
+        """Tensors that may be stored but are not used: a tied head, and multi-token-prediction layers (MTP)."""
         layer = re.match(r"model\.layers\.(\d+)\.", name)
         ahead = name.startswith(("mtp.", "mtp_layers.", "model.mtp_layers."))
         further = getattr(self.config, "num_nextn_predict_layers", 0) or 0

@@ -23,7 +23,7 @@ def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, device:
 
 
 class DummyCheckpoint:
-    """The face of Checkpoint over tensors that are made when they are asked for."""
+    """The interface of Checkpoint over tensors that are created on request."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
@@ -35,10 +35,10 @@ class DummyCheckpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def require(self, expected: dict[str, tuple[int, ...]], spare: Callable[[str], bool] = lambda name: False) -> None:
-        """Learn the shapes; whatever is required is there."""
+        """Record the shapes of the required tensors."""
         self._shapes = expected
 
     def tensor(self, name: str) -> Tensor:

@@ -1,8 +1,8 @@
-"""What goes wrong with models."""
+"""Errors of models."""
 
 
 class ModelError(ValueError):
-    """A model that cannot be found, read or run: one line that says what and how to mend it."""
+    """A model that cannot be found, read or run: one line that says what is wrong and how to fix it."""
 
 
 def one_line(error: Exception) -> str:

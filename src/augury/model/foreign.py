@@ -1,4 +1,4 @@
-"""What must be refused, found or mended in a transformers model before rows can run through it."""
+"""Checks and fixes that a transformers model needs before rows can run through it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse(config: Any) -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without transformers' progress bars and reports: what does not fit is said by our own errors."""
+    """Silence transformers' progress bars and reports; our own errors say what does not fit."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -83,7 +83,7 @@ def _tabulated(cos: Tensor, sin: Tensor) -> Any:
 
 
 def use_row_invariant_matrices(model: nn.Module, ops: Ops) -> None:
-    """Let plain linear layers run on our kernels: faster for a few rows, and blind to a row's neighbours."""
+    """Let plain linear layers run on our kernels: faster for a few rows, and independent of a row's neighbours."""
     for module in model.modules():
         if type(module) is nn.Linear and module.weight.is_contiguous():
             module.forward = _matrix(module, ops)  # type: ignore[method-assign]

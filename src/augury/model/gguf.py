@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from augury.model.gguf_file import GGUFFile, Tensor
 
-CONVERTER_VERSION = 2  # raise it when the output changes: what is in the cache is then converted again
+CONVERTER_VERSION = 2  # raise it when the output changes: cached models are then converted again
 FILES = (
     "config.json",
     "generation_config.json",
@@ -35,11 +35,11 @@ FILES = (
     "packed.safetensors",
 )
 PACKED_KINDS = ("Q4_0", "Q4_1", "Q8_0")  # what packed.py reads
-CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the processor's cache: 16 MB takes 1.7 times as long
+CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the CPU's cache: 16 MB takes 1.7 times as long
 
 
 def convert(source: Path, target: Path, quiet: bool = False) -> str:
-    """Fill the directory `target` from a GGUF file and give the sha256 of the weights written."""
+    """Fill the directory `target` from a GGUF file and return the sha256 of the weights written."""
     from augury.model.gguf_config import build_config, build_generation_config
     from augury.model.gguf_file import open_gguf
     from augury.model.gguf_tokenizer import write_tokenizer
@@ -86,7 +86,7 @@ class Weight:
 
 
 def plan_weights(file: GGUFFile, family: Family, config: dict[str, Any]) -> list[Weight]:
-    """Match every stored tensor with its place in the transformers model; both sides must come out even."""
+    """Match every stored tensor with its place in the transformers model; none may be left over on either side."""
     layers = range(config["num_hidden_layers"])
     wanted = [f"blk.{i}.{part}.weight" for i in layers for part in family.layer]
     if config["attention_bias"] or family.always_biased:
@@ -119,7 +119,7 @@ def _new_name(file: GGUFFile, family: Family, name: str) -> str:
     fits = ending == "weight" or f"{pieces[-1]}.{ending}" in family.biases
     if fits and len(pieces) == 3 and pieces[0] == "blk" and pieces[2] in family.layer:
         return f"model.layers.{pieces[1]}.{family.layer[pieces[2]]}.{ending}"
-    # Leaving a tensor out would change the model without a word.
+    # Leaving a tensor out would change the model silently.
     raise ModelError(f"{file.path}: no place is known for tensor {name!r} in {family.class_name}.")
 
 
@@ -212,7 +212,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar (a spinner without a total) on standard error, if that is a terminal; gives the function that moves it."""
+    """A bar (a spinner without a total) on standard error if it is a terminal; returns the function that moves it."""
     if quiet or not sys.stderr.isatty():
         yield lambda amount: None
         return

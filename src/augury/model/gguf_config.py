@@ -27,7 +27,7 @@ def build_config(file: GGUFFile, family: Family) -> dict[str, Any]:
     head_dim = view.count("attention.key_length", hidden // heads)
     layers = view.count("block_count")
     _check_shapes(view, head_dim)
-    if layers > len(file.tensors):  # before anything is made for each of four thousand million layers
+    if layers > len(file.tensors):  # before allocating anything for four billion layers
         raise ModelError(f"{file.path}: {layers} layers but {len(file.tensors)} tensors; the file is broken.")
     config = {
         "architectures": [family.class_name],
@@ -179,7 +179,7 @@ def _rope(view: _View) -> dict[str, Any]:
 
 
 def llama3_scaling(factors: np.ndarray, theta: float, view: _View) -> dict[str, Any]:
-    """The parameters of Llama 3's scaling, found again from the factors that GGUF keeps in their place."""
+    """The parameters of Llama 3's scaling, recovered from the factors that GGUF stores instead."""
     import numpy as np
 
     top = float(round(factors.max()))

@@ -52,7 +52,7 @@ class GGUFFile:
 
 
 class _Cursor:
-    """A place in the file that moves on as values are read, and never past the end."""
+    """A read position in the file that never moves past the end."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class _Cursor:
         self.offset = 0
 
     def advance(self, length: int) -> int:
-        """Step over `length` bytes and give the place where they start."""
+        """Step over `length` bytes and return the place where they start."""
         start = self.offset
         if length < 0 or start + length > len(self.data):
             raise cut_off(self.path, "the header", start + length, len(self.data))

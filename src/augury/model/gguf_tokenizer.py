@@ -2,7 +2,7 @@
 
 GGUF keeps the vocabulary and only the *name* of the rules that cut text into words, so those rules are written here,
 for the classes that have been checked against the published tokenizers. An unknown class is an error: a tokenizer that
-is nearly right makes a model that is quietly worse.
+is nearly right silently makes the model worse.
 """
 
 from __future__ import annotations

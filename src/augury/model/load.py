@@ -28,8 +28,8 @@ def load_target(
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
-    Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, read faster.
-    `dummy` reads config.json alone and makes random weights.
+    Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
+    read. `dummy` reads config.json alone and makes random weights.
     """
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)

@@ -1,7 +1,7 @@
-"""Rotary angles as tables: one line a position, whatever scaling the checkpoint asks for.
+"""Rotary angles as tables, one row per position, with the checkpoint's scaling.
 
 Scalings that look at the length of the sequence (dynamic, longrope) are tabulated as token-by-token decoding sees them:
-position p belongs to a sequence of length p + 1. So a key is the same whether its prompt came in one chunk or in many.
+position p belongs to a sequence of length p + 1. So a key does not depend on how its prompt was chunked.
 """
 
 from __future__ import annotations

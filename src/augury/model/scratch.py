@@ -1,4 +1,4 @@
-"""Work on the cache that is either done or never seen: scratch directories, locks, and one-step replacement."""
+"""Atomic work on the cache: scratch directories, locks and replacement in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRATCH, LOCK = ".tmp-", ".lock-"
 
 @contextmanager
 def scratch(final: Path, quiet: bool) -> Iterator[Path]:
-    """A fresh directory beside `final`, while no other process works on the same thing; gone at the end."""
+    """A fresh directory next to `final`, locked against other processes and deleted at the end."""
     room = _nameless(final)
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def install(room: Path, final: Path, usable: Callable[[Path], bool]) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a file or directory so that nobody ever sees half of it."""
+    """Delete a file or directory so that no reader sees part of it."""
     gone = _nameless(path)
     with suppress(FileNotFoundError):
         os.replace(path, gone)
@@ -83,7 +83,7 @@ def _nameless(path: Path) -> Path:
 
 @contextmanager
 def _locked(final: Path, quiet: bool, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock for one thing in the cache, if there are locks; the kernel lets go of it when a process dies."""
+    """Hold the lock for one thing in the cache, if there are locks; the kernel releases it when a process dies."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows: two processes do the work twice, and `install` drops the second result
@@ -105,7 +105,7 @@ def _locked(final: Path, quiet: bool, wait: bool = True) -> Iterator[bool]:
 
 
 def _sweep(folder: Path, ours: str | None) -> None:
-    """Delete what killed processes left: scratch directories whose lock is ours, or nobody's."""
+    """Delete what killed processes left behind: scratch directories whose lock is ours, or nobody's."""
     for path in folder.glob(f"{SCRATCH}*"):
         owner = path.name.removeprefix(SCRATCH).rpartition("-")[0]
         if owner == ours:

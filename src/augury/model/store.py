@@ -1,10 +1,10 @@
-"""Where models live, and how a name becomes a local directory.
+"""Where models are stored, and how a name becomes a local directory.
 
     <cache>/models/      GGUF files that Augury downloaded
     <cache>/converted/   one directory for each GGUF file converted, with a manifest, augury.json
 
-Work happens in a directory beside the final one, which it then becomes in one step; what a killed process leaves is
-never looked at, and the next one sweeps it up.
+Work happens in a temporary directory that is renamed at the end; what a killed process leaves is never read, and the
+next process deletes it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def resolve(
 
 
 def pull_default(quiet: bool = False) -> Path:
-    """Download the embedded model, unless it is there, and give the path of its GGUF file."""
+    """Download the embedded model, unless it is there, and return the path of its GGUF file."""
     final = cache_dir() / "models" / DEFAULT_FILE
     if _is_default(final):
         return final
@@ -150,7 +150,7 @@ def entries() -> list[Entry]:
 
 
 def remove(name: str) -> int:
-    """Delete an entry of the cache ('default': all of the embedded model) and give the bytes freed."""
+    """Delete an entry of the cache ('default': all of the embedded model) and return the bytes freed."""
     names = {name}
     if name == DEFAULT:
         names = {DEFAULT_FILE, _converted(Path(DEFAULT_FILE), DEFAULT_SHA256).name}
@@ -168,7 +168,7 @@ def _converted(source: Path, digest: str) -> Path:
 
 
 def _stamp(source: Path) -> dict[str, Any]:
-    """What tells one state of a file from another without reading it."""
+    """What identifies a state of a file without reading it."""
     status = source.stat()
     return {"path": str(source), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
@@ -190,7 +190,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _usable(path: Path) -> bool:
-    """Whether a converted directory is whole and of this converter, as far as a glance can tell."""
+    """Whether a converted directory is whole and of this converter, without reading its weights."""
     manifest = _manifest(path)
     if manifest is None or manifest.get("converter") != CONVERTER_VERSION:
         return False

@@ -2,7 +2,7 @@
 
 A pass is a packed list of token rows. A row belongs to a slot (a running request), sees the first `context` cache rows
 of that slot, and, if it is a node of a draft tree, also the cache rows of its own ancestors, named by the bits of one
-integer. A prompt chunk is rows whose context grows by one; a draft chain is a tree with one child a node; plain
+integer. A prompt chunk is rows whose context grows by one; a draft chain is a tree with one child per node; plain
 decoding is a single row. The model knows nothing of requests, sampling or speculation.
 """
 
@@ -44,7 +44,7 @@ class Rows:
 class Scores:
     """What a pass gives back."""
 
-    logits: Tensor  # [L, vocabulary], in the type the head computes in: wide copies cost more than they tell
+    logits: Tensor  # [L, vocabulary], in the type the head computes in: a float32 copy would cost more than it adds
     features: tuple[Tensor, ...] = ()  # one [R, hidden] stream for each feature id asked for, in that order
 
 

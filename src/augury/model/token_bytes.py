@@ -1,4 +1,4 @@
-"""The bytes a token stands for, which its text cannot say where it holds part of a character."""
+"""The bytes of a token, which its text does not show if it is part of a character."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Tokenizer:
 
     @cached_property
     def bytes(self) -> TokenBytes:
-        """What single tokens stand for, to the byte."""
+        """The bytes of single tokens."""
         return TokenBytes(self.inner)
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
@@ -60,9 +60,9 @@ class Tokenizer:
         return self.encode(text, special=False)
 
     def bad_word_ids(self, words: list[str]) -> list[list[int]]:
-        """Token sequences that spell each word, at the start of a text and after a space, as vLLM bars them.
+        """Token sequences that spell each word, at the start of a text and after a space, as vLLM bans them.
 
-        White space alone is barred as it is: nothing would be left of it without what comes before a word.
+        White space alone is banned as it is: stripping the leading space would leave nothing.
         """
         found = []
         for word in words:
@@ -92,7 +92,7 @@ class NoTokenizer(Tokenizer):
         raise ModelError("skip_tokenizer_init=True leaves no tokenizer to read texts with; give prompt_token_ids.")
 
     def decoder(self, skip_special: bool) -> Callable[[list[int]], str]:
-        """Nothing has a text."""
+        """Return the empty text."""
         return lambda ids: ""
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> list[int]:
@@ -109,7 +109,7 @@ def _load(directory: Path) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(directory)
     from transformers import AutoTokenizer
 
-    # Left unsaid, transformers asks on the terminal whether the checkpoint's own code may run.
+    # Otherwise transformers asks on the terminal whether the checkpoint's own code may run.
     return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
 
 

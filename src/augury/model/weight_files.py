@@ -14,7 +14,7 @@ from augury.model.errors import ModelError
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"  # a checkpoint's one file; its index is named after it
 PICKLE_ENDINGS = (".bin", ".pt")
 MASK_FILE = "mask_embedding.pt"  # of DFlash: a vector beside the weights
-# What training leaves behind is neither weights nor plain tensors.
+# Files of a training run are neither weights nor plain tensors.
 OTHERS = (
     MASK_FILE,
     "training_args.bin",
@@ -32,7 +32,7 @@ def weight_files(directory: Path) -> list[Path]:
     for single, endings in ((SAFE, (".safetensors",)), (PICKLED, PICKLE_ENDINGS)):
         found = [path for path in directory.iterdir() if path.suffix in endings and path.name not in OTHERS]
         index = index_of(directory, single)
-        if index.is_file() and not (directory / single).is_file():  # beside the whole file an index is a leftover
+        if index.is_file() and not (directory / single).is_file():  # an index next to the whole file is a leftover
             found += indexed(index)
         if found:
             return sorted(set(found))
@@ -66,6 +66,6 @@ def indexed(index: Path) -> list[Path]:
 
 
 def _leaves(name: str) -> bool:
-    """Whether a name points elsewhere; links are followed, for the hub's cache is made of them."""
+    """Whether a name points elsewhere; links are followed, because the hub's cache consists of them."""
     path = PurePosixPath(name.replace("\\", "/"))
     return not name or "\0" in name or path.is_absolute() or ".." in path.parts

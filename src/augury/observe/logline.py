@@ -18,7 +18,7 @@ class SpecDecodingLogging:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new stretch."""
+        """Start a new interval."""
         self.num_drafts: list[int] = []
         self.num_draft_tokens: list[int] = []
         self.num_accepted_tokens: list[int] = []
@@ -33,7 +33,7 @@ class SpecDecodingLogging:
         self.accepted_tokens_per_pos_lists.append(spec_decoding_stats.num_accepted_tokens_per_pos)
 
     def log(self, log_fn: Log) -> None:
-        """Write the line, unless nothing was drafted, and begin anew."""
+        """Write the line, unless nothing was drafted, and start a new interval."""
         drafts, drafted, accepted = sum(self.num_drafts), sum(self.num_draft_tokens), sum(self.num_accepted_tokens)
         if drafts:
             seconds = max(1e-9, time.monotonic() - self.last_log_time)
@@ -72,7 +72,7 @@ class EngineLogging:
         self._hits += hits
 
     def log(self, info: Log, debug: Log) -> Log:
-        """Write the line, at debug level once the engine has been idle for a whole stretch; gives the log it used."""
+        """Write the line, at debug level after a whole idle interval; returns the logger it used."""
         seconds = max(1e-9, time.monotonic() - self._since)
         idle = not (self._prompt_tokens or self._generation_tokens)
         log, self._idle = (debug if idle and self._idle else info), idle

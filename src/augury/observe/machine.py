@@ -1,4 +1,4 @@
-"""What figures were measured on: the processor, and the libraries that matter."""
+"""The conditions of a measurement: the CPU and the library versions."""
 
 from __future__ import annotations
 

@@ -115,11 +115,11 @@ class EngineProm:
         return Counter(name, text, LABELS, registry=self._registry).labels(*self._labels)
 
     def fault(self, where: str) -> None:
-        """The server has caught an error of its own."""
+        """Count an internal error of the server."""
         self._faults.labels(*self._labels, where).inc()
 
     def load(self, running: int, waiting: int, kv_cache_usage: float) -> None:
-        """Say how full the engine is."""
+        """Set the gauges of running and waiting requests and of the KV cache."""
         self._running.set(running)
         self._waiting.set(waiting)
         self._for_capacity.set(waiting)
@@ -131,7 +131,7 @@ class EngineProm:
             self._counters[name].inc(value)
 
     def step(self, step: Step) -> None:
-        """Take one step."""
+        """Count one step."""
         self._tokens.observe(step.prompt_rows + step.generation_tokens)
         self._seconds.labels(*self._labels, "whole").observe(step.seconds)
         if step.drafter_seconds is not None:
@@ -139,7 +139,7 @@ class EngineProm:
 
 
 class SpeculationProm:
-    """Ours: what speculation costs, what it brings, and what is in use."""
+    """Our own metrics: the method in use, what speculation costs and what it saves."""
 
     def __init__(self, registry: CollectorRegistry, model: str, method: str, rule: str, lossy: bool) -> None:
         def gauge(name: str, text: str, *more: str) -> Gauge:
@@ -166,7 +166,7 @@ class SpeculationProm:
         gauge("augury:speedup_estimate", HOW + ".").labels(*labels).set_function(self._estimate.value)  # when asked for
 
     def step(self, step: Step) -> None:
-        """Take one step."""
+        """Count one step."""
         lost = step.seconds * step.rejected_rows / max(1, step.rows)
         self._spent += step.seconds
         self._lost += lost

@@ -1,4 +1,4 @@
-"""What Prometheus sees of requests: how long they took, how large they were, how they ended."""
+"""Metrics of requests: duration, size and outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def token_buckets(longest: int) -> list[int]:
 
 @dataclass(slots=True)
 class Finished:
-    """One answer's figures at its end; times in seconds, None where it never came so far."""
+    """One answer's figures at its end; times in seconds, None if it ended before that stage."""
 
     reason: str
     prompt_tokens: int
@@ -87,11 +87,11 @@ class RequestProm:
         return Histogram(f"vllm:{name}", text, LABELS, buckets=buckets, registry=self._registry).labels(*self._labels)
 
     def refused(self, reason: str) -> None:
-        """A request was turned away."""
+        """Count a refused request."""
         self._refused.labels(self._labels[0], reason).inc()
 
     def finished(self, answer: Finished) -> None:
-        """An answer has ended."""
+        """Count a finished answer."""
         self._ended[answer.reason].inc()
         self._whole.observe(answer.whole)
         if answer.queued is not None:

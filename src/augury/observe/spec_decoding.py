@@ -1,4 +1,4 @@
-"""Speculation over a stretch of time, by vLLM's names."""
+"""Speculation statistics of an interval, by vLLM's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SpecDecodingStats:
-    """What the drafts of one or more steps came to; positions count from 0."""
+    """Drafted and accepted tokens of one or more steps; positions count from 0."""
 
     num_spec_tokens: int
     num_drafts: int = 0
@@ -18,7 +18,7 @@ class SpecDecodingStats:
 
     @classmethod
     def new(cls, num_spec_tokens: int) -> SpecDecodingStats:
-        """Nothing seen yet, for drafts of up to `num_spec_tokens` positions."""
+        """Empty statistics, for drafts of up to `num_spec_tokens` positions."""
         blank = [0] * num_spec_tokens
         return cls(num_spec_tokens, num_accepted_tokens_per_pos=list(blank), num_draft_tokens_per_pos=list(blank))
 

@@ -1,4 +1,4 @@
-"""How much faster speculation makes decoding, from the steps that were run anyway."""
+"""Estimate the speed-up of speculation from the steps that ran."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from statistics import median
 
 from augury.observe.steps import Step
 
-ENOUGH = 8  # steps of a kind before their time is believed: the first ones of a size are slow
-KEPT = 64  # of the latest steps' times
+ENOUGH = 8  # steps of a kind before their times count: the first ones of a size are slow
+KEPT = 64  # latest step times that are kept
 HOW = (
     "Estimated speed-up against plain decoding: tokens a request emits per drafted step, times the median time of a "
     f"plain step over that of a drafted step with as many requests; NaN until {ENOUGH} of both kinds have been seen"
@@ -36,7 +36,7 @@ class SpeedupEstimate:
         self._drafted: dict[int, _Kind] = defaultdict(_Kind)
 
     def observe(self, step: Step) -> None:
-        """Take one step."""
+        """Count one step."""
         if step.decoding_only and step.requests:
             (self._drafted if step.drafts else self._plain)[step.requests].add(step)
 

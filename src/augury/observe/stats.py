@@ -64,7 +64,7 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A count that only grows."""
+    """A monotonic count."""
 
     name: str
     labels: dict[str, str]
@@ -73,7 +73,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A value now."""
+    """A current value."""
 
     name: str
     labels: dict[str, str]

@@ -1,4 +1,4 @@
-"""What one pass of the engine did, as the metrics want it."""
+"""What one pass of the engine did, for the metrics."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Step:
-    """One pass, counted on the host: a few numbers a request, whoever reads them."""
+    """One pass of the engine, counted on the host."""
 
-    requests: int  # that had a share in it
+    requests: int  # that took part
     rows: int  # rows of the forward pass: known tokens and draft nodes
-    prompt_rows: int  # of them tokens of prompts
+    prompt_rows: int  # rows that are prompt tokens
     budget: int  # most nodes a request may draft for the next step
     begun: float  # on time.perf_counter()
     seconds: float = 0.0
-    drafter_seconds: float | None = None  # None where it cannot be told from the rest: a captured pass, a GPU
+    drafter_seconds: float | None = None  # None where it cannot be measured separately: a captured pass, a GPU
     generation_tokens: int = 0
-    drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each draft judged
+    drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each verified draft
 
     @property
     def decoding_only(self) -> bool:

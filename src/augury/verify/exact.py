@@ -1,8 +1,8 @@
-"""The proof that the rules are lossless: everything that can happen in a small world, added up in rational numbers.
+"""The proof that the rules are lossless: every outcome in a small world, summed in rational numbers.
 
 For one rule, kind of draft, tree and transform: every draft, every outcome of its tests, every last token. What a step
-leaves open is completed with the target's own law, and the joint law of the whole text is compared with the target's.
-The tensor code that the engine runs has to make the same decision in every cell of the uniforms.
+leaves open is completed with the target's own distribution, and the joint distribution of the whole text is compared
+with the target's. The tensor code that the engine runs has to make the same decision in every cell of the uniforms.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Proof(NamedTuple):
 
 
 def trials(rule: Rule, world: World, shape: Shape, drafts: Drafts) -> list[Trial]:
-    """Every draft with every way it can fare."""
+    """Every draft with all its possible outcomes."""
     return [Trial(chance, scene, list(rule(scene))) for chance, scene in all_drafts(world, shape, drafts)]
 
 
 def prove(world: World, length: int, tried: Sequence[Trial]) -> Proof:
-    """Add up what the trials emit, and compare the law of texts of `length` tokens with the target's."""
+    """Add up what the trials emit, and compare the distribution of texts of `length` tokens with the target's."""
     stopped: defaultdict[Prefix, Fraction] = defaultdict(lambda: ZERO)
     cases, accepted = 0, ZERO
     for trial in tried:
@@ -94,14 +94,14 @@ class Line(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the line says what its rule promises."""
+        """Whether the result is what its rule promises."""
         if not self.lossless:
             return True
         agrees = self.production is None or (self.production.wrong == 0 and self.production.error < LAW_ERROR)
         return self.total_variation == 0 and agrees
 
 
-LAW_ERROR = 1e-12  # what float64 may make of a law
+LAW_ERROR = 1e-12  # the rounding error that float64 may add to a distribution
 EXACT: dict[str, tuple[Rule, TensorRule | None]] = {
     "standard": (exact_rules.standard, rejection.standard),
     "block": (exact_rules.block, rejection.block),
@@ -123,7 +123,7 @@ def settings() -> list[Setting]:
         for shape in shapes
         for change in CHANGES
     ]
-    # Two tokens run out sooner than three children do.
+    # Two tokens are not enough for three children.
     return [*found, *(Setting(rule, drafts, TRIPLE, "none", 2) for rule in EXACT for drafts in SHAPES)]
 
 
@@ -141,7 +141,7 @@ def certify(setting: Setting, walk: Walk | None = None) -> Line:
 
 
 def lossy_lines() -> Iterator[Line]:
-    """How far the lossy rules stray: p = (1/3, 2/3), q = (2/3, 1/3), three drafts."""
+    """The bias of the lossy rules: p = (1/3, 2/3), q = (2/3, 1/3), three drafts."""
 
     def with_entropy(judge: Callable[..., Verdict]) -> TensorRule:
         return lambda p, *rest: judge(p, *rest, spread=-(p * (p + lossy.RAW_FLOOR).log()).sum(-1))
@@ -160,5 +160,5 @@ def lossy_lines() -> Iterator[Line]:
 
 
 def certificate(walk: Walk | None = None) -> list[Line]:
-    """The whole proof, in seconds."""
+    """The whole proof; takes seconds."""
     return [*(certify(setting, walk) for setting in settings()), *lossy_lines()]

@@ -1,4 +1,4 @@
-"""The tensor rules that the engine runs, held against the exact ones cell by cell, and measured where none exist."""
+"""Compare the engine's tensor rules with the exact ones cell by cell; measure those without an exact form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARGIN = Fraction(1, 1000)  # of a cell's width, between its border and a point 
 
 
 class Trial(NamedTuple):
-    """A draft, how likely it is, and the ways it can fare under one rule."""
+    """A draft, its probability, and its possible outcomes under one rule."""
 
     chance: Fraction
     scene: Scene
@@ -32,8 +32,8 @@ class Agreement(NamedTuple):
     """How a tensor rule compared with the exact one."""
 
     points: int  # points of the uniforms at which a decision was asked for
-    wrong: int  # points with another path
-    error: float  # the largest difference between the laws of the last token, elsewhere
+    wrong: int  # points where the path differs
+    error: float  # the largest difference between the distributions of the last token, elsewhere
 
 
 class Stage(NamedTuple):
@@ -46,7 +46,7 @@ class Stage(NamedTuple):
     def of(cls, scenes: Sequence[Scene], dtype: torch.dtype = torch.float64) -> Stage:
         """All scenes must have the same tree."""
 
-        known: dict[int, list[float]] = {}  # by identity: scenes share their laws, and fractions are slow to convert
+        known: dict[int, list[float]] = {}  # by identity: scenes share distributions, and fractions convert slowly
 
         def floats(law: Law) -> list[float]:
             if id(law) not in known:
@@ -107,7 +107,7 @@ def confront(rule: TensorRule, trials: Sequence[Trial], dtype: torch.dtype = tor
 
 
 def confront_walk(walk: Walk, trials: Sequence[Trial]) -> Agreement:
-    """Let the walk follow every sequence of draws; nodes off the path draw what the draft would like best."""
+    """Run the walk on every sequence of draws; nodes off the path draw what the draft guessed."""
     drawn, texts, owner = list[list[int]](), list[list[int]](), list[int]()
     for i, (_, scene, decisions) in enumerate(trials):
         nodes = range(-1, len(scene.tokens))

@@ -1,6 +1,6 @@
-"""The lossless rules once more, in rational arithmetic: every way one draft can fare, with its exact probability.
+"""The lossless rules again, in rational arithmetic: every outcome of one draft, with its exact probability.
 
-Written as one says them, from a node to its children, and sharing nothing with the tensor code they are held against.
+Written directly from the definitions, node by node, sharing nothing with the tensor code they are compared with.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ZERO, ONE = Fraction(0), Fraction(1)
 
 
 class Scene(NamedTuple):
-    """One draft and the laws around it."""
+    """One draft, with the target's and the drafter's distributions."""
 
     tokens: tuple[int, ...]  # -1 is a placeholder
     parents: tuple[int, ...]
-    p: tuple[Law, ...]  # the target's law at the root, then at every node
-    q: tuple[Law, ...] | None = None  # each node's drafter law, as if it had no siblings; None: deterministic drafts
+    p: tuple[Law, ...]  # the target's distribution at the root, then at every node
+    q: tuple[Law, ...] | None = None  # the drafter's distribution at each node, without siblings; None: deterministic
     distinct: bool = False  # siblings were drawn without replacement
 
     def children(self, node: int) -> list[int]:
@@ -29,7 +29,7 @@ class Scene(NamedTuple):
         return [i for i, parent in enumerate(self.parents) if parent == node and self.tokens[i] >= 0]
 
     def proposal(self, node: int) -> Law:
-        """The law a node's token was drawn from."""
+        """The distribution a node's token was drawn from."""
         if self.q is None:
             return tuple(Fraction(v == self.tokens[node]) for v in range(len(self.p[0])))
         if not self.distinct:
@@ -39,7 +39,7 @@ class Scene(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """One way a draft can fare."""
+    """One possible outcome of a draft."""
 
     chance: Fraction
     path: tuple[int, ...]  # accepted nodes
@@ -57,7 +57,7 @@ def normalised(masses: Sequence[Fraction]) -> Law:
 
 
 def residual(law: Law, q: Law, carry: Fraction = ONE) -> Law:
-    """norm(max(carry * law - q, 0)); where nothing is left, which no possible draft leads to, the law stays."""
+    """norm(max(carry * law - q, 0)); where nothing is left (after no possible draft) the distribution stays."""
     left = normalised([max(carry * a - b, ZERO) for a, b in zip(law, q, strict=True)])
     return left if any(left) else law
 
@@ -83,7 +83,7 @@ def offered(
     path: tuple[int, ...],
     onward: Callable[[int, tuple[int, ...]], Iterator[Decision]],
 ) -> Iterator[Decision]:
-    """Try children in turn on a law; an accepted one decides on from there."""
+    """Try children in turn on a distribution; an accepted one decides on from there."""
     chance, cell = ONE, dict[int, Interval]()
     for child in children:
         q = scene.proposal(child)
@@ -100,7 +100,7 @@ def offered(
 
 
 class Step(NamedTuple):
-    """A node of a block: its path, P, h, and the law once its first child is refused."""
+    """A node of a block: its path, P, h, and the distribution once its first child is refused."""
 
     path: tuple[int, ...]
     carry: Fraction

@@ -1,4 +1,4 @@
-"""Small worlds to prove rules in: targets and drafters whose every law is rational and depends on the whole prefix."""
+"""Small worlds to prove rules in: targets and drafters with rational distributions that depend on the whole prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from augury.verify.exact_rules import ONE, ROOT, ZERO, Law, Scene, normalised
 Prefix = tuple[int, ...]
 Oracle = Callable[[Prefix], Law]
 Drafts = Literal["one-hot", "sampled", "distinct"]
-WORLD = 20  # looked for: few worlds this small tell every wrong rule of test_mutations.py from the right one
+WORLD = 20  # chosen by search: few worlds this small tell every wrong rule of test_mutations.py from the right one
 
 
 class World(NamedTuple):
@@ -73,7 +73,7 @@ def weights(prefix: Prefix, vocab: int, salt: int) -> tuple[int, ...]:
 
 @cache
 def woven(vocab: int, change: Change, salt: int = WORLD) -> World:
-    """A world whose laws depend on the whole prefix; `change` is the target's sampling transform."""
+    """A world whose distributions depend on the whole prefix; `change` is the target's sampling transform."""
 
     @cache
     def target(prefix: Prefix) -> Law:
@@ -120,7 +120,7 @@ def min_p(law: Law, prefix: Prefix) -> Law:
 
 
 def penalty(law: Law, prefix: Prefix) -> Law:
-    """A token's weight falls with every time it stands in the prefix."""
+    """A token's weight falls with each occurrence in the prefix."""
     return normalised([mass / (1 + prefix.count(v)) for v, mass in enumerate(law)])
 
 
@@ -151,8 +151,8 @@ def all_drafts(world: World, shape: Shape, drafts: Drafts) -> Iterator[tuple[Fra
 
 
 def next_draft(law: Law, earlier: list[int], drafts: Drafts) -> Law:
-    """The law of one more child beside its earlier siblings."""
-    if drafts == "one-hot":  # the most likely tokens in order, and over again when they run out
+    """The distribution of one more child beside its earlier siblings."""
+    if drafts == "one-hot":  # the most likely tokens in order, repeated when they run out
         order = sorted(range(len(law)), key=lambda token: -law[token])
         return tuple(Fraction(token == order[len(earlier) % len(law)]) for token in range(len(law)))
     if drafts == "distinct":
@@ -166,7 +166,7 @@ Chance = TypeVar("Chance", Fraction, float)
 
 
 def variation(world: World, stopped: Mapping[Prefix, Chance], length: int, nothing: Chance) -> Chance:
-    """Total variation between the target's law of `length` tokens and that of texts that begin with a step.
+    """Total variation between the target's distribution of `length` tokens and that of texts that begin with a step.
 
     `stopped` is how likely a step is to emit just that prefix; the target completes it.
     """

@@ -1,7 +1,7 @@
-"""Rules that do not keep the target's law, each named for what it is: they trade exactness for longer accepted paths.
+"""Lossy rules, named as such: they trade exactness for longer accepted paths.
 
-Contract and arguments are those of rejection.py. A deterministic target (a greedy request: one-hot laws) loses nothing
-under any of them but `synthetic`.
+Contract and arguments are those of rejection.py. A deterministic target (a greedy request: one-hot distributions) loses
+nothing under any of them but `synthetic`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def typical(p: Tensor, draft: Draft, active: Tensor, u: Tensor, threshold: float
 def entropy(
     p: Tensor, draft: Draft, active: Tensor, u: Tensor, spread: Tensor, threshold: float = 0.95, alpha: float = 0.4
 ) -> Verdict:
-    """Entropy verify (vllm-ascend): `standard`, with the bar lowered where the target is uncertain.
+    """Entropy verify (vllm-ascend): `standard`, with a lower threshold where the target is uncertain.
 
-    `spread` [G, N+1] is the entropy of the target's raw law at the root and every node. The law after a refusal is not
-    corrected for the lower bar, hence the bias. With alpha 0 and threshold 1 it is `standard`.
+    `spread` [G, N+1] is the entropy of the target's raw distribution at the root and every node. The distribution after
+    a refusal is not corrected for the lower threshold, hence the bias. With alpha 0 and threshold 1 it is `standard`.
     """
     return standard(p, draft, active, u * _leniency(spread, draft, threshold, alpha))
 
@@ -67,7 +67,7 @@ def ascend_block(
     threshold: float = 0.95,
     alpha: float = 0.4,
 ) -> Verdict:
-    """vllm-ascend's "block verify", which is not block verification: one bar for the product of the uniforms.
+    """vllm-ascend's "block verify", which is not block verification: one threshold for the product of the uniforms.
 
     A block ends at its deepest node where min(P * p / q, 1) exceeds the product of its uniforms so far. Trees less than
     three deep fall back to `standard`. With `spread` it is combined with `entropy`.
@@ -86,10 +86,11 @@ def ascend_block(
 
 
 def synthetic(p: Tensor, draft: Draft, active: Tensor, u: Tensor, rates: Tensor) -> Verdict:
-    """Accept first children by conditional rates [K], one a depth, whatever the models say or the request forbids.
+    """Accept first children by conditional rates [K], one per depth, whatever the models say or the request forbids.
 
-    The last token follows the target's own law where the accepted path ends. For benchmarks only: accepted tokens may
-    be ones that a bias, a bar or a grammar rules out. The engine runs `synthetic_walk`, which has this law.
+    The last token follows the target's own distribution where the accepted path ends. For benchmarks only: accepted
+    tokens may be ones that a bias, a ban or a grammar excludes. The engine runs `synthetic_walk`, which has this
+    distribution.
     """
     node = _deepest(_by_rates(draft, u, rates))
     return verdict_at(node, clean(p[torch.arange(len(p), device=p.device), node + 1]), draft, active)
@@ -136,7 +137,7 @@ def conditional_rates(rates: Sequence[float]) -> list[float]:
 
 
 def raw_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the target's raw law, float32 [L] from [L, V]; NaN counts as impossible."""
+    """Entropy of the target's raw distribution, float32 [L] from [L, V]; NaN counts as impossible."""
     return _entropy(clean(torch.softmax(logits.nan_to_num(nan=-math.inf), dim=1, dtype=torch.float32)), RAW_FLOOR)
 
 

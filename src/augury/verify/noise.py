@@ -1,6 +1,6 @@
 """Counter-based noise: a pure function of (request seed, absolute position, purpose, token).
 
-Nothing is consumed and nothing is stored, so a draw does not depend on batching, padding or what was drafted before it.
+It has no state, so a draw does not depend on batching, padding or what was drafted before it.
 The generator is Philox4x32-10 (Salmon et al., 2011): the key is the two halves of the seed, the counter is
 (token // 4, position low, purpose, position high), and a token takes word `token % 4` of the four that come out.
 """

@@ -1,13 +1,13 @@
 """The lossless rejection rules: `standard` and `block`, over chains and trees, for sampled and deterministic drafts.
 
-Both follow first children as far as they hold, in a *block*: the root's block first, then that of every other child
-that is accepted. They differ in where a block ends. What is left of the target's law there, once the first child has
-had its chance, is offered to the other children in turn (multi-round rejection), and whatever no child takes is the
-law of the last token.
+Both follow first children while they are accepted, in a *block*: the root's block first, then that of every other child
+that is accepted. They differ in where a block ends. What is left of the target's distribution there, once the first
+child has been tried, is offered to the other children in turn (multi-round rejection), and whatever no child takes is
+the distribution of the last token.
 
-A group is one line of the batch. `p` is float [G, N+1, V], row 0 the target's law at the root and row i + 1 at node i;
-`u` is [G, N] in [0, 1), independent of the draft. Shapes are static, nothing waits for the host, and nothing is random.
-Tests and totals are float64, so that the order in which a device adds is all but invisible.
+A group is one line of the batch. `p` is float [G, N+1, V], row 0 the target's distribution at the root and row i + 1 at
+node i; `u` is [G, N] in [0, 1), independent of the draft. Shapes are static, nothing waits for the host, and nothing is
+random. Tests and totals are float64, so that the order in which a device adds hardly matters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXACT = torch.float64
 
 
 def standard(p: Tensor, draft: Draft, active: Tensor, u: Tensor) -> Verdict:
-    """Accept each child with probability min(1, law / q), first children first; a block ends at the first refusal."""
+    """Accept each child with probability min(1, p / q), first children first; a block ends at the first refusal."""
     tree = firsts(draft)
     held = passes(u, *chances(p, draft))
     whole = torch.ones(p.shape[:2], dtype=EXACT, device=p.device)
@@ -34,7 +34,7 @@ def block(p: Tensor, draft: Draft, active: Tensor, u: Tensor) -> Verdict:
     """Block verification (Sun et al., arXiv 2403.10444): a block ends at the deepest node whose test holds.
 
     On a chain no lossless rule accepts more. It is lossless on trees as well: given the nodes of a block, the other
-    children at its end are drawn from known laws, so the token that is due there may be drawn with their help.
+    children at its end are drawn from known distributions, so the token that is due there may be drawn with their help.
     """
     tree = firsts(draft)
     target, drafted = chances(p, draft)
@@ -116,24 +116,24 @@ def heights(p: Tensor, draft: Draft, tree: Firsts, carry: Tensor, target: Tensor
 
 
 def _nobody(groups: Tensor) -> bool:
-    """Whether no group is concerned, where looking costs nothing; elsewhere the work is done for nobody."""
+    """Whether no group is concerned, where checking is free; on other devices the work is done anyway."""
     return groups.device.type == "cpu" and not bool(groups.any())
 
 
 def remainder(probs: Tensor, q: Tensor, carry: Tensor) -> Tensor:
-    """What of carry [G] * law [G, V] a proposal does not cover."""
+    """What of carry [G] * probs [G, V] a proposal does not cover."""
     return (probs * carry[:, None].to(probs.dtype) - q).clamp(min=0)
 
 
 def proposal(draft: Draft, tree: Firsts, node: Tensor, like: Tensor) -> Tensor:
-    """The law that the tokens of nodes int64 [G] were drawn from, over the target's vocabulary, [G, V]."""
+    """The distribution that the tokens of nodes int64 [G] were drawn from, over the target's vocabulary, [G, V]."""
     vocab = like.shape[-1]
     if draft.probs is None:
         return (torch.arange(vocab, device=node.device) == draft.tokens.gather(1, node[:, None])).to(like.dtype)
     q = clean(draft.probs[torch.arange(len(node), device=node.device), node].to(like.dtype))
     if draft.distinct:
         q = normalised(q * _untaken(draft, tree, node, q))
-    return pad(q, (0, vocab - q.shape[1]))  # a negative pad trims: the target gives those tokens no chance
+    return pad(q, (0, vocab - q.shape[1]))  # a negative pad trims: the target gives those tokens probability 0
 
 
 def _untaken(draft: Draft, tree: Firsts, node: Tensor, like: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def _untaken(draft: Draft, tree: Firsts, node: Tensor, like: Tensor) -> Tensor:
     number, width = torch.arange(draft.tokens.shape[1], device=node.device), like.shape[1]
     siblings = draft.parents == draft.parents.gather(1, node[:, None])
     earlier = tree.real & siblings & (number < node[:, None]) & (draft.tokens < width)
-    # One column more takes what is no earlier sibling.
+    # An extra column takes what is not an earlier sibling.
     return like.new_ones(len(node), width + 1).scatter(1, torch.where(earlier, draft.tokens, width), 0)[:, :width]
 
 
@@ -157,14 +157,14 @@ def normalised(probs: Tensor) -> Tensor:
 
 
 def settle(p: Tensor, draft: Draft, active: Tensor, u: Tensor, tree: Firsts, ends: Tensor, carry: Tensor) -> Verdict:
-    """Go from block to block, and find the law of the last token.
+    """Go from block to block, and find the distribution of the last token.
 
     One pass in node order: children that are offered what a block left over come after its end.
     """
     groups, one = torch.arange(len(p), device=p.device), torch.ones_like(carry[:, 0])
 
     def leftover(node: Tensor) -> Tensor:
-        """The law at a block's end once its first child is refused; the target's own where there is no child."""
+        """The distribution at a block's end once its first child is refused; without a child, the target's own."""
         probs, child = clean(p[groups, node + 1]), tree.child[groups, node + 1]
         if not draft.tokens.shape[1] or _nobody(child >= 0):
             return probs
@@ -186,9 +186,9 @@ def settle(p: Tensor, draft: Draft, active: Tensor, u: Tensor, tree: Firsts, end
 
 
 def refused(probs: Tensor, q: Tensor, where: Tensor, carry: Tensor) -> Tensor:
-    """The law after a proposal was refused, normalised, in the groups where it was.
+    """The distribution after a proposal was refused, normalised, in the groups where it was.
 
-    Only rounding refuses a token when nothing would be left; then the law stays what it was.
+    Only rounding refuses a token when nothing would be left; then the distribution stays what it was.
     """
     left = normalised(remainder(probs, q, carry))
     return torch.where((where & (left.amax(1) > 0))[:, None], left, probs)

@@ -30,7 +30,7 @@ def coupled(
 
 
 class Rule(NamedTuple):
-    """A rule's card."""
+    """A rule's description."""
 
     lossless: bool
     help: str  # one sentence for tables and errors

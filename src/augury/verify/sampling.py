@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class SlotSampling:
-    """How each slot wants its tokens drawn, one entry a slot; the wide tables exist only once a request needs them."""
+    """The sampling parameters of each slot, one entry per slot; wide tables exist only once a request needs them."""
 
     temperature: Tensor  # float32 [S]; 0 is greedy
     top_k: Tensor  # int64 [S]; 0 is off
@@ -30,7 +30,7 @@ class SlotSampling:
     bad_words: Tensor  # int64 [S, W, T]: sequences, right-aligned, padded on the left with -1; all -1 is unused
     counts: Tensor | None = None  # int32 [S, V]: how often the slot has generated each token
     in_prompt: Tensor | None = None  # bool [S, V]
-    bias: Tensor | None = None  # float32 [S, V]; -inf bars a token
+    bias: Tensor | None = None  # float32 [S, V]; -inf bans a token
 
     @classmethod
     def allocate(cls, slots: int, device: torch.device | str = "cpu") -> SlotSampling:
@@ -82,7 +82,7 @@ class Draws:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a step decided, a line a group (a running request); an inactive group (unfinished prompt) emits nothing."""
+    """A step's result, one row per group (a running request); an inactive group (unfinished prompt) emits nothing."""
 
     emitted: Tensor  # int64 [G, N+1]: accepted drafts and one more token; past `emitted_count` it is -1
     emitted_count: Tensor  # int64 [G]: accepted + 1, or 0 for an inactive group

@@ -16,13 +16,13 @@ from torch.nn.functional import pad
 
 @dataclass(slots=True)
 class Draft:
-    """Drafts of a batch, one line a request, padded to the same number of nodes."""
+    """Drafts of a batch, one line per request, padded to the same number of nodes."""
 
     tokens: Tensor  # int64 [G, N]; what lies past `count` is ignored
     parents: Tensor  # int64 [G, N]; -1 is the root
     count: Tensor  # int64 [G]: nodes in use
-    probs: Tensor | None = None  # float32 [G, N, vocabulary] a sampling drafter's law at each node; None is one-hot
-    distinct: bool = False  # siblings were drawn without replacement; `probs` still holds the law of a first child
+    probs: Tensor | None = None  # float32 [G, N, vocabulary]: the distribution of each node's draft; None is one-hot
+    distinct: bool = False  # siblings were drawn without replacement; `probs` is still that of a first child
     branching: bool = True  # a node may have a second child; False spares the rules looking for one
 
     @classmethod
@@ -72,7 +72,7 @@ def firsts(draft: Draft) -> Firsts:
     index = torch.arange(nodes, device=draft.tokens.device)
     real = (draft.tokens >= 0) & (index < draft.count[:, None])
     leads = first_of_siblings(real, draft.parents)
-    # One column more takes the nodes that lead nothing.
+    # An extra column takes the nodes that are not first children.
     place = torch.where(leads, draft.parents + 1, nodes + 1)
     child = draft.tokens.new_full((groups, nodes + 2), -1).scatter(1, place, index.expand(groups, nodes))
     return Firsts(real, leads, child[:, : nodes + 1])
@@ -107,7 +107,7 @@ def path_to(node: Tensor, parents: Tensor) -> Tensor:
 def listed(on_path: Tensor) -> Tensor:
     """Node numbers of a path in order, int64 [G, N], padded with -1."""
     groups, nodes = on_path.shape
-    # Parents come before children, so node order is path order; one column more takes what is off the path.
+    # Parents come before children, so node order is path order; an extra column takes what is off the path.
     place = torch.where(on_path, on_path.cumsum(1) - 1, nodes)
     index = torch.arange(nodes, device=on_path.device).expand(groups, nodes)
     return index.new_full((groups, nodes + 1), -1).scatter(1, place, index)[:, :nodes]

@@ -20,7 +20,7 @@ STREAMS = 4  # purposes in verify/noise.py; a purpose plus a multiple of this is
 
 
 class Verdict(NamedTuple):
-    """The accepted part of every draft, and the law of the one token more."""
+    """The accepted part of every draft, and the distribution of the one token that follows."""
 
     path: Tensor  # int64 [G, N]: accepted node numbers from the root down, -1 past the end
     accepted: Tensor  # int64 [G]
@@ -67,7 +67,7 @@ def last_noise(verdict: Verdict, seeds: Tensor, starts: Tensor) -> Tensor:
 
 
 def finish(verdict: Verdict, noise: Tensor) -> Outcome:
-    """Draw the last token as the argmax of log law + noise [G, V]: of equals the lowest, never one without law."""
+    """Draw the last token as the argmax of log probs + noise [G, V]; ties go to the lowest, never to probability 0."""
     last = (verdict.probs.log() + noise).argmax(1, keepdim=True)
     column = torch.arange(verdict.path.shape[1] + 1, device=last.device)
     ends = verdict.active[:, None] & (column == verdict.accepted[:, None])

@@ -15,7 +15,7 @@ from augury.model.target import KVCache, LayerShape, Rows, Target
 
 
 class RecurrentHead(Protocol):
-    """A head that guesses a token from (the token before it, a hidden state) and hands on a hidden state of its own."""
+    """A head that guesses a token from the previous token and a hidden state, and returns its own hidden state."""
 
     features: tuple[int, ...]  # what it reads of the target
     targets: Tensor | None  # int64 [V]: the target's number of each token it guesses from; None: they are the same
@@ -135,7 +135,7 @@ class BlockHead:
 
     @property
     def cache(self) -> KVCache:
-        """Where its keys and values lie."""
+        """Its keys and values."""
         return self.blocks.cache
 
     @cache.setter

@@ -1,7 +1,7 @@
 """DFlash: a few layers that fill a block of masked positions at once, over the target's streams as their context.
 
 The context never runs through the layers: each of them projects the combined streams to keys and values, which go to
-its cache where the target's own rows lie. Only the block has queries: the newest known token and the masks behind it.
+its cache where the target's own rows lie. Only the block has queries: the newest known token and the masks after it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class DFlash:
         return logits
 
     def widened(self, logits: Tensor) -> Tensor:
-        """In the target's vocabulary; tokens the drafter does not know can never be guessed."""
+        """Scores in the target's vocabulary; tokens the drafter does not know get -inf."""
         return widened(logits, self.parts.targets, self.target.vocab_size)
 
     @classmethod
@@ -144,7 +144,7 @@ class DFlash:
 
 
 class Reader:
-    """A checkpoint being read: what a relative has besides is taken from `weights` before `finish`."""
+    """A checkpoint being read: a related format takes its extra tensors from `weights` before `finish`."""
 
     def __init__(
         self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False, dummy: bool = False
@@ -162,7 +162,7 @@ class Reader:
         self.target = target
 
     def finish(self, what: str, max_model_len: int) -> tuple[Parts, list[BlockLayer]]:
-        """Everything DFlash has, and a complaint about whatever is missing or left over."""
+        """Read everything DFlash has; raise if anything is missing or left over."""
         weights, config, target = self.weights, self.config, self.target
         parts = _read_parts(weights, config, target)
         rotary = make_rotary(config.layer, max_model_len, target.device)

@@ -1,4 +1,4 @@
-"""What a DFlash checkpoint says of itself, in z-lab's words or those of the speculators format."""
+"""The configuration of a DFlash checkpoint, in z-lab's or the speculators format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from augury.model.errors import ModelError
 from augury.model.heads.files import read_raw_config
 
 MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
-OTHER_KINDS = ("DFlash2", "LiLiCorr", "Domino", "DSpark")  # relatives with more in them than is run here
+OTHER_KINDS = ("DFlash2", "LiLiCorr", "Domino", "DSpark")  # related formats with parts that do not run here
 DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
 
 
@@ -25,12 +25,12 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class DFlashConfig:
-    """A checkpoint's config.json, settled."""
+    """A checkpoint's config.json, resolved."""
 
     layer: Any  # transformers' configuration of the draft layers
     features: tuple[int, ...]  # streams of the target, counted in layers already run
     mask_token: int | None
-    sights: tuple[Sight, ...]  # one a layer
+    sights: tuple[Sight, ...]  # one per layer
     sinks: bool
     value_scale: float
     logit_scale: float
@@ -72,7 +72,7 @@ def read_dflash_config(directory: Path, target_layers: int, spark: bool = False)
 
 
 def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], spark: bool) -> None:
-    """Checkpoints that would load, in part, and draft nonsense."""
+    """Refuse checkpoints that would load partly and draft nonsense."""
     kinds = OTHER_KINDS[:-1] if spark else OTHER_KINDS
     named = [*map(str, raw.get("architectures") or []), str(raw.get("speculators_model_type", ""))]
     other = next((kind for kind in kinds for name in named if kind.lower() in name.lower()), None)

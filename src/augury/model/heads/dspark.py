@@ -27,7 +27,7 @@ class DSpark(DFlash):
     def guess(
         self, hidden: Tensor, previous: Tensor, state: Tensor | None, top_k: int | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Scores [R, target vocabulary] behind the tokens `previous` [R]; top_k leaves only the likeliest base ones."""
+        """Scores [R, target vocabulary] after the tokens `previous` [R]; top_k leaves only the likeliest base ones."""
         base, onward = self.scores(hidden), None
         if self.markov is not None:
             corrected, onward = self.markov(previous, hidden, state)

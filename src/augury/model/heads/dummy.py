@@ -1,4 +1,4 @@
-"""A head's weights that come from no file: whatever its loader takes is made for it."""
+"""A head's weights that come from no file: every tensor its loader asks for is created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_NORMS = ("q_norm.weight", "k_norm.weight")
 
 
 class DummyWeights(Weights):
-    """The face of Weights; of the tensors that a release may have or not, it has those whose names end in `has`."""
+    """The interface of Weights; of optional tensors it has those whose names end in `has`."""
 
     def __init__(self, directory: Path, dtype: torch.dtype, device: torch.device, has: tuple[str, ...] = ()) -> None:
         super().__init__(directory, {}, dtype, device)
@@ -24,7 +24,7 @@ class DummyWeights(Weights):
         return name.endswith(self._has)
 
     def raw(self, name: str, *shape: int) -> Tensor:
-        """Make the tensor."""
+        """Create the tensor."""
         return random_tensor(name, shape, self.dtype, self.device)
 
     def targets(self, vocab: int, target: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Medusa: heads on the target's last hidden state, head k guessing the token k + 2 places behind it.
+"""Medusa: heads on the target's last hidden state, head k guessing the token k + 2 positions later.
 
 Published files name the same tensors in two ways, each with or without a prefix, some inside a whole model.
 """
@@ -29,11 +29,11 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class MedusaHeads:
-    """Residual blocks and an output matrix a head; the matrix may be one for all, and may know fewer tokens."""
+    """Residual blocks and an output matrix per head; the matrix may be one for all, and may know fewer tokens."""
 
     def __init__(self, blocks: list[list[Linear]], matrices: list[Projection], tokens: Tensor | None) -> None:
         self.blocks = blocks
-        self.matrices = matrices  # one a head, or one that all share
+        self.matrices = matrices  # one per head, or one that all share
         self.tokens = tokens  # int64: the target's number of each token the matrices know; None: the same numbers
 
     @torch.no_grad()
@@ -62,7 +62,7 @@ class MedusaHeads:
         tensors = read_tensors(directory, lambda name: _is_wanted(name, heads))
         names = _find_names(directory, tensors, raw)
         _check_count(directory, tensors, heads)
-        if names.prefix:  # whatever stands beside them belongs to somebody else
+        if names.prefix:  # other tensors belong to the rest of the model
             tensors = {name: t for name, t in tensors.items() if name.startswith(names.prefix)}
         known = _token_map(directory, tensors, names, raw, target)
         weights = Weights(directory, tensors, dtype, target.device)
@@ -170,7 +170,7 @@ def _matrices(
     known: Tensor | None,
     heads: int,
 ) -> list[Projection]:
-    """The output matrices: one a head, one for all of them, or the target's own."""
+    """The output matrices: one per head, one for all of them, or the target's own."""
     own = [names.matrix(head) for head in range(heads)]
     shared = bool(raw.get("original_lm_head")) or (str(raw.get("version")) == "2" and not set(own) & set(tensors))
     if not shared:

@@ -20,7 +20,7 @@ GATES = ("forget", "input", "output", "cell")  # in the order in which fused pro
 class Cell(NamedTuple):
     """The weights; tied embeddings are one table for all gates."""
 
-    embeddings: list[Tensor]  # one, or one a gate
+    embeddings: list[Tensor]  # one, or one per gate
     first: Linear  # from the target's state to four gates
     later: Linear  # from its own
     cell_norm: Norm
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
 
 class LSTMSpeculator:
-    """A Speculator: its state is what it shows and the memory behind that."""
+    """A Speculator: its state is its output and its memory."""
 
     def __init__(self, target: Target, sizes: Sizes, cell: Cell) -> None:
         self.sizes, self.cell = sizes, cell

@@ -1,4 +1,4 @@
-"""What every MLP speculator is made of: its sizes, its norms, and the face it shows to a drafter."""
+"""What every MLP speculator is made of: its sizes, its norms, and the interface that drafters use."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def find_layout(directory: Path, config: Any) -> Layout:
 
 
 def _say_what_is_left(weights: Weights, directory: Path, prefix: str, layers: int) -> None:
-    """Further layers (deeper modules) are not run: the first is run again instead."""
+    """Say that further layers (deeper modules) are not run: the first is run again instead."""
     deeper = [name for name in weights.left if name.startswith(("layers.", "_.layers."))]
     weights.drop(*deeper)
     second = prefix.replace(".0.", ".1.") if ".0." in prefix else f"model.layers.{layers + 1}."

@@ -1,6 +1,6 @@
 """A short trial of a head at load: does it read the layers it was trained on?
 
-Two mistakes in a head's config.json ruin its guesses without a word. Some releases count a feature layer by its input,
+Two mistakes in a head's config.json ruin its guesses silently. Some releases count a feature layer by its input,
 others by its output, so every id may be off by one; and `norm_before_residual` is left out, or written the wrong way
 round. So the head is tried on a page of text: where another reading guesses the target's own next tokens clearly
 better than the one the files state, that one is taken, and a warning says so. A head that guesses nothing either way
@@ -32,7 +32,7 @@ logger = logging.getLogger("augury")
 LENGTH = 128  # tokens read
 FEWEST = 16  # guesses below which nothing is concluded
 CLEARLY = 4.0  # standard errors between two readings
-WORTHWHILE = 0.15  # share of guesses that must be right before a reading is believed
+WORTHWHILE = 0.15  # share of guesses that must be right before a reading is accepted
 BLOCK = 16  # cache rows of a block; the trial has a cache of its own
 TEXT = (
     "The river rises in the hills above the town and runs for about forty miles before it reaches the sea. In spring, "
@@ -50,12 +50,12 @@ class Study(NamedTuple):
     """The target's pass over the text."""
 
     tokens: Tensor  # int64 [T]
-    answers: Tensor  # int64 [T]: its own next token behind each
+    answers: Tensor  # int64 [T]: its own next token after each
     streams: dict[int, Tensor]  # [T, hidden] after so many layers
 
 
 class Trial(NamedTuple):
-    """How a reading fared, a guess each."""
+    """The results of one reading, one entry per guess."""
 
     logprob: Tensor  # float [N]: of the target's token
     hits: Tensor  # bool [N]
@@ -167,14 +167,14 @@ def _cache_for(network: Target | Eagle3Head | DFlash, tokens: int, device: torch
 
 
 def _eagle3_guesses(head: Eagle3Head, study: Study, layers: tuple[int, ...]) -> Tensor:
-    """Logits behind each pair (token t + 1, streams of token t), all but the last."""
+    """Logits after each pair (token t + 1, streams of token t), all but the last."""
     streams = torch.cat([study.streams[i][:-2] for i in layers], dim=1)
     logits = head.forward(text_rows(study.tokens[1:-1], 1, shift=1), head.combine(streams), 0)[0]
     return widened(logits.float(), head.targets, head.target.vocab_size)
 
 
 def _dflash_guesses(head: DFlash, study: Study, layers: tuple[int, ...], anchors: range, masks: int) -> Tensor:
-    """Logits of the `masks` tokens behind each anchor, with everything before it as context."""
+    """Logits of the `masks` tokens after each anchor, with everything before it as context."""
     streams = torch.cat([study.streams[i] for i in layers], dim=1)
     guesses, read = [], 0
     for anchor in anchors:
@@ -189,7 +189,7 @@ def _dflash_guesses(head: DFlash, study: Study, layers: tuple[int, ...], anchors
 
 
 def _trial(logits: Tensor, answers: Tensor) -> Trial:
-    """Against the target's tokens; those the head has no word for tell nothing."""
+    """Compare with the target's tokens, except those outside the head's vocabulary."""
     scores = logits.float().log_softmax(1).gather(1, answers[:, None])[:, 0]
     known = scores > float("-inf")
     return Trial(scores[known].cpu(), (logits.argmax(1) == answers)[known].cpu())
@@ -207,7 +207,7 @@ def _best(readings: list[Reading], tried: Callable[[Reading], Trial]) -> Reading
 
 
 def _gain(stated: Trial, other: Trial) -> float:
-    """By how much the other reading is better, a guess; 0 unless clearly so and good for something."""
+    """By how much the other reading is better per guess; 0 unless clearly better and useful."""
     difference, count = other.logprob - stated.logprob, len(other.logprob)
     if count < FEWEST or other.hits.float().mean() < WORTHWHILE or other.hits.sum() <= stated.hits.sum():
         return 0.0
