@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     import openai
@@ -32,6 +33,9 @@ LONGEST = (  # more than half a minute each on one core, the longest first
     "test_serve_life", "test_mutations", "test_triton_draw", "test_tune", "test_guilty_requests", "test_siege",
     "test_hostile_files",
 )  # fmt: skip
+# No test depends on how fast the machine is.
+settings.register_profile("augury", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("augury")
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"

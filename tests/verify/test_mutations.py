@@ -185,7 +185,7 @@ def bonus_from_a_leftover(
     verdict = SETTLE(p, draft, active, u, tree, ends, carry)
     last = verdict.path.amax(1)
     q = rejection.proposal(draft, tree, last.clamp(min=0), p)
-    return verdict._replace(law=rejection.refused(clean(verdict.law), q, last >= 0, torch.ones_like(carry[:, 0])))
+    return verdict._replace(probs=rejection.refused(clean(verdict.probs), q, last >= 0, torch.ones_like(carry[:, 0])))
 
 
 def carry_above_one(tree: Firsts, parents: Tensor, target: Tensor, drafted: Tensor) -> Tensor:
