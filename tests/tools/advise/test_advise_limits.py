@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
+from augury.config.versions import version
 from augury.tools.advise.accept import SAMPLES, Acceptance, Counts, Rated, Replayed, from_lengths, from_profile
 from augury.tools.advise.advice import advise
 from augury.tools.advise.candidates import Question
@@ -258,7 +259,7 @@ def test_with_a_curve_the_table_is_for_our_engine_unless_a_release_is_named() ->
     assert "per_batch_size" in json.dumps(ours.as_record()["recommended"])
     assert "per_batch_size" not in json.dumps(theirs.as_record()["recommended"])
     assert any("Augury's engine" in line for line in ours.assumed)
-    newer = advise(ask(release=(0, 40, 0)))
+    newer = advise(ask(release=version("0.40")))
     assert any("newer than what is known" in line for line in newer.assumed)
 
 

@@ -44,7 +44,7 @@ class Advice:
             "target": asked.facts.name,
             "cost_from": asked.cost.name,
             "engine": "augury" if asked.ours else "vllm",
-            "vllm_version": None if asked.ours else ".".join(map(str, asked.release)),
+            "vllm_version": None if asked.ours else asked.release_name,
             "traffic": {
                 "source": traffic.source,
                 "answers": traffic.requests,
@@ -111,7 +111,7 @@ def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
     if asked.release < version(SCHEDULE_SINCE):
         return False
     try:
-        parsed = resolve(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
+        parsed = resolve(_config(candidate, ranges), as_of=asked.release_name)
     except ConfigError:  # of another key: a drafter that is not here to be read
         return True
     refused = [note.key for note in parsed.notes if note.refused] if parsed else []

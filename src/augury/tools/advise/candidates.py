@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.config.versions import Version, valid_in, version
+from augury.config.versions import NEWEST, Version, valid_in, version
 from augury.methods.facts import Target
 from augury.methods.mtp import trained_depth
 from augury.methods.recognise import choose
@@ -21,10 +21,10 @@ from augury.tools.advise.curve import CostCurve
 from augury.tools.advise.drafters import Drafting, drafting_for
 from augury.tools.advise.existing import drafter_exists
 from augury.tools.advise.published import find_published
-from augury.tools.advise.shape import Shape
+from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.traffic import Recorded, Traffic
 from augury.tools.knowledge.base import knowledge
-from augury.tools.knowledge.conditions import World, holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Question:
     """Everything that was asked."""
 
     facts: ModelFacts
-    shape: Shape | None  # None where a cost curve makes it unnecessary and config.json does not tell
+    shape: ModelShape | None  # None where a cost curve makes it unnecessary and config.json does not tell
     cost: Cost
     traffic: Traffic
     recorded: Recorded | None = None
     profiles: Sequence[Mapping[str, Any]] = ()
     drafters: Sequence[ModelFacts] = ()
-    release: Version = (0, 32, 0)
+    release: Version = field(default_factory=lambda: version(NEWEST))
     loads: tuple[int, ...] = (1, 8, 32, 64, 128)
     max_memory: float | None = None  # bytes for a drafter
     release_named: bool = False
@@ -47,6 +47,11 @@ class Question:
     def measured(self) -> bool:
         """Whether costs come from a machine rather than from a table."""
         return isinstance(self.cost, CostCurve)
+
+    @property
+    def release_name(self) -> str:
+        """The release with its patch number, 0 where none was named."""
+        return f"{self.release.major}.{self.release.minor}.{self.release.micro}"
 
     @property
     def ours(self) -> bool:
@@ -139,10 +144,10 @@ def _of_family(asked: Question) -> Iterator[Candidate]:
 def family_methods(facts: ModelFacts) -> list[str]:
     """Methods that the knowledge of targets names for this one; mtp only where config.json has the layers."""
     depth = trained_depth(facts.raw)
-    world = World({"target_type": facts.kind, "target_mtp": depth})
+    known = KnownFacts({"target_type": facts.kind, "target_mtp": depth})
     found: dict[str, None] = {}
     for entry in knowledge().values():
-        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, world):
+        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, known):
             text = entry.message.lower()
             for name, prose in ((name, prose) for name, card in METHODS.items() for prose in card.prose):
                 text = text.replace(prose, name)

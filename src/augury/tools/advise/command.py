@@ -16,7 +16,7 @@ from augury.config.errors import ConfigError
 if TYPE_CHECKING:
     from augury.config.facts import ModelFacts
     from augury.tools.advise.cost import Cost
-    from augury.tools.advise.shape import Shape
+    from augury.tools.advise.shape import ModelShape
     from augury.tools.advise.traffic import Recorded
 
 MOST_REQUESTS = 4096
@@ -111,7 +111,7 @@ def _loads(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, Shape | None]:
+def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelShape | None]:
     """Facts and shape; a curve needs no shape, so a config.json that does not tell it is no error then."""
     from augury.tools.advise.shape import shape_of
     from augury.tools.advise.target import find_target, why_not_decoding
@@ -130,7 +130,7 @@ def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, Shape |
         raise
 
 
-def _cost(gpu: str | None, tp: int, curve: Path | None, shape: Shape | None, facts: ModelFacts) -> Cost:
+def _cost(gpu: str | None, tp: int, curve: Path | None, shape: ModelShape | None, facts: ModelFacts) -> Cost:
     from augury.tools.advise.curve import read_curve
     from augury.tools.advise.gpus import find_gpu
     from augury.tools.advise.roofline import Roofline

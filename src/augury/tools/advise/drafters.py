@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.methods.spec import UsualHead
-from augury.tools.advise.shape import HEAD_BYTES, Shape, shape_of
+from augury.tools.advise.shape import HEAD_BYTES, ModelShape, shape_of
 
 HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
 
@@ -20,7 +20,7 @@ class Drafting:
     """How a method drafts."""
 
     method: str
-    shape: Shape | None  # None: no weights, an index on the host or the device
+    shape: ModelShape | None  # None: no weights, an index on the host or the device
     parallel: bool  # one pass for the whole draft; otherwise one a token
     assumed: str = ""  # what was taken for granted, for people
 
@@ -43,7 +43,7 @@ class Drafting:
         return self.shape.stored_bytes - words + requests * self.shape.cache_bytes(context)
 
 
-def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None = None) -> Drafting:
+def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | None = None) -> Drafting:
     """What drafts: the checkpoint given, or what is usually published for such a target."""
     card = METHODS[method]
     parallel = card.one_pass
@@ -60,7 +60,7 @@ def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None =
     return Drafting(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
 
 
-def _given(method: str, facts: ModelFacts, target: Shape | None) -> Shape:
+def _given(method: str, facts: ModelFacts, target: ModelShape | None) -> ModelShape:
     """A drafter's shape from its own files; a head without a model's fields counts by the bytes of its weights."""
     try:
         shape = shape_of(facts)
@@ -85,12 +85,12 @@ def _trained_parallel(raw: Mapping[str, object]) -> bool:
     return bool(raw.get("parallel_drafting") or raw.get("speculators_model_type") == "peagle")
 
 
-def _blank(name: str, target: Shape | None) -> Shape:
+def _blank(name: str, target: ModelShape | None) -> ModelShape:
     hidden = target.hidden if target else 1
-    return Shape(name, 1, hidden, 0, 0, 0, 0, 0, True, 1, 0, 0, 0, 0, 2.0, False)
+    return ModelShape(name, 1, hidden, 0, 0, 0, 0, 0, True, 1, 0, 0, 0, 0, 2.0, False)
 
 
-def _one_layer(target: Shape, name: str) -> Shape:
+def _one_layer(target: ModelShape, name: str) -> ModelShape:
     """A layer of the target's attention with a dense MLP, in 16 bits."""
     values = (target.cache_values + target.window_values) // target.layers
     attention = target.hidden * (2 * target.hidden + values)  # queries and output, keys and values
@@ -105,7 +105,7 @@ def _one_layer(target: Shape, name: str) -> Shape:
     )
 
 
-def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
+def _usual(name: str, head: UsualHead, target: ModelShape) -> ModelShape:
     """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
     if head.of_target:  # experts and precision included
         share = target.layers
@@ -131,7 +131,7 @@ def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
     return _joined(layer, head)
 
 
-def _joined(shape: Shape, head: UsualHead) -> Shape:
+def _joined(shape: ModelShape, head: UsualHead) -> ModelShape:
     """With what joins its inputs before the first layer."""
     values = (shape.cache_values + shape.window_values) // shape.layers
     return replace(shape, every_row=shape.every_row + head.joins(shape.hidden, values))

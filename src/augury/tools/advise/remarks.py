@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augury.config.versions import NEWEST, version
+from augury.config.versions import NEWEST, beyond_newest
 from augury.methods.registry import METHODS
 from augury.tools.advise.candidates import Question, family_methods
 from augury.tools.advise.curve import CostCurve
@@ -60,11 +60,10 @@ def _prefixes(asked: Question) -> list[str]:
 
 def _engine(asked: Question) -> list[str]:
     found = []
-    named = ".".join(map(str, asked.release))
     if asked.ours:
         found.append("engine: the configuration is for Augury's engine; for vLLM's rules name --vllm-version")
     elif asked.measured:
-        found.append(f"engine: costs are those of Augury's engine; the configuration follows the rules of vLLM {named}")
+        found.append(f"engine: costs are those of Augury's engine; the configuration is for vLLM {asked.release_name}")
     else:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
@@ -73,8 +72,8 @@ def _engine(asked: Question) -> list[str]:
         f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K goes on there: name your "
         "max_num_seqs in --concurrency if it is larger"
     )
-    if not asked.ours and asked.release > version(NEWEST + ".999"):
-        found.append(f"vLLM {named} is newer than what is known: the rules are those of {NEWEST}")
+    if not asked.ours and beyond_newest(asked.release):
+        found.append(f"vLLM {asked.release_name} is newer than what is known: the rules are those of {NEWEST}")
     if isinstance(asked.cost, CostCurve) and asked.loads[-1] > asked.cost.axes[1][-1]:
         most = asked.cost.axes[1][-1]
         found.append(

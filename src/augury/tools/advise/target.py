@@ -12,7 +12,7 @@ import yaml
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, architectures, read_facts
-from augury.tools.advise.shape import Shape
+from augury.tools.advise.shape import ModelShape
 
 NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
 WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # classes that write although they end in Model
@@ -110,6 +110,6 @@ def _splits(heads: int, keys: int, parallel: int) -> bool:
     return heads % parallel == 0 and (keys % parallel == 0 if keys >= parallel else parallel % keys == 0)
 
 
-def no_shape(facts: ModelFacts) -> Shape:
+def no_shape(facts: ModelFacts) -> ModelShape:
     """A shape that costs nothing, for a model that will be refused before its cost is asked."""
-    return Shape(facts.name, 1, 1, 1, 1, 0, 0, 0, True, 1, 1, 1, 0, 0, 2.0, False)
+    return ModelShape(facts.name, 1, 1, 1, 1, 0, 0, 0, True, 1, 1, 1, 0, 0, 2.0, False)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.places import Edit, Member, Node, add, drop, rename, set_value
 from augury.tools.doctor.found.shell_words import Word
 from augury.tools.doctor.problems import Problem
@@ -35,7 +35,7 @@ class Flag(NamedTuple):
 
 
 @dataclass(slots=True)
-class Setting:
+class WrittenKey:
     """One key of speculative_config and how to change it where it stands."""
 
     value: Any
@@ -69,10 +69,10 @@ class Setting:
 class Arguments:
     """A command, read."""
 
-    found: Found
+    found: FoundCommand
     flags: list[Flag] = field(default_factory=list)
     positionals: list[Word] = field(default_factory=list)
-    keys: dict[str, Setting] = field(default_factory=dict)
+    keys: dict[str, WrittenKey] = field(default_factory=dict)
     whole: Node | None = None  # the object that holds most keys
     speculates: bool = False
     readable: bool = True  # False: a configuration is there, and could not be read

@@ -10,7 +10,7 @@ from augury.config.read import KEYS
 from augury.config.releases import forgives
 from augury.config.versions import Version, valid_in, version
 from augury.methods.registry import readers
-from augury.tools.doctor.arguments import Arguments, Setting
+from augury.tools.doctor.arguments import Arguments, WrittenKey
 from augury.tools.doctor.flags import FLAG_SINCE
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
@@ -45,7 +45,7 @@ def flag_problems(args: Arguments, release: Version) -> list[Problem]:
     return problems
 
 
-def _key(name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem | None:
+def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem | None:
     known = KEYS.get(name)
     if known is None:
         if not forgives(text) or name == "tensor_parallel_size":
@@ -61,7 +61,7 @@ def _key(name: str, setting: Setting, args: Arguments, release: Version, text: s
     return None
 
 
-def _outside(known: Key, name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem:
+def _outside(known: Key, name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem:
     says = {"since": known.since, "until": known.until or "", "instead": _when(known)}
     if forgives(text):
         return _problem("key-ignored", name, setting, says, setting.drop())
@@ -85,14 +85,14 @@ def _when(known: Key) -> str:
     return f"it came with {known.since}" if known.until is None else f"it is valid in {known.releases}"
 
 
-def _renewed(name: str, setting: Setting, args: Arguments, release: Version) -> list[Edit]:
+def _renewed(name: str, setting: WrittenKey, args: Arguments, release: Version) -> list[Edit]:
     new = replacement(name, setting, args, release)
     if new is None or setting.member is None:
         return setting.drop()
     return setting.rename(new[0]) + setting.set(new[1])
 
 
-def replacement(name: str, setting: Setting, args: Arguments, release: Version) -> tuple[str, Any] | None:
+def replacement(name: str, setting: WrittenKey, args: Arguments, release: Version) -> tuple[str, Any] | None:
     """The same wish in the words of the release, where it has any."""
     tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
     if not isinstance(tokens, int) or isinstance(tokens, bool):
@@ -106,7 +106,9 @@ def replacement(name: str, setting: Setting, args: Arguments, release: Version) 
     return new if new is not None and new[0] not in args.keys else None
 
 
-def _value(name: str, setting: Setting, window: tuple[str, str | None], args: Arguments, release: Version) -> Problem:
+def _value(
+    name: str, setting: WrittenKey, window: tuple[str, str | None], args: Arguments, release: Version
+) -> Problem:
     since, until = window
     says = {"value": setting.value, "since": since, "until": until or ""}
     if since == OWN:
@@ -136,5 +138,5 @@ def unused_problems(args: Arguments, method: str, left: dict[str, Any]) -> list[
     return found
 
 
-def _problem(kind: str, name: str, setting: Setting, says: dict[str, Any], edits: list[Edit]) -> Problem:
+def _problem(kind: str, name: str, setting: WrittenKey, says: dict[str, Any], edits: list[Edit]) -> Problem:
     return Problem(kind, setting.start, setting.end, {"key": name, **says}, edits)

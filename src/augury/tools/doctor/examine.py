@@ -12,21 +12,21 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator
-from augury.config.versions import NEWEST, OLDEST, version
+from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.arguments import Arguments
 from augury.tools.doctor.declared import declared_problems, flag_problems, unused_problems
 from augury.tools.doctor.facts import command_facts, model_facts
 from augury.tools.doctor.findings import Finding, findings
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.find import find_commands
 from augury.tools.doctor.kernels import named_problems
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.read_arguments import read_arguments
 from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
-from augury.tools.knowledge.conditions import World
+from augury.tools.knowledge.conditions import KnownFacts
 
 
 class Asked(NamedTuple):
@@ -100,9 +100,9 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     result = Examined(found.program or "speculative_config", found.start, release, named_by)
     number = version(release) if release else None
     problems = list(args.problems)
-    if number is not None and number > version(NEWEST + ".999"):
+    if number is not None and beyond_newest(number):
         problems.append(Problem("release-unknown", *anchor(args), {"release": release, "newest": NEWEST}))
-    world = World({}, {name: setting.value for name, setting in args.keys.items()})
+    known = KnownFacts({}, {name: setting.value for name, setting in args.keys.items()})
     target = asked.target or _local(_named_target(args))
     draft = asked.drafter or _local(_text(args, "model"))
     method, config = None, None
@@ -124,13 +124,13 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
         problems += default_problems(args, target)
     if args.speculates:
         problems += request_problems(args)
-    world.facts = result.facts = facts
-    result.keys = world.keys
-    result.findings = list(findings(args, world, problems, number))
+    known.facts = result.facts = facts
+    result.keys = known.keys
+    result.findings = list(findings(args, known, problems, number))
     return result
 
 
-def _release(found: Found, asked: Asked) -> tuple[str | None, str]:
+def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:
     if found.tool == "augury":
         return None, "nobody"
     if asked.release is not None:
@@ -160,7 +160,7 @@ def _local(model: str | None) -> ModelFacts | None:
 
 
 def _resolve(
-    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: tuple[int, int, int] | None
+    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: Version | None
 ) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
     """The method, the configuration as far as it resolves, and what was wrong with it."""
     left = {name: setting.value for name, setting in args.keys.items()}

@@ -8,9 +8,9 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.recognise import stands_for
-from augury.tools.doctor.arguments import Arguments, Flag, Setting, whole_number
+from augury.tools.doctor.arguments import Arguments, Flag, WrittenKey, whole_number
 from augury.tools.doctor.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
@@ -19,7 +19,7 @@ from augury.tools.doctor.problems import Problem, json_kind, quoted, read_object
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
-def read_arguments(found: Found) -> Arguments:
+def read_arguments(found: FoundCommand) -> Arguments:
     """Read a command's words, or a file's settings."""
     result = Arguments(found)
     count = max(len(found.words), len(found.settings.members) if found.settings is not None else 0)
@@ -178,7 +178,7 @@ def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
         says = {"flag": flag.written, "key": name}
         result.problems.append(Problem("given-twice", flag.start, flag.stop, says, flag.removal()))
         return
-    result.keys[name] = Setting(value, flag.start, flag.stop, flag=flag)
+    result.keys[name] = WrittenKey(value, flag.start, flag.stop, flag=flag)
 
 
 def _value(text: Any) -> Any:
@@ -201,7 +201,7 @@ def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
     result.problems.append(read.problem)
     result.readable = read.value is not None
     for name, value in (read.value or {}).items():
-        _file(result, name.replace("-", "_"), Setting(value, read.problem.start, read.problem.end))
+        _file(result, name.replace("-", "_"), WrittenKey(value, read.problem.start, read.problem.end))
     return read.words
 
 
@@ -219,10 +219,10 @@ def _take_object(result: Arguments, node: Node) -> None:
             result.problems.append(Problem("key-twice", start, end, {"key": member.name}, edits))
             continue
         seen.add(name)
-        _file(result, name, Setting(member.node.value, start, end, node, member))
+        _file(result, name, WrittenKey(member.node.value, start, end, node, member))
 
 
-def _file(result: Arguments, name: str, setting: Setting) -> None:
+def _file(result: Arguments, name: str, setting: WrittenKey) -> None:
     """A key of the object; a flag before it may have given it already."""
     earlier = result.keys.get(name)
     if earlier is not None and earlier.flag is not None:
@@ -263,5 +263,5 @@ def _read_settings(result: Arguments, node: Node) -> None:
                 says = {"flag": member.name, "key": SPECULATIVE[name]}
                 result.problems.append(Problem("given-twice", start, stop, says))
             else:
-                result.keys[SPECULATIVE[name]] = Setting(value, start, stop, node, member)
+                result.keys[SPECULATIVE[name]] = WrittenKey(value, start, stop, node, member)
                 result.speculates = True

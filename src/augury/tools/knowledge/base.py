@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from augury.config.errors import ConfigError
-from augury.config.versions import valid_in, version
+from augury.config.versions import Version, valid_in, version
 from augury.methods.mtp import ALIASES
 from augury.tools.knowledge.conditions import check_condition
 from augury.tools.knowledge.fact_names import FACTS, SAYS
@@ -111,14 +111,14 @@ class Entry(BaseModel):
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9.]+)*$")
     kind: str
-    severity: Severity
-    condition: dict[str, Any]
+    severity: Severity = "note"
+    condition: dict[str, Any]  # left out: the problem of the same name
     versions: Window = Window()
     title: str = ""  # what it is about, where the message is put together elsewhere
     message: str
     why: str
     fix: str
-    source: str
+    source: str = "vLLM 0.32 source, config/speculative.py"
     at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
     change: Change | None = None
@@ -147,7 +147,7 @@ class Entry(BaseModel):
         """Whether `augury doctor` looks for it."""
         return self.lint and self.kind in LINTED
 
-    def covers(self, release: tuple[int, int, int]) -> bool:
+    def covers(self, release: Version) -> bool:
         """Whether it speaks of a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
 
@@ -192,7 +192,7 @@ def read_file(file: Path, kind: str) -> list[Entry]:
 def _entry(written: Any, kind: str, file: str) -> Entry:
     name = written.get("id", "?") if isinstance(written, dict) else "?"
     try:
-        return Entry(**{**written, "kind": kind})
+        return Entry(**{"condition": {"problem": name}, **written, "kind": kind})
     except (ValidationError, TypeError) as error:
         says = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         where = ".".join(map(str, says["loc"]))

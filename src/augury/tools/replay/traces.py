@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from augury.tools.replay.records import Conversation, Odd, Place, Turn, conversations, unwrapped
+from augury.tools.replay.records import Conversation, Message, Odd, Place, conversations, unwrapped
 from augury.tools.replay.vllm_log import REQUEST, read_log
 
-__all__ = ["Conversation", "TraceError", "TraceReader", "Turn"]
+__all__ = ["Conversation", "Message", "TraceError", "TraceReader"]
 
 HEAD = 1 << 16  # characters a file is known by
 CHUNK = 1 << 20
@@ -94,7 +94,9 @@ class TraceReader:
         elif kind == "text":
             for number, line in enumerate(stream.lines(), 1):
                 if line.strip():
-                    yield Conversation([Turn("assistant", line.rstrip("\r\n"))], False, path.stem, "", f"line {number}")
+                    yield Conversation(
+                        [Message("assistant", line.rstrip("\r\n"))], False, path.stem, "", f"line {number}"
+                    )
         else:
             yield from self._records(path, stream, kind)
         if stream.cut:

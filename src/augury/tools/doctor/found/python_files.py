@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from augury.tools.doctor.found.allowance import allowance
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import DEEPEST, Member, Node
 from augury.tools.doctor.found.requests import called, requests
@@ -24,7 +24,7 @@ CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
 UNKNOWN = object()  # a value that only running the program would tell
 
 
-def in_python(source: Mapped) -> list[Found]:
+def in_python(source: Mapped) -> list[FoundCommand]:
     """Every engine that a program builds; none where the text is not Python."""
     maker = MAKERS.search(source.text)
     if maker is None:
@@ -89,7 +89,7 @@ class _Reader:
         self.word = Word(body, "", 0, len(source.text), False)
         self.values, self.changed = values, changed
 
-    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> Found:
+    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> FoundCommand:
         """One call as settings, with the parameters of its requests."""
         settings = self._call(call)
         if call.args:
@@ -98,7 +98,7 @@ class _Reader:
         settings.value = {member.name: member.node.value for member in settings.members}
         place = self.word.body.place(settings.start, settings.end)
         asked = [self._request(one) for one in sampling]
-        return Found(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
+        return FoundCommand(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
 
     def _request(self, call: ast.Call) -> Node:
         """The parameters of requests; an object that is built there is given, whatever it holds."""
