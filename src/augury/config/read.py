@@ -62,7 +62,7 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Dashes become underscores, as in vLLM; a name nobody knows gets a hint."""
+    """Dashes become underscores, as in vLLM; an unknown name gets a hint."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"speculative_config must be a dictionary such as {EXAMPLE}, got {type(given).__name__}.")
     keys: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What a speculation method is, without torch: data for whoever asks, and hooks for what depends on a case."""
+"""What a speculation method is, without torch: data, and hooks for what depends on a case."""
 
 from __future__ import annotations
 

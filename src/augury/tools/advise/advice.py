@@ -10,11 +10,10 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.tools.advise.candidates import Candidate, Question, candidates
-from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE, Line
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.remarks import assumed, surer
 from augury.tools.advise.target import why_not_decoding
-from augury.tools.advise.verdicts import against_all, no_room, verdict
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line, against_all, no_room, verdict
 
 SCHEDULE_SINCE = "0.24"
 Ranges = list[tuple[int, int, int]]
@@ -22,7 +21,7 @@ Ranges = list[tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Everything that is to be said."""
+    """The lines of all methods, and what they rest on."""
 
     question: Question
     lines: tuple[Line, ...] = ()  # the best first
@@ -38,7 +37,7 @@ class Advice:
         return next((line for line in self.lines if line.verdict in (USE, TRY)), None)
 
     def as_record(self) -> dict[str, Any]:
-        """For programs."""
+        """The advice as JSON has it."""
         asked, traffic, best = self.question, self.question.traffic, self.recommended
         return {
             "target": asked.facts.name,

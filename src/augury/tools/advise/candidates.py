@@ -19,8 +19,7 @@ from augury.tools.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replaye
 from augury.tools.advise.cost import Cost
 from augury.tools.advise.curve import CostCurve
 from augury.tools.advise.drafters import Drafting, drafting_for
-from augury.tools.advise.existing import drafter_exists
-from augury.tools.advise.published import find_published
+from augury.tools.advise.published import drafter_exists, find_published
 from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.traffic import Recorded, Traffic
 from augury.tools.knowledge.base import knowledge
@@ -55,7 +54,7 @@ class Question:
 
     @property
     def ours(self) -> bool:
-        """Whether the advice is for our own engine: it was measured there, and nobody named a release of vLLM."""
+        """Whether the advice is for our own engine: it was measured there, and no release of vLLM was named."""
         return self.measured and not self.release_named
 
 
@@ -82,7 +81,7 @@ class Limited:
     lengths: tuple[int, ...]
 
     def at(self, tokens: int) -> Draws:
-        """As the inner one."""
+        """A step with this K."""
         return self.inner.at(tokens)
 
 

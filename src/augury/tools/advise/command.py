@@ -69,20 +69,9 @@ def advise(
 
         traffic, seen = served(url, traffic)
         profiles += [seen] if seen else []
-    asked = Question(
-        facts,
-        shape,
-        cost,
-        traffic,
-        recorded,
-        profiles,
-        [_drafter(name) for name in drafter or ()],
-        release,
-        loads,
-        None if max_memory is None else max_memory * 1e9,
-        vllm_version is not None,
-    )
-    advice = weigh(asked)
+    drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
+    given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
+    advice = weigh(Question(facts, shape, cost, traffic, *given))
     if as_json:
         from augury.tools.shared.terminal import print_json
 
@@ -156,14 +145,15 @@ def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int 
     if not traces:
         return None
     from augury.tools.advise.traffic import Recorded
-    from augury.tools.replay.command import find_encoder, progress, warn
+    from augury.tools.replay.screen import progress, warn
+    from augury.tools.replay.tokens import encoder
     from augury.tools.replay.traces import TraceReader
 
     own = facts.directory is not None and (facts.directory / "tokenizer.json").is_file()
-    encoder = find_encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)
+    tokens = encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)
     reader = TraceReader(traces, None, limit)
     with progress(reader):
-        recorded = Recorded(reader, encoder, ", ".join(path.name for path in traces[:3]))
+        recorded = Recorded(reader, tokens, ", ".join(path.name for path in traces[:3]))
     warn(reader)
     return recorded
 

@@ -1,8 +1,8 @@
 """A cost curve: what a step took on the machine itself, against requests, rows and context (`augury bench`).
 
 The file is JSON, `augury-cost-curve/1`. Its steps form a full grid. Between its points a step is interpolated along
-each axis; noise that would make a larger step cheaper is ironed out first, since a cost model that is not monotone
-chooses nonsense.
+each axis; noise that would make a larger step cheaper is smoothed first, since a cost model must be monotone to
+choose well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from augury.tools.shared.json_files import read_json
 FORMAT = "augury-cost-curve/1"
 QUARTILES = 1.35  # standard deviations between the quartiles of a normal law
 MEDIAN = 1.25  # a median's standard error over a mean's
-LEAST_SPREAD = 0.02  # no ratio is known better than this: the curve has a grid, and machines have moods
+LEAST_SPREAD = 0.02  # no ratio is known better than this: the grid is coarse, and machines vary from run to run
 
 
 class Timed(BaseModel):
@@ -117,16 +117,16 @@ class CostCurve:
 
     @property
     def leans(self) -> float:
-        """Measured: neither way."""
+        """None: the steps were measured."""
         return 0.0
 
     @property
     def cannot(self) -> str | None:
-        """It ran."""
+        """None: the target ran when it was measured."""
         return None
 
     def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
-        """Taken for granted, since memory was not measured."""
+        """Assumed, since memory was not measured."""
         return True
 
     @cached_property

@@ -40,7 +40,7 @@ class At:
     tokens_per_step: float
 
     def as_record(self) -> dict[str, Any]:
-        """By name."""
+        """The prediction as JSON has it."""
         return {
             "requests": self.requests,
             "num_speculative_tokens": self.tokens,
@@ -131,7 +131,7 @@ class Predictor:
     def _speeds(self, acceptance: Acceptance, drafting: Drafting, sizes: list[int], tokens: int) -> list[float]:
         if tokens == 0:
             return [1.0] * len(sizes)
-        draws = acceptance.at(tokens)  # drawing is dear, so once for all sizes
+        draws = acceptance.at(tokens)  # drawing is slow, so once for all sizes
         found = []
         for requests in sizes:
             step = self._expected_step(draws.nodes[0], requests, tokens)

@@ -6,8 +6,8 @@ from augury.config.versions import NEWEST, beyond_newest
 from augury.methods.registry import METHODS
 from augury.tools.advise.candidates import Question, family_methods
 from augury.tools.advise.curve import CostCurve
-from augury.tools.advise.lines import UNKNOWN, Line
 from augury.tools.advise.target import why_not_decoding
+from augury.tools.advise.verdicts import UNKNOWN, Line
 from augury.tools.replay.prefix import BLOCK
 
 FEW_ANSWERS = 100
@@ -38,7 +38,7 @@ def _traffic(asked: Question) -> list[str]:
         )
     else:
         first = (
-            f"traffic: nobody's; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"
+            f"traffic: assumed; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"
         )
     found = [first, *_prefixes(asked), *traffic.notes]
     if traffic.running is not None:
@@ -47,14 +47,14 @@ def _traffic(asked: Question) -> list[str]:
 
 
 def _prefixes(asked: Question) -> list[str]:
-    """What the prefix cache may find, by the trace; the table's figures are of decoding alone and do not hang on it."""
+    """What the prefix cache may find, by the trace; the table's figures do not depend on it."""
     share = asked.traffic.prefix_share
     if share is None:
         return []
     used = "" if asked.traffic.cached == share else f"; the server's own {asked.traffic.cached:.0%} is used"
     return [
         f"prefixes: {share:.0%} of the prompt tokens begin an earlier request of the trace, in blocks of {BLOCK}; a "
-        f"cache that forgets nothing finds so many{used}. The table is of decoding alone, whatever the cache finds"
+        f"cache that forgets nothing finds as many{used}. The table is of decoding alone, whatever the cache finds"
     ]
 
 
@@ -98,9 +98,9 @@ def surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
         found.append(f"{asked.traffic.requests} answers are few: the intervals shrink with the root of their number")
     if not asked.measured:
         found.append(
-            "the roofline knows no engine's mood: compare one step time of your server with plain_step_ms in --json"
+            "a roofline knows nothing of your engine: compare a step time of your server with plain_step_ms in --json"
         )
     guessed = [line.candidate.method for line in lines if not line.candidate.yours and line.verdict != UNKNOWN]
     if guessed:
-        found.append(f"acceptance of {', '.join(guessed)} is others': measure yours, then give --profile")
+        found.append(f"the acceptance of {', '.join(guessed)} is from others: measure yours, then give --profile")
     return tuple(found)

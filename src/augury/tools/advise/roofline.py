@@ -30,7 +30,7 @@ USABLE = 0.9  # of the memory, as vLLM takes by default
 READ_OFF = "H200"
 SPREAD, SPREAD_ELSEWHERE = 0.08, 0.15  # of the logarithm of a ratio of two steps: there, and on another device
 SPREAD_FAR = 0.20  # experts, several devices or quantised weights: nothing of that was measured
-LEANS = 0.14  # of 15 measured speed-ups most were foretold too high, one by so much (its logarithm)
+LEANS = 0.14  # of 15 measured speed-ups most were predicted too high, one by this much (its logarithm)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class ModelShape:
         return layers * self.weight_bytes + self.vocab * self.hidden * HEAD_BYTES
 
     def cache_bytes(self, context: float, value_bytes: float = 2.0) -> float:
-        """Keys and values of one request with so many tokens behind it."""
+        """Keys and values of one request with a context of so many tokens."""
         return (self.cache_values * context + self.window_values * min(context, self.window)) * value_bytes
 
 

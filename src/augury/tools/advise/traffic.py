@@ -21,7 +21,7 @@ CODE = ("```", "def ", "class ", "import ", "function ", "#include", "SELECT ", 
 
 @dataclass(slots=True)
 class Traffic:
-    """Requests as they come; the numbers of nobody's traffic until a trace or a server says otherwise."""
+    """The lengths and kind of requests; assumed until a trace or a server tells them."""
 
     prompt_tokens: float = 512.0
     answer_tokens: float = 256.0
@@ -36,7 +36,7 @@ class Traffic:
 
     @property
     def context(self) -> float:
-        """Tokens behind a request halfway through its answer."""
+        """Tokens in the cache of a request halfway through its answer."""
         return self.prompt_tokens + self.answer_tokens / 2
 
 

@@ -30,7 +30,7 @@ class Flag(NamedTuple):
     shell: bool = True
 
     def removal(self) -> list[Edit]:
-        """Without the flag and its value; an element of a list is left to people."""
+        """The edit that removes the flag and its value; an element of a list is left to people."""
         return [Edit(self.start, self.stop, "")] if self.shell and self.member is None else []
 
 
@@ -46,7 +46,7 @@ class WrittenKey:
     flag: Flag | None = None
 
     def set(self, value: Any) -> list[Edit]:
-        """Another value."""
+        """The edits that give it another value."""
         if self.member is not None:
             return set_value(self.member, value)
         if self.flag is not None and self.flag.word is not None:
@@ -55,13 +55,13 @@ class WrittenKey:
         return []
 
     def drop(self) -> list[Edit]:
-        """Without it."""
+        """The edits that remove it."""
         if self.node is not None and self.member is not None:
             return drop(self.node, self.member)
         return self.flag.removal() if self.flag is not None else []
 
     def rename(self, name: str) -> list[Edit]:
-        """By another name."""
+        """The edits that give it another name."""
         return rename(self.member, name) if self.member is not None else []
 
 
@@ -82,6 +82,14 @@ class Arguments:
     def flag(self, *names: str) -> Flag | None:
         """The last flag by any of these names, which is the one that counts."""
         return next((flag for flag in reversed(self.flags) if flag.name in names), None)
+
+    @property
+    def target(self) -> str | None:
+        """The model that is served, as written."""
+        flag = self.flag("model")
+        if flag is not None and isinstance(flag.value, str):
+            return flag.value
+        return self.positionals[0].text if self.positionals else None
 
     def number(self, name: str) -> int | None:
         """A flag's value as a whole number."""

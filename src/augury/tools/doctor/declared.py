@@ -93,7 +93,7 @@ def _renewed(name: str, setting: WrittenKey, args: Arguments, release: Version) 
 
 
 def replacement(name: str, setting: WrittenKey, args: Arguments, release: Version) -> tuple[str, Any] | None:
-    """The same wish in the words of the release, where it has any."""
+    """What the release has instead of a key that it dropped, if anything."""
     tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
     if not isinstance(tokens, int) or isinstance(tokens, bool):
         return None

@@ -1,4 +1,4 @@
-"""The doctor: every command in a text, held against a vLLM release and the models' files, as findings with places."""
+"""The doctor: every command in a text, checked against a vLLM release and the models' files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from augury.tools.knowledge.conditions import KnownFacts
 
 
 class Asked(NamedTuple):
-    """What commands are held against."""
+    """What commands are checked against."""
 
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
@@ -43,7 +43,7 @@ class Examined:
 
     program: str
     start: int
-    release: str | None  # it was held against; None: Augury's own command
+    release: str | None  # it was checked against; None: Augury's own command
     named_by: str  # who named that release: you, file, or nobody
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
@@ -65,7 +65,7 @@ class Examination:
 
     @property
     def findings(self) -> list[Finding]:
-        """All of them, in the order of the text."""
+        """Findings of all commands, in the order of the text."""
         found = {finding: None for command in self.commands for finding in command.findings}
         rank = {"error": 0, "warning": 1, "note": 2}
         return sorted(found, key=lambda f: (f.start, rank[f.severity], f.id))
@@ -103,7 +103,7 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     if number is not None and beyond_newest(number):
         problems.append(Problem("release-unknown", *anchor(args), {"release": release, "newest": NEWEST}))
     known = KnownFacts({}, {name: setting.value for name, setting in args.keys.items()})
-    target = asked.target or _local(_named_target(args))
+    target = asked.target or _local(args.target)
     draft = asked.drafter or _local(_text(args, "model"))
     method, config = None, None
     if number is not None:
@@ -140,13 +140,6 @@ def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:
     return NEWEST, "nobody"
 
 
-def _named_target(args: Arguments) -> str | None:
-    flag = args.flag("model")
-    if flag is not None and isinstance(flag.value, str):
-        return flag.value
-    return args.positionals[0].text if args.positionals else None
-
-
 def _text(args: Arguments, key: str) -> str | None:
     setting = args.keys.get(key)
     return setting.value if setting is not None and isinstance(setting.value, str) else None
@@ -173,15 +166,14 @@ def _resolve(
         left["model"] = str(asked.drafter.directory)
         if not written and meant is not None:
             left["method"] = meant.method
-    if not written and model is None and _is_speculator(_named_target(args), target):
-        left["model"] = _named_target(args)  # the checkpoint names its own target, and how to draft for it
+    if not written and model is None and _is_speculator(args.target, target):
+        left["model"] = args.target  # the checkpoint names its own target, and how to draft for it
         own = recognise(target.raw) if target else None
         left["method"] = own.method if own else USUAL_SPECULATOR.name
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
-    settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
+    config, refused = settle(args, left, Target(args.target, target, *sizes), release)
     # What cannot be seen from here may well be there.
-    problems += [found for found in settled.problems if not args.partial or found.says.get("key") in args.keys]
-    config = settled.config
+    problems += [found for found in refused if not args.partial or found.says.get("key") in args.keys]
     method = config.method if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)

@@ -1,4 +1,4 @@
-"""Mends what can be mended, one finding at a time; a change that makes anything worse is taken back."""
+"""Fixes what can be fixed, one finding at a time; a change that makes anything worse is undone."""
 
 from __future__ import annotations
 

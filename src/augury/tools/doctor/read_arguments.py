@@ -1,9 +1,10 @@
-"""Reads a found command into its arguments: flags, the keys of speculative_config, and what is amiss with both."""
+"""Reads a found command into its arguments: flags, the keys of speculative_config, and what is wrong with both."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 from augury.config.errors import ConfigError
@@ -14,7 +15,7 @@ from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
-from augury.tools.doctor.problems import Problem, json_kind, quoted, read_object
+from augury.tools.doctor.problems import Problem, json_kind, read_object
 
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
@@ -48,7 +49,7 @@ def _fold_old_flags(result: Arguments) -> None:
         return
     keys = {name: setting.value for name, setting in result.keys.items() if setting.flag in old}
     first, *others = old
-    written = f"--speculative-config {quoted(json.dumps(keys))}"
+    written = f"--speculative-config {shlex.quote(json.dumps(keys))}"
     outer = first.word.body.encode(written) if first.word is not None else written
     told[0].edits = [Edit(first.start, first.stop, outer), *(edit for flag in others for edit in flag.removal())]
 
@@ -69,7 +70,7 @@ def _split(result: Arguments, words: list[Word]) -> list[Word]:
 
 
 def _behind(rest: Word) -> list[Word]:
-    """What stands behind the flag in such an element: one object, or more words."""
+    """What follows the flag in such an element: one object, or more words."""
     text = rest.text.rstrip()
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         return [rest.part(1, len(text) - 1)]
@@ -124,7 +125,7 @@ def _canonical(name: str) -> str:
 
 
 def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
-    """File a flag; returns how many of the words behind it belonged to its torn value."""
+    """File a flag; returns how many of the words after it belonged to its torn value."""
     before = result.flag(flag.name)
     result.flags.append(flag)
     name = flag.name

@@ -38,14 +38,14 @@ class Window(BaseModel):
         return self
 
     def __str__(self) -> str:
-        """In words."""
+        """The window in words."""
         if self.since and self.until:
             return f"{self.since} to before {self.until}"
         return f"{self.since} and later" if self.since else f"before {self.until}" if self.until else "all"
 
 
 class Change(BaseModel):
-    """How to mend a command: one key of speculative_config, or one flag."""
+    """How to fix a command: one key of speculative_config, or one flag."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +71,7 @@ class Evidence(BaseModel):
 
 
 class Cause(BaseModel):
-    """What may stand behind something that is seen, and the one measurement that would show it."""
+    """A possible cause of what is seen, and the one measurement that would confirm it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -105,7 +105,7 @@ class Named(BaseModel):
 
 
 class Entry(BaseModel):
-    """One thing worth knowing."""
+    """One entry: when it applies, what it says, why, and what to do."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -172,7 +172,7 @@ def knowledge() -> dict[str, Entry]:
     for kind in KINDS:
         for entry in read_file(FOLDER / f"{kind}.yaml", kind):
             if entry.id in found:
-                raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} stands twice; ids are unique.")
+                raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} is there twice; ids are unique.")
             found[entry.id] = entry
     return found
 

@@ -56,7 +56,7 @@ class Figures:
 
     @property
     def wasted_per_token(self) -> float:
-        """Drafted tokens that were verified in vain, for each token emitted."""
+        """Drafted tokens that were rejected, for each token emitted."""
         return (self.drafted - self.accepted) / self.emitted if self.emitted else 0.0
 
     def as_record(self) -> dict[str, float | int]:

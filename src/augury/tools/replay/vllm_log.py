@@ -43,7 +43,7 @@ def read_log(lines: Iterator[str], path: Path) -> Iterator[Conversation]:
 
 
 def _request(answered: str, waiting: dict[str, tuple[Message, str]]) -> str:
-    """The name a request was received under: completions get a number behind it."""
+    """The name a request was received under: completions get a number after it."""
     return answered if answered in waiting else f"{answered}-0"
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
-from augury.tools.doctor.found.allowance import allowance
+from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node
 from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
@@ -58,7 +58,7 @@ def in_script(source: Mapped) -> list[FoundCommand]:
 def _in_simple(simple: Simple) -> list[FoundCommand]:
     if not any(_telling(word.text) for word in simple.words):
         return []
-    allowance().spend(len(simple.environment))
+    spend(len(simple.environment))
     variables = {
         name: Variable(word.text, word.start - len(name) - 1, word.end) for name, word in simple.environment.items()
     }
@@ -132,7 +132,7 @@ def _image(words: list[Word]) -> str:
 def _docker_variables(words: list[Word]) -> Variables:
     pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
     pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
-    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last stand behind `env`
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last come after `env`
 
 
 def assigned(words: list[Word]) -> Variables:

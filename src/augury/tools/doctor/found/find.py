@@ -11,7 +11,7 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.tools.doctor.found import yaml_files as found_yaml
-from augury.tools.doctor.found.allowance import MOST_COMMANDS, allowance, one_text
+from augury.tools.doctor.found.allowance import MOST_COMMANDS, one_text, spend
 from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.dockerfiles import in_dockerfile
 from augury.tools.doctor.found.mapped import Mapped
@@ -130,7 +130,7 @@ def _unit(source: Mapped) -> list[FoundCommand]:
         elif line[1] == "Image":
             image = line[2].strip()
         else:
-            allowance().spend(len(variables))
+            spend(len(variables))
             here = in_words(words, dict(variables), image=image)
             if (
                 not here and words and line[1] == "Exec" and IMAGE.search(image)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from augury.tools.doctor.found.allowance import allowance
+from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import DEEPEST, Member, Node
@@ -115,7 +115,7 @@ class _Reader:
         return node
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
-        """Keywords as members; one whose value nobody can know is left out, and told of."""
+        """Keywords as members; one whose value is known only at run time is left out, and named in `untold`."""
         node = Node(self.word, {}, *self._place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
@@ -129,7 +129,7 @@ class _Reader:
 
     def _node(self, value: ast.expr, depth: int = 0) -> Node:
         node = Node(self.word, UNKNOWN, *self._place(value))
-        allowance().spend(100)  # a name is read as often as it is used
+        spend(100)  # a name is read as often as it is used
         if depth > DEEPEST:
             return node
         if isinstance(value, ast.Name) and value.id in self.values:
@@ -162,7 +162,7 @@ class _Reader:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         if text.isascii():
             return self.starts[line - 1] + min(column, len(text))
-        allowance().spend(column // 100)
+        spend(column // 100)
         return self.starts[line - 1] + len(text.encode()[:column].decode(errors="replace"))
 
 
