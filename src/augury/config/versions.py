@@ -8,6 +8,8 @@ from packaging.version import InvalidVersion, Version
 
 from augury.config.errors import ConfigError
 
+__all__ = ["IGNORED_SILENTLY", "NEWEST", "OLDEST", "Version", "beyond_newest", "release", "valid_in", "version"]
+
 OLDEST = "0.8.2"  # the first release with --speculative-config, and with the dictionary
 NEWEST = "0.32"  # the release our facts were read from
 IGNORED_SILENTLY = ("0.9.1", "0.16")  # in between vLLM dropped unknown keys without a word

@@ -36,7 +36,7 @@ def _same_vocabulary(case: Case) -> tuple[Note, ...]:
 
 
 def _same_tokens(target: ModelFacts, draft: ModelFacts) -> bool | None:
-    """Whether both tokenizers number the same tokens alike, so that sizes differ by padding; None: they cannot be read."""
+    """Whether both tokenizers number tokens alike, so that sizes differ by padding alone; None: they cannot be read."""
     ours, theirs = draft.tokens, target.tokens
     if not ours or not theirs:
         return None

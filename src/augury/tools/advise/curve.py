@@ -86,9 +86,8 @@ class CurveFile(BaseModel):
         if sorted(set(self.buckets)) != self.buckets or any(b < 1 for b in self.buckets):
             raise ValueError("buckets must be rising whole numbers above 0")
         axes = [sorted({getattr(p, axis) for p in self.steps}) for axis in ("context", "requests", "rows")]
-        if len(self.steps) != math.prod(map(len, axes)) or len(
-            {(p.context, p.requests, p.rows) for p in self.steps}
-        ) != len(self.steps):
+        points = {(p.context, p.requests, p.rows) for p in self.steps}
+        if not len(self.steps) == len(points) == math.prod(map(len, axes)):
             raise ValueError("steps must be a full grid: every context with every number of requests and rows, once")
         if axes[2][0] != 1:
             raise ValueError("steps need rows = 1, plain decoding")
@@ -144,10 +143,8 @@ class CostCurve:
         """Milliseconds by context, requests, rows; rising along every axis."""
         contexts, requests, rows = self.axes
         shape = len(contexts), len(requests), len(rows)
-        grid = np.array([self._points[c, r, n].ms for c in contexts for r in requests for n in rows]).reshape(shape)
-        counts = np.array([self._points[c, r, n].count for c in contexts for r in requests for n in rows]).reshape(
-            shape
-        )
+        points = [self._points[c, r, n] for c in contexts for r in requests for n in rows]
+        grid, counts = (np.array([getattr(p, name) for p in points]).reshape(shape) for name in ("ms", "count"))
         for place in np.ndindex(shape[:2]):
             grid[place] = ironed(grid[place], counts[place])
         return np.maximum.accumulate(np.maximum.accumulate(grid, axis=1), axis=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
@@ -95,40 +96,19 @@ def _one_layer(target: ModelShape, name: str) -> ModelShape:
     values = (target.cache_values + target.window_values) // target.layers
     attention = target.hidden * (2 * target.hidden + values)  # queries and output, keys and values
     mlp = int(3 * HEAD_WIDTH * target.hidden * target.hidden)
-    return replace(
-        _blank(name, target),
-        vocab=target.vocab,
-        every_row=attention + mlp,
-        cache_values=values,
-        attention_width=target.attention_width,
-        kv_heads=target.kv_heads,
-    )
+    heads: dict[str, Any] = {"attention_width": target.attention_width, "kv_heads": target.kv_heads}
+    return replace(_blank(name, target), vocab=target.vocab, every_row=attention + mlp, cache_values=values, **heads)
 
 
 def _usual(name: str, head: UsualHead, target: ModelShape) -> ModelShape:
     """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
     if head.of_target:  # experts and precision included
-        share = target.layers
-        layer = replace(
-            target,
-            name=name,
-            layers=1,
-            every_row=target.every_row // share,
-            expert=target.expert // share,
-            cache_values=target.cache_values // share,
-            window_values=target.window_values // share,
-            tied=True,
-        )
-    else:
-        layer = _one_layer(target, name)
-        layer = replace(
-            layer,
-            layers=head.layers,
-            every_row=head.layers * layer.every_row,
-            cache_values=head.layers * layer.cache_values,
-            vocab=min(head.vocabulary or target.vocab, target.vocab),
-        )
-    return _joined(layer, head)
+        parts = ("every_row", "expert", "cache_values", "window_values")
+        share = {part: getattr(target, part) // target.layers for part in parts}
+        return _joined(replace(target, name=name, layers=1, tied=True, **share), head)
+    layer, words = _one_layer(target, name), min(head.vocabulary or target.vocab, target.vocab)
+    sizes = {part: head.layers * getattr(layer, part) for part in ("every_row", "cache_values")}
+    return _joined(replace(layer, layers=head.layers, vocab=words, **sizes), head)
 
 
 def _joined(shape: ModelShape, head: UsualHead) -> ModelShape:

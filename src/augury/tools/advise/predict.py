@@ -91,15 +91,8 @@ class Predictor:
         noise = doubt * random.standard_normal(SAMPLES) - self.cost.leans * random.uniform(0, 1, SAMPLES)
         times[1:] *= np.exp(noise)
         share = self.decoding_share(requests)
-        return At(
-            requests,
-            tokens,
-            summed(times),
-            summed(1 / (1 - share + share / times)),
-            float(steps[0]),
-            plain,
-            float(draws.tokens[0]),
-        )
+        decode, whole = summed(times), summed(1 / (1 - share + share / times))
+        return At(requests, tokens, decode, whole, float(steps[0]), plain, float(draws.tokens[0]))
 
     def best(self, acceptance: Acceptance, drafting: Drafting, requests: int) -> At:
         """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""

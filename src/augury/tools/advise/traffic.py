@@ -76,16 +76,8 @@ class Recorded:
         """Mean lengths; a prompt is everything before its answer, and what came before is taken to be in the cache."""
         spans = [span for script in self.scripts for span in script.spans]
         answers, share = [stop - start for start, stop in spans], prefix_share(self.scripts)
-        return Traffic(
-            float(np.mean([start for start, _ in spans])),
-            float(np.mean(answers)),
-            self.kind,
-            len(spans),
-            self.source,
-            cached=share,
-            prefix_share=share,
-            answers=answers,
-        )
+        lengths = float(np.mean([start for start, _ in spans])), float(np.mean(answers))
+        return Traffic(*lengths, self.kind, len(spans), self.source, cached=share, prefix_share=share, answers=answers)
 
     def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, Counts]:
         """Counts of a model-free configuration at every K.

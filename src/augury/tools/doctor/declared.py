@@ -39,9 +39,8 @@ def flag_problems(args: Arguments, release: Version) -> list[Problem]:
         since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
         if since and not valid_in(release, since, None) and args.found.settings is None:
             edits = [Edit(flag.start, flag.start + 3, "--speculative-config")] if flag.written[:3] == "-sc" else []
-            problems.append(
-                Problem("flag-too-new", flag.start, flag.end, {"flag": flag.written, "since": since}, edits)
-            )
+            says = {"flag": flag.written, "since": since}
+            problems.append(Problem("flag-too-new", flag.start, flag.end, says, edits))
     return problems
 
 

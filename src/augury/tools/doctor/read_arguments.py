@@ -94,16 +94,8 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
             value = words[i]
             i += 1
         start, end = word.body.place(0, len(name))
-        flag = Flag(
-            plain,
-            name,
-            start,
-            end,
-            value,
-            value.text if value else True,
-            value.end if value else word.end,
-            shell=word.shell,
-        )
+        said, stop = (value.text, value.end) if value else (True, word.end)
+        flag = Flag(plain, name, start, end, value, said, stop, shell=word.shell)
         if plain in TAKES_SEVERAL:
             more = [word.text for word in words[i:]]
             count = next((n for n, text in enumerate(more) if _is_flag(text)), len(more))

@@ -11,6 +11,7 @@ from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
 from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 
 ROUNDS = 12
@@ -89,9 +90,11 @@ def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str,
     says = {"text": text.removeprefix("speculative_config.").rstrip("."), "key": key}
     if setting is None:
         return Problem(name, *anchor(args), says)
-    word, value = repair or ("", None)
-    edits = {"set": lambda: setting.set(value), "rename": lambda: setting.rename(value), "drop": setting.drop}
-    return Problem(name, setting.start, setting.end, says, edits[word]() if word else [])
+    edits: list[Edit] = []
+    if repair is not None:
+        word, value = repair
+        edits = setting.set(value) if word == "set" else setting.rename(value) if word == "rename" else setting.drop()
+    return Problem(name, setting.start, setting.end, says, edits)
 
 
 def anchor(args: Arguments) -> tuple[int, int]:

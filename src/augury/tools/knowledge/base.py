@@ -23,10 +23,12 @@ LINTED = ("pitfalls", "gates", "composability")  # kinds that a command can show
 Severity = Literal["error", "warning", "note"]
 
 
-class Window(BaseModel):
-    """The vLLM releases an entry speaks of: from `since` to before `until`."""
-
+class _Written(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Window(_Written):
+    """The vLLM releases an entry speaks of: from `since` to before `until`."""
 
     since: str | None = None
     until: str | None = None
@@ -44,20 +46,16 @@ class Window(BaseModel):
         return f"{self.since} and later" if self.since else f"before {self.until}" if self.until else "all"
 
 
-class Change(BaseModel):
+class Change(_Written):
     """How to fix a command: one key of speculative_config, or one flag."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     drop_key: str | None = None
     set_key: dict[str, Any] | None = None
     drop_flag: str | None = None
 
 
-class Evidence(BaseModel):
+class Evidence(_Written):
     """A fact that speaks for a cause, or against it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     when: dict[str, Any]
     says: str
@@ -70,10 +68,8 @@ class Evidence(BaseModel):
         return self
 
 
-class Cause(BaseModel):
+class Cause(_Written):
     """A possible cause of what is seen, and the one measurement that would confirm it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cause: str
     supported: tuple[Evidence, ...] = ()
@@ -87,10 +83,8 @@ class Cause(BaseModel):
         return self
 
 
-class Named(BaseModel):
+class Named(_Written):
     """A family of targets as hub names spell it, and whether it ships MTP layers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: str
     names: tuple[str, ...]  # parts of a name, in small letters; the longest that is found decides
@@ -104,10 +98,8 @@ class Named(BaseModel):
         return self
 
 
-class Entry(BaseModel):
+class Entry(_Written):
     """One entry: when it applies, what it says, why, and what to do."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9.]+)*$")
     kind: str

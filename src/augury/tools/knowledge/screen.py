@@ -38,9 +38,8 @@ def list_entries(kind: str | None, as_json: bool, markdown: bool) -> None:
         return print_json({"entries": [record(entry) for entry in chosen]})
     console = output_console()
     for entry in chosen:
-        line = Text.assemble(
-            (f"{entry.severity:<8}", STYLES[entry.severity]), (entry.id, "bold"), f"  {entry.headline}"
-        )
+        severity = f"{entry.severity:<8}", STYLES[entry.severity]
+        line = Text.assemble(severity, (entry.id, "bold"), f"  {entry.headline}")
         console.print(line, soft_wrap=not console.is_terminal)
     console.print(Text(f"{len(chosen)} entries; `augury knowledge show ID` explains one", "dim"))
     return None

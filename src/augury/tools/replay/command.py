@@ -12,6 +12,7 @@ import typer
 from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
+    from augury.tools.replay.figures import Summary
     from augury.tools.replay.replay import Replay
     from augury.tools.replay.tokens import Encoder
     from augury.tools.replay.traces import TraceReader
@@ -62,7 +63,18 @@ def replay(
         _preload(running, preload)
     walk(running, reader, tokens)
     conditions = conditions_of(reader, running.log, tokens.name, max_model_len)
-    _report(running, reader, conditions, refused, as_json, plot, profile)
+    summaries, best = _report(running, reader, conditions, refused, as_json)
+    if profile is not None:
+        from augury.tools.shared.profile import write_profile
+
+        write_profile(best, profile)
+        print(f"wrote {profile}", file=sys.stderr)
+    if plot is not None:
+        from augury.tools.replay.plot import plot as draw
+        from augury.tools.replay.screen import conditions_line
+
+        draw(summaries, conditions_line(conditions), plot)
+        print(f"wrote {plot}", file=sys.stderr)
 
 
 def _refuse_lost(configs: list[str]) -> None:
@@ -114,13 +126,12 @@ def load_cache(file: Path) -> Any:
 
 
 def _report(
-    running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], as_json: bool,
-    plot: Path | None, profile: Path | None,
-) -> None:  # fmt: skip
+    running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], as_json: bool
+) -> tuple[list[Summary], dict[str, Any]]:
+    """Print what was found; returns the figures of every configuration, and the profile of the best."""
     from augury.tools.replay.figures import best_of, summarise
     from augury.tools.replay.profile import profile_of
-    from augury.tools.replay.screen import conditions_line, show, warn
-    from augury.tools.shared.profile import write_profile
+    from augury.tools.replay.screen import show, warn
     from augury.tools.shared.terminal import output_console, print_json
 
     warn(reader)
@@ -134,11 +145,4 @@ def _report(
         show(output_console(), summaries, best, conditions, running.log)
         for line in refused:
             print(f"left out of the grid: {line}", file=sys.stderr)
-    if profile is not None:
-        write_profile(profiles[best], profile)
-        print(f"wrote {profile}", file=sys.stderr)
-    if plot is not None:
-        from augury.tools.replay.plot import plot as draw
-
-        draw(summaries, conditions_line(conditions), plot)
-        print(f"wrote {plot}", file=sys.stderr)
+    return summaries, profiles[best]

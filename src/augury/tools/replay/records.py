@@ -16,11 +16,8 @@ ROLES = {
 }  # fmt: skip
 HISTORIES = ("messages", "conversations", "conversation", "traj", "trajectory", "history")
 ANSWERS = ("choices", "response", "completion", "output", "generated_text", "answer")
-LOGGED = (
-    "choices",
-    "response",
-    "completion",
-)  # beside a history: an `answer` there may be the right one, not the given
+# Beside a history: an `answer` there may be the right one, not the one given.
+LOGGED = ("choices", "response", "completion")
 WRAPPERS = ("data", "records", "results", "items", "traces", "requests", "trajectories")
 QUESTIONS = ("question", "instruction", "query", "input")  # asked in a chat, unlike a bare `prompt`
 CLASSES = ("class", "category", "task", "dataset")

@@ -28,17 +28,9 @@ HOLDS = re.compile(
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".json": "json",
-    ".service": "unit",
-    ".md": "markdown",
-    ".sh": "shell",
-    ".container": "unit",
-    ".bash": "shell",
-    ".zsh": "shell",
-    ".py": "python",
-}
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".md": "markdown", ".py": "python",
+    ".service": "unit", ".container": "unit", ".sh": "shell", ".bash": "shell", ".zsh": "shell",
+}  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
 UNIT_LINE = re.compile(
@@ -132,9 +124,8 @@ def _unit(source: Mapped) -> list[FoundCommand]:
         else:
             spend(len(variables))
             here = in_words(words, dict(variables), image=image)
-            if (
-                not here and words and line[1] == "Exec" and IMAGE.search(image)
-            ):  # what the image's own program is given
+            # Without a program of its own, Exec has the arguments of the image's program.
+            if not here and words and line[1] == "Exec" and IMAGE.search(image):
                 here = [FoundCommand("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
             found += here
     return found
