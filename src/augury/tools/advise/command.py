@@ -50,9 +50,11 @@ def advise(
     from augury.config.versions import NEWEST, version
     from augury.tools.advise.advice import advise as weigh
     from augury.tools.advise.candidates import Question
+    from augury.tools.advise.screen import show
     from augury.tools.advise.traffic import Traffic
     from augury.tools.doctor.examine import check_release
     from augury.tools.shared.profile import read_profile
+    from augury.tools.shared.terminal import output_console, print_json
 
     release = version(NEWEST if vllm_version is None else check_release(vllm_version))
     for option, file in (("--out", out), ("--plot", plot)):
@@ -73,17 +75,11 @@ def advise(
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
     advice = weigh(Question(facts, shape, cost, traffic, *given))
     if as_json:
-        from augury.tools.shared.terminal import print_json
-
         print_json(advice.as_record())
     else:
-        from augury.tools.advise.screen import show
-        from augury.tools.shared.terminal import output_console
-
         show(output_console(), advice)
-    best = advice.recommended
     if out is not None:
-        _write(out, best.config if best else None)
+        _write(out, advice.recommended.config if advice.recommended else None)
     if plot is not None:
         from augury.tools.advise.picture import draw
 
