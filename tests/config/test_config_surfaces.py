@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -104,30 +105,11 @@ def test_yaml(tmp_path: Path) -> None:
         "stop: [a, b]\nseed: null\n"
     )
     words = unfold_yaml(["generate", "hello", "--config", str(file), "--max-tokens", "9"])
-    assert words == [
-        "generate",
-        "--model",
-        "default",
-        "--json",
-        "--speculative-config",
-        json.dumps(NGRAM),
-        "--stop",
-        "a",
-        "--stop",
-        "b",
-        "hello",
-        "--max-tokens",
-        "9",
-    ]
+    expected = f"generate --model default --json --speculative-config '{json.dumps(NGRAM)}' --stop a --stop b"
+    assert words == shlex.split(f"{expected} hello --max-tokens 9")
     file.write_text("chat: false\nspeculative-config: {method: 2020-01-01}")
-    assert unfold_yaml(["generate", "--config", str(file), "--", "--config"]) == [
-        "generate",
-        "--raw",
-        "--speculative-config",
-        '{"method": "2020-01-01"}',
-        "--",
-        "--config",
-    ]
+    expected = """generate --raw --speculative-config '{"method": "2020-01-01"}' -- --config"""
+    assert unfold_yaml(["generate", "--config", str(file), "--", "--config"]) == shlex.split(expected)
     file.write_text("a: &x {b: *x}")
     with pytest.raises(ConfigError, match="refer to itself"):
         unfold_yaml(["generate", "--config", str(file)])

@@ -16,8 +16,8 @@ from augury.config.errors import ConfigError
 from augury.config.facts import Target, read_facts
 from augury.config.read import KEYS
 from augury.config.resolve import resolve
+from augury.config.rules import rates_for_length
 from augury.config.speculative import SpeculativeConfig
-from augury.config.synthetic import rates_for_length
 from augury.methods.registry import ALIASES, METHODS
 
 LLAMA = {

@@ -258,7 +258,7 @@ HISTORY = [
     Case({**EAGLE, "speculative_token_tree": "[(0,), (0, 0), (1,)]"}, {"speculative_token_tree": "[(0,), (1,), (0, 0)]"}),
     Case({"method": "eagle", "model": "a/b", "speculative_token_tree": "[(0,), (0, 0)]"}, {"num_speculative_tokens": 2}),
     Case({**EAGLE, "speculative_token_tree": "[(0,)]"}, "which needs 1; write that"),
-    Case({**EAGLE, "speculative_token_tree": "[(0, 0)]"}, "hangs from (0,)"),
+    Case({**EAGLE, "speculative_token_tree": "[(0, 0)]"}, "has the parent (0,)"),
     Case({**EAGLE, "speculative_token_tree": "import os"}, "not a list of tuples"),
     Case({**EAGLE, "speculative_token_tree": "[(0,), (0,)]"}, "names a node twice"),
     Case({**SYNTHETIC, "synthetic_acceptance_rate": 0.5}, {"synthetic_acceptance_rates": [1.0, 0.5, 0.0]}, (("translated", "synthetic_acceptance_length=2.5"),)),

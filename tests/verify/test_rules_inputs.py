@@ -17,7 +17,7 @@ from rule_cases import BOTH, REPEATABLE, Judge, random_case, same
 from torch import Tensor
 
 from augury.config.errors import ConfigError
-from augury.config.synthetic import rates_for_length
+from augury.config.rules import rates_for_length
 from augury.verify import lossy, rejection
 from augury.verify.rules import RULES
 from augury.verify.tree import Draft, chain_parents, shape_of

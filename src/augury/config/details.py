@@ -104,5 +104,5 @@ def name_unused(card: Method, case: Case) -> Iterator[Note]:
         elif not KEYS[name].runs:
             yield Note("unused", name, "kept for vLLM; this engine does not act on it.")
         elif name == "revision" and (model is None or is_local(model)):
-            why = "model is on this disk" if model else "the drafting layers lie in the target's own files"
+            why = "model is on this disk" if model else "the drafting layers are in the target's own files"
             yield Note("unused", name, f"{why}; only a checkpoint on the hub has revisions.")

@@ -74,7 +74,7 @@ class EngineConfig(BaseModel):
         return config
 
     def check_speculation(self, target: ModelFacts | None) -> None:
-        """Compare the drafter with the target, now that its files are at hand; say aloud what was changed."""
+        """Compare the drafter with the target, now that its files are there, and log what was changed."""
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
             return

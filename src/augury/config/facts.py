@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from augury.config.bounded import CONFIG_BYTES, read_bounded
+from augury.config.files import CONFIG_BYTES, read_bounded
 from augury.methods.errors import ConfigError
 from augury.methods.facts import ModelFacts, Target, architectures
 
@@ -26,7 +26,7 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
     except ConfigError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}); mend it or name another checkpoint.") from None
+        raise ConfigError(f"{file} cannot be read ({error}); repair it or name another checkpoint.") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{file} holds no object; a model's config.json is needed.")
     return ModelFacts(model, raw, directory)

@@ -1,4 +1,4 @@
-"""Writing a file that somebody names: all or nothing where that is possible, never at the cost of what stands there."""
+"""Files that somebody names: read up to a limit, and written all or nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from augury.methods.errors import ConfigError
+
+CONFIG_BYTES = 16 << 20  # of a config.json; the largest known have some hundred kilobytes
 LIVE = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")  # open files by name, which belong to whoever opened them
 
 
@@ -32,3 +35,12 @@ def write_text(path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """All of a file of up to `most` bytes; a ConfigError for a larger one, or one that never ends. Raises OSError."""
+    with path.open("rb") as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise ConfigError(f"{path} has more than {most:,} bytes; nothing that belongs here is as large.")
+    return raw

@@ -18,13 +18,8 @@ from augury.methods.notes import Note
 EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 KEYS = {**declared(SpeculativeConfig), **declared(DroppedKeys)}
 ELSEWHERE = {
-    "temperature": "a sampling parameter",
-    "top_p": "a sampling parameter",
-    "top_k": "a sampling parameter",
-    "seed": "a sampling parameter",
-    "gpu_memory_utilization": "an argument of the engine",
-    "max_num_seqs": "an argument of the engine",
-    "dtype": "an argument of the engine",
+    **dict.fromkeys(("temperature", "top_p", "top_k", "seed"), "a sampling parameter"),
+    **dict.fromkeys(("gpu_memory_utilization", "max_num_seqs", "dtype"), "an argument of the engine"),
 }
 COMMON_SLIPS = {  # too far from the right name for a spelling check
     "k": "num_speculative_tokens",
@@ -62,7 +57,7 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Dashes become underscores, as in vLLM; a name nobody knows gets a hint."""
+    """Dashes become underscores, as in vLLM; an unknown name gets a hint."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"speculative_config must be a dictionary such as {EXAMPLE}, got {type(given).__name__}.")
     keys: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.keys import OWN, Key
-from augury.config.versions import IGNORED_SILENTLY, NEWEST, release, valid_in, version
+from augury.config.versions import IGNORED_SILENTLY, NEWEST, beyond_newest, release, valid_in, version
 from augury.methods.notes import Note
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Method
@@ -31,7 +31,7 @@ def at_release(
             notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
-    if wanted > version(NEWEST + ".999"):
+    if beyond_newest(wanted):
         notes.append(Note("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ."))
     return left, tuple(notes)
 

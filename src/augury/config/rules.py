@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.config.synthetic import check_rates, rates_for_length
 from augury.methods.notes import Note
 from augury.methods.spec import Case, Change
 
@@ -74,3 +74,28 @@ def _rates(keys: Mapping[str, Any]) -> Change:
     check_rates(rates, tokens)
     says = Note("inferred", "synthetic_acceptance_rates", f"{rates}, for that acceptance length.")
     return Change({"synthetic_acceptance_rates": rates, "synthetic_acceptance_length": None}, (says,))
+
+
+def rates_for_length(length: float, tokens: int) -> list[float]:
+    """The schedule of least variance whose mean length is `length`: ones, one fraction, zeros."""
+    if not 1 <= length <= tokens + 1:
+        raise ConfigError(
+            f"speculative_config.synthetic_acceptance_length={length} must lie in [1, {tokens + 1}] "
+            f"(1 to num_speculative_tokens + 1)."
+        )
+    whole = int(length - 1)
+    rates = [1.0] * whole + [0.0] * (tokens - whole)
+    if whole < tokens:
+        rates[whole] = length - 1 - whole
+    return rates
+
+
+def check_rates(rates: Sequence[float], tokens: int) -> None:
+    """One rate a position, within [0, 1], never rising."""
+    name = f"speculative_config.synthetic_acceptance_rates={list(rates)}"
+    if len(rates) != tokens:
+        raise ConfigError(f"{name} has length {len(rates)}; give num_speculative_tokens={tokens} of them.")
+    if not all(0 <= rate <= 1 for rate in rates):
+        raise ConfigError(f"{name} must lie in [0, 1]; they are shares of drafts, not percentages.")
+    if any(later > earlier for earlier, later in pairwise(rates)):
+        raise ConfigError(f"{name} must be non-increasing: a position counts only if those before it were accepted.")

@@ -15,6 +15,26 @@ MOST = 2**31 - 1  # tokens, and token ids: the device counts them in int32
 LARGEST = 1e38  # the device computes in float32
 GREEDY_BELOW = 1e-5  # temperatures under this are greedy, as in vLLM
 
+# The least and the most that each may be, and how to say so.
+COUNTS: dict[str, tuple[float, float, str]] = {
+    "n": (1, math.inf, "an integer of at least 1"),
+    "max_tokens": (1, MOST, f"an integer from 1 to {MOST} (or None for no limit)"),
+    "min_tokens": (0, MOST, "an integer >= 0"),
+    "top_k": (0, MOST, "0 or -1 (off), or at least 1"),
+    "seed": (-(2**63), 2**63 - 1, "a 64-bit integer or None"),
+    "logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
+    "prompt_logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
+}
+NUMBERS: dict[str, tuple[float, float, str]] = {
+    "temperature": (0, LARGEST, "a number >= 0 (0 is greedy)"),
+    "top_p": (1e-12, 1, "in (0, 1]"),
+    "min_p": (0, 1, "in [0, 1]"),
+    "presence_penalty": (-2, 2, "in [-2, 2]"),
+    "frequency_penalty": (-2, 2, "in [-2, 2]"),
+    "repetition_penalty": (1e-12, LARGEST, "a number > 0 (1 is off)"),
+}
+OPTIONAL = ("max_tokens", "seed", "logprobs", "prompt_logprobs")
+
 
 def _need(condition: bool, name: str, value: object, rule: str) -> None:
     if not condition:
@@ -76,8 +96,7 @@ class SamplingParams:
         for name in given:
             raise unknown_keyword(name, (f.name for f in fields(self)), "SamplingParams")
         self._normalise()
-        self._check_counts()
-        self._check_numbers()
+        self._check_ranges()
         self._check_tokens()
 
     def _normalise(self) -> None:
@@ -85,86 +104,40 @@ class SamplingParams:
         self.stop_token_ids = _as_list(self.stop_token_ids)
         self.bad_words = _as_list(self.bad_words)
         self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is True:  # vLLM takes True for 1
+                setattr(self, name, 1)
         if self.top_k == -1:
             self.top_k = 0
         if _is_number(self.temperature) and 0 <= self.temperature < GREEDY_BELOW:
             self.temperature = 0.0
 
-    def _check_counts(self) -> None:
-        _need(_is_int(self.n) and self.n >= 1, "n", self.n, "an integer of at least 1")
+    def _check_ranges(self) -> None:
+        for is_kind, ranges in ((_is_int, COUNTS), (_is_number, NUMBERS)):
+            for name, (low, high, rule) in ranges.items():
+                value = getattr(self, name)
+                left_out = value is None and name in OPTIONAL
+                _need(left_out or (is_kind(value) and low <= value <= high), name, value, rule)
         if self.max_tokens is not None:
-            _need(
-                _is_int(self.max_tokens) and 1 <= self.max_tokens <= MOST,
-                "max_tokens",
-                self.max_tokens,
-                f"an integer from 1 to {MOST} (or None for no limit)",
-            )
-            _need(
-                _is_int(self.min_tokens) and self.min_tokens <= self.max_tokens,
-                "min_tokens",
-                self.min_tokens,
-                f"at most max_tokens={self.max_tokens}",
-            )
-        _need(
-            _is_int(self.min_tokens) and 0 <= self.min_tokens <= MOST, "min_tokens", self.min_tokens, "an integer >= 0"
-        )
-        _need(_is_int(self.top_k) and 0 <= self.top_k <= MOST, "top_k", self.top_k, "0 or -1 (off), or at least 1")
-        if self.seed is not None:
-            _need(_is_int(self.seed) and -(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit integer or None")
-        for name in ("logprobs", "prompt_logprobs"):
-            value = getattr(self, name)
-            if value is True:  # vLLM takes True for 1
-                setattr(self, name, 1)
-            elif value is not None:
-                _need(
-                    _is_int(value) and 0 <= value <= MAX_LOGPROBS,
-                    name,
-                    value,
-                    f"None or an integer from 0 to {MAX_LOGPROBS}",
-                )
-
-    def _check_numbers(self) -> None:
-        def within(name: str, low: float, high: float, rule: str) -> None:
-            value = getattr(self, name)
-            _need(_is_number(value) and low <= value <= high, name, value, rule)
-
-        within("temperature", 0, LARGEST, "a number >= 0 (0 is greedy)")
-        within("top_p", 1e-12, 1, "in (0, 1]")
-        within("min_p", 0, 1, "in [0, 1]")
-        within("presence_penalty", -2, 2, "in [-2, 2]")
-        within("frequency_penalty", -2, 2, "in [-2, 2]")
-        within("repetition_penalty", 1e-12, LARGEST, "a number > 0 (1 is off)")
+            fits = self.min_tokens <= self.max_tokens
+            _need(fits, "min_tokens", self.min_tokens, f"at most max_tokens={self.max_tokens}")
 
     def _check_tokens(self) -> None:
-        _need(all(isinstance(s, str) and s for s in self.stop or []), "stop", self.stop, "non-empty strings")
+        for name in ("stop", "bad_words"):
+            words = getattr(self, name)
+            _need(all(isinstance(word, str) and word for word in words), name, words, "non-empty strings")
         if self.stop and not self.detokenize:
             raise ConfigError("stop needs text to look at: set detokenize=True, or use stop_token_ids.")
         _need(all(map(_is_token, self.stop_token_ids or [])), "stop_token_ids", self.stop_token_ids, "token ids")
-        _need(
-            all(isinstance(s, str) and s for s in self.bad_words or []),
-            "bad_words",
-            self.bad_words,
-            "non-empty strings",
-        )
-        if self.allowed_token_ids is not None:
-            ids = self.allowed_token_ids
-            _need(
-                isinstance(ids, Sequence) and len(ids) > 0 and all(map(_is_token, ids)),
-                "allowed_token_ids",
-                ids,
-                "a non-empty list of token ids",
-            )
-        if self.logit_bias is not None:
-            bias = self.logit_bias
-            _need(
-                isinstance(bias, dict) and all(_is_number(v) for v in bias.values()),
-                "logit_bias",
-                bias,
-                "a map from token id to a number",
-            )
+        ids, bias, rule = self.allowed_token_ids, self.logit_bias, "a map from token id to a number"
+        if ids is not None:
+            several = isinstance(ids, Sequence) and len(ids) > 0 and all(map(_is_token, ids))
+            _need(several, "allowed_token_ids", ids, "a non-empty list of token ids")
+        if bias is not None:
+            _need(isinstance(bias, dict) and all(map(_is_number, bias.values())), "logit_bias", bias, rule)
             # JSON has string keys; vLLM takes them too, and clamps the values.
             self.logit_bias = {int(k): min(100.0, max(-100.0, float(v))) for k, v in bias.items()}
-            _need(all(map(_is_token, self.logit_bias)), "logit_bias", bias, "a map from token id to a number")
+            _need(all(map(_is_token, self.logit_bias)), "logit_bias", bias, rule)
 
     def check_vocabulary(self, size: int) -> None:
         """Refuse token ids the model does not have."""

@@ -14,7 +14,7 @@ NAME = "speculative_config.num_speculative_tokens_per_batch_size"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """From each of `starts` on, as many tokens as stand beside it: gaps and the tail carry the K before them."""
+    """From each of `starts` on, as many tokens as `tokens` says: gaps and the tail carry the K before them."""
 
     starts: tuple[int, ...]
     tokens: tuple[int, ...]

@@ -277,7 +277,7 @@ class SpeculativeConfig(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def compute_hash(self) -> str:
-        """The same keys, the same hash."""
+        """A hash of the keys that differ from their defaults."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:

@@ -38,7 +38,7 @@ def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which no key stands twice: of two, one would be dropped without a word."""
+    """A JSON object in which no key is there twice: of two, one would be dropped without a word."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
@@ -66,7 +66,7 @@ def gather(
 
 
 def fold_dotted(arguments: Sequence[str]) -> list[str]:
-    """Turn `-sc.key value` flags into one JSON flag, merged with the one that may stand there already."""
+    """Turn `-sc.key value` flags into one JSON flag, merged with the one that is there already."""
     rest: list[str] = []
     dotted: dict[str, Any] = {}
     whole: str | None = None
@@ -94,7 +94,7 @@ def fold_dotted(arguments: Sequence[str]) -> list[str]:
 def _following(words: Any, flag: str) -> str:
     value = next(words, None)
     if value is None:
-        raise ConfigError(f"{flag} needs a value behind it.")
+        raise ConfigError(f"{flag} needs a value after it.")
     return str(value)
 
 
@@ -159,7 +159,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def unfold_yaml(arguments: Sequence[str]) -> list[str]:
-    """Put what `--config FILE` says right behind the command's name, so that the flags behind it win."""
+    """Put what `--config FILE` says right after the command's name, so that the flags after it win."""
     rest, files = [], []
     words = iter(arguments)
     for word in words:

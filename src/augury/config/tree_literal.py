@@ -27,7 +27,7 @@ def read_tree(text: str) -> list[Path]:
     known = set(paths)
     orphan = next((path for path in paths if len(path) > 1 and path[:-1] not in known), None)
     if orphan:
-        raise ConfigError(f"{name}: {orphan} hangs from {orphan[:-1]}, which is not in the list; add that.")
+        raise ConfigError(f"{name}: {orphan} has the parent {orphan[:-1]}, which is not in the list; add that.")
     return paths
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import re
+from functools import cache
+
+from packaging.version import InvalidVersion, Version
 
 from augury.config.errors import ConfigError
+
+__all__ = ["IGNORED_SILENTLY", "NEWEST", "OLDEST", "Version", "beyond_newest", "release", "valid_in", "version"]
 
 OLDEST = "0.8.2"  # the first release with --speculative-config, and with the dictionary
 NEWEST = "0.32"  # the release our facts were read from
 IGNORED_SILENTLY = ("0.9.1", "0.16")  # in between vLLM dropped unknown keys without a word
 
-Version = tuple[int, int, int]
 
-
+@cache
 def version(text: str, name: str = "--as-of") -> Version:
-    """A release as numbers: "0.21", "v0.21.3" and "0.32.0rc1" are understood."""
-    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-.+]?(?:rc|post|dev|a|b)\d*)?", text.strip())
-    if not found:
-        raise ConfigError(f"{name}={text!r} is not a vLLM release; write for example {NEWEST}.")
-    major, minor, patch = (int(part or 0) for part in found.groups())
-    return major, minor, patch
+    """A release by its number; a pre-release such as "v0.32.0rc1" counts as the release it leads to."""
+    try:
+        found = Version(text)
+        if not 2 <= len(found.release) <= 3:
+            raise InvalidVersion(text)
+    except InvalidVersion:
+        raise ConfigError(f"{name}={text!r} is not a vLLM release; write for example {NEWEST}.") from None
+    return Version(found.base_version)
 
 
 def release(text: str) -> Version:
-    """A release the user names; those from before speculative_config are refused."""
+    """A release the user names; those before speculative_config are refused."""
     wanted = version(text)
     if wanted < version(OLDEST):
         raise ConfigError(f"--as-of={text!r}: speculative_config begins with vLLM {OLDEST}; name that or a later one.")
@@ -33,3 +38,8 @@ def release(text: str) -> Version:
 def valid_in(wanted: Version, since: str, until: str | None) -> bool:
     """Whether a release lies in [since, until)."""
     return version(since) <= wanted and (until is None or wanted < version(until))
+
+
+def beyond_newest(wanted: Version) -> bool:
+    """Whether a release is newer than the facts; patches of the newest one are not."""
+    return wanted.release[:2] > version(NEWEST).release[:2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from augury.methods.errors import problem
 from augury.methods.facts import ModelFacts
 from augury.methods.lengths import multiple_of_depth, predict_depth
@@ -38,19 +36,11 @@ def _same_vocabulary(case: Case) -> tuple[Note, ...]:
 
 
 def _same_tokens(target: ModelFacts, draft: ModelFacts) -> bool | None:
-    """Whether both tokenizers map the same texts to numbers that the drafter has rows for; None: they are not at hand.
-
-    Sizes then differ by padded rows only.
-    """
-    tables: list[dict[str, int]] = []
-    for facts in (target, draft):
-        try:
-            assert facts.directory is not None
-            tokenizer = json.loads((facts.directory / "tokenizer.json").read_text(encoding="utf-8"))
-            tables.append(tokenizer["model"]["vocab"])
-        except (AssertionError, OSError, ValueError, KeyError, TypeError):
-            return None
-    return tables[0] == tables[1] and max(tables[0].values(), default=0) < (draft.vocab_size or 0)
+    """Whether both tokenizers number tokens alike, so that sizes differ by padding alone; None: they cannot be read."""
+    ours, theirs = draft.tokens, target.tokens
+    if not ours or not theirs:
+        return None
+    return ours == theirs and max(ours.values()) < (draft.vocab_size or 0)
 
 
 DRAFT_MODEL = Method(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +70,19 @@ class ModelFacts:
         """Longest text it was built for."""
         return self.number("max_position_embeddings", "n_positions", "model_max_length")
 
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Its tokenizer's table; empty when it cannot be read."""
+        try:
+            assert self.directory is not None
+            found = json.loads((self.directory / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+        except (AssertionError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
 
 def architectures(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes a config.json names, whatever else may stand there."""
+    """The classes a config.json names, in any other form none."""
     found = raw.get("architectures")
     return tuple(map(str, found)) if isinstance(found, list) else ()
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["inferred", "translated", "unused", "warning", "unchecked", "vllm"]
 
-LOUD: tuple[Kind, ...] = ("translated", "unused", "warning")  # what a run says aloud, once
+LOUD: tuple[Kind, ...] = ("translated", "unused", "warning")  # what a run logs, once
 
 
 class Note(NamedTuple):

@@ -79,7 +79,7 @@ def by_name(model: str | None) -> Choice | None:
     for card in METHODS.values():
         for part in card.signs.names:
             if part in (model or "").lower():
-                return Choice(card.name, f"{part!r} stands in the model's name")
+                return Choice(card.name, f"{part!r} is in the model's name")
     return None
 
 

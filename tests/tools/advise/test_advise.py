@@ -24,7 +24,7 @@ from augury.tools.advise.gpus import find_gpu, gpus
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.published import find_published, published
 from augury.tools.advise.roofline import Roofline
-from augury.tools.advise.shape import Shape, shape_of
+from augury.tools.advise.shape import ModelShape, shape_of
 from augury.tools.advise.target import find_target, known_targets
 from augury.tools.advise.traffic import Traffic
 from augury.tools.shared.profile import make_profile
@@ -32,7 +32,7 @@ from augury.tools.shared.profile import make_profile
 H200 = find_gpu("H200")
 
 
-def target() -> Shape:
+def target() -> ModelShape:
     return shape_of(find_target("llama-3.1-8b"))
 
 

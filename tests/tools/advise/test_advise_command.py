@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from advise_cases import EAGLE3_HEAD
 from curves import curve_file
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from typer.testing import CliRunner
@@ -102,18 +103,7 @@ def test_embeddings_are_told_off_without_a_shape(tmp_path: Path) -> None:
 def test_a_drafter_and_its_profile(tmp_path: Path) -> None:
     head = tmp_path / "EAGLE3-head"
     head.mkdir()
-    config = {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "vocab_size": 128256,
-        "draft_vocab_size": 32000,
-    }
-    (head / "config.json").write_text(json.dumps(config))
+    (head / "config.json").write_text(json.dumps(EAGLE3_HEAD))
     profile = make_profile("eagle3", 4, [900, 800, 700, 600], 1000, [100, 100, 100, 100, 600], 4.0, {"model": "mine"})
     file = tmp_path / "profile.json"
     file.write_text(json.dumps(profile))

@@ -10,26 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from advise_cases import BATCHES, DRAFT_MODEL, EAGLE3_K3, EAGLE3_K5, PLAIN, PROFILE, ask
+from advise_cases import BATCHES, DRAFT_MODEL, EAGLE3_HEAD, EAGLE3_K3, EAGLE3_K5, PLAIN, PROFILE, ask
 from curves import curve_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
+from augury.config.versions import version
 from augury.tools.advise.accept import SAMPLES, Acceptance, Counts, Rated, Replayed, from_lengths, from_profile
 from augury.tools.advise.advice import advise
 from augury.tools.advise.candidates import Question
 from augury.tools.advise.curve import check_curve
 from augury.tools.advise.drafters import drafting_for
-from augury.tools.advise.existing import drafter_exists, existing
 from augury.tools.advise.gpus import find_gpu
-from augury.tools.advise.lines import NOT, TRY, UNKNOWN, Line
 from augury.tools.advise.predict import Predictor, batch_sizes
+from augury.tools.advise.published import drafter_exists, existing
 from augury.tools.advise.roofline import Roofline
 from augury.tools.advise.shape import shape_of
 from augury.tools.advise.target import check_parallel, find_target
 from augury.tools.advise.traffic import Traffic
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, Line
 from augury.tools.shared.profile import make_profile
 
 H200 = find_gpu("H200")
@@ -209,23 +210,12 @@ def lines_of(asked: Question) -> dict[str, Line]:
 
 
 def test_naming_the_usual_head_changes_nothing() -> None:
-    raw = {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "vocab_size": 128256,
-        "draft_vocab_size": 32000,
-    }
-    usual, named = drafting_for("eagle3", LLAMA), drafting_for("eagle3", LLAMA, ModelFacts("head", raw))
+    usual, named = drafting_for("eagle3", LLAMA), drafting_for("eagle3", LLAMA, ModelFacts("head", EAGLE3_HEAD))
     cost = Roofline(LLAMA, H200)
     for requests in (1, 64):
         assert cost.draft_ms(named, requests, 3, 400) == pytest.approx(cost.draft_ms(usual, requests, 3, 400), rel=1e-6)
     assert named.memory_bytes(8, 400) == pytest.approx(usual.memory_bytes(8, 400))
-    whole = drafting_for("eagle3", LLAMA, ModelFacts("head", {**raw, "draft_vocab_size": None}))
+    whole = drafting_for("eagle3", LLAMA, ModelFacts("head", {**EAGLE3_HEAD, "draft_vocab_size": None}))
     assert cost.draft_ms(whole, 1, 3, 400) > cost.draft_ms(named, 1, 3, 400)
 
 
@@ -258,7 +248,7 @@ def test_with_a_curve_the_table_is_for_our_engine_unless_a_release_is_named() ->
     assert "per_batch_size" in json.dumps(ours.as_record()["recommended"])
     assert "per_batch_size" not in json.dumps(theirs.as_record()["recommended"])
     assert any("Augury's engine" in line for line in ours.assumed)
-    newer = advise(ask(release=(0, 40, 0)))
+    newer = advise(ask(release=version("0.40")))
     assert any("newer than what is known" in line for line in newer.assumed)
 
 

@@ -10,6 +10,7 @@ from curves import curve_file
 
 from augury.config.facts import ModelFacts
 from augury.config.resolve import resolve
+from augury.config.versions import version
 from augury.methods.registry import METHODS
 from augury.tools.advise.advice import NOT, TRY, UNKNOWN, USE, advise
 from augury.tools.advise.candidates import Question
@@ -36,17 +37,17 @@ def test_a_profile_of_ones_own_is_worth_a_firm_word() -> None:
 
 
 def test_schedules_are_for_releases_that_have_them() -> None:
-    new, old = (advise(ask(release=release)).recommended for release in ((0, 24, 0), (0, 23, 0)))
+    new, old = (advise(ask(release=release)).recommended for release in (version("0.24"), version("0.23")))
     assert new is not None and new.config is not None and "num_speculative_tokens_per_batch_size" in new.config
     assert old is not None and old.config is not None and "num_speculative_tokens_per_batch_size" not in old.config
     assert len({at.tokens for at in old.by_load}) == 1
-    ancient = advise(ask(release=(0, 10, 0)))
+    ancient = advise(ask(release=version("0.10")))
     assert {"suffix", "ngram_gpu"}.isdisjoint(line.candidate.method for line in ancient.lines)
 
 
 def test_a_table_is_not_for_every_method() -> None:
     """vLLM refuses one with suffix; then one K serves all loads, and what each load would like is said."""
-    advice = advise(ask(release=(0, 32, 0)))
+    advice = advise(ask(release=version("0.32")))
     lines = {line.candidate.method: line for line in advice.lines}
     assert "per_batch_size" not in json.dumps(lines["suffix"].config)
     assert len({at.tokens for at in lines["suffix"].by_load}) == 1
@@ -59,7 +60,7 @@ def test_a_table_is_not_for_every_method() -> None:
 
 def test_an_ngram_profile_serves_both_ngrams_and_a_loss_is_called_one() -> None:
     profile = make_profile("ngram", 2, [600, 300], 1000, [400, 300, 300], 1.9, {})
-    advice = advise(ask(profiles=[profile], release=(0, 23, 0), loads=(1, 512)))
+    advice = advise(ask(profiles=[profile], release=version("0.23"), loads=(1, 512)))
     [line] = [line for line in advice.lines if line.candidate.method == "ngram_gpu"]
     assert line.candidate.yours and line.by_load[0].decode.value > 1.3
     assert line.by_load[1].decode.value < 1 and "slower than plain decoding at 512" in line.reason

@@ -48,8 +48,8 @@ def test_a_finding_looks_like_a_compilers() -> None:
     assert lines[1] == f" 1 | {GONE}"
     assert lines[2] == "   | " + " " * 65 + "^" * len('"disable_by_batch_size": 8')
     assert lines[3].startswith("  why: ") and lines[4].startswith("  fix: ")
-    assert lines[-1].startswith("1 error in 1 command · held against vLLM 0.32, the newest known")
-    assert "1 can be mended: --fix" in lines[-1]
+    assert lines[-1].startswith("1 error in 1 command · checked against vLLM 0.32, the newest known")
+    assert "1 can be fixed: --fix" in lines[-1]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.tools.doctor.examine import Asked, examine
 from augury.tools.doctor.fix import mended
-from augury.tools.doctor.found.release import release_of
+from augury.tools.doctor.found.release import image_release, installed_release
 
 HEAD = '{"method":"deepseek_mtp","num_speculative_tokens":1}'
 
@@ -36,8 +36,8 @@ def test_errors_and_warnings_are_those_written_down(case: Case) -> None:
     ],
 )
 def test_which_release_an_image_means(image: str, release: str | None) -> None:
-    assert release_of(image, "") == release
-    assert release_of(image, "RUN pip install vllm==0.11.2") == (release or "0.11.2")
+    assert image_release(image) == release
+    assert (image_release(image) or installed_release("RUN pip install vllm==0.11.2")) == (release or "0.11.2")
 
 
 def test_a_chart_says_its_image_in_two_parts() -> None:

@@ -13,7 +13,7 @@ from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.versions import version
 from augury.tools.knowledge.base import KINDS, Entry, knowledge, look_up, read_file
-from augury.tools.knowledge.conditions import World, check_condition, holds
+from augury.tools.knowledge.conditions import KnownFacts, check_condition, holds
 from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
 from augury.tools.knowledge.screen import page, words
 
@@ -122,9 +122,9 @@ def test_what_no_command_shows_holds_and_does_not(name: str) -> None:
     yes, no = MEASURED[name]
     condition = knowledge()[name].condition
     if name == "dflash-backend-unset":
-        assert holds(condition, World(no)) is False  # a back end is named
+        assert holds(condition, KnownFacts(no)) is False  # a back end is named
         return
-    assert holds(condition, World(yes)) is True and holds(condition, World(no)) is False
+    assert holds(condition, KnownFacts(yes)) is True and holds(condition, KnownFacts(no)) is False
 
 
 def test_every_measured_entry_has_such_facts() -> None:
@@ -135,11 +135,11 @@ def test_every_measured_entry_has_such_facts() -> None:
 
 def test_unknown_facts_are_neither_yes_nor_no() -> None:
     little = {"fact": "k", "more_than": 3}
-    assert holds(little, World({})) is None
-    assert holds({"not": little}, World({})) is None
-    assert holds({"all": [little, {"method": "mtp"}]}, World({"method": "eagle"})) is False
-    assert holds({"any": [little, {"method": "mtp"}]}, World({"method": "mtp"})) is True
-    assert holds({"any": [little, {"method": "mtp"}]}, World({"method": "eagle"})) is None
+    assert holds(little, KnownFacts({})) is None
+    assert holds({"not": little}, KnownFacts({})) is None
+    assert holds({"all": [little, {"method": "mtp"}]}, KnownFacts({"method": "eagle"})) is False
+    assert holds({"any": [little, {"method": "mtp"}]}, KnownFacts({"method": "mtp"})) is True
+    assert holds({"any": [little, {"method": "mtp"}]}, KnownFacts({"method": "eagle"})) is None
 
 
 @pytest.mark.parametrize(
@@ -147,19 +147,19 @@ def test_unknown_facts_are_neither_yes_nor_no() -> None:
     [
         ("<0.11.1", "0.11.0", True),
         ("<0.11.1", "0.11.1", False),
-        (">=0.9.1 <0.16", "0.12", True),
+        (">=0.9.1,<0.16", "0.12", True),
         ("==0.32", "0.32.0", True),
     ],
 )
 def test_release_bounds(bounds: str, release: str, answer: bool) -> None:
-    assert holds({"version": bounds}, World({"version": version(release)})) is answer
+    assert holds({"version": bounds}, KnownFacts({"version": version(release)})) is answer
 
 
 def test_facts_are_compared_with_facts() -> None:
     condition = {"fact": "k", "more_than": {"fact": "n_predict"}}
-    assert holds(condition, World({"k": 3, "n_predict": 1})) is True
-    assert holds(condition, World({"k": 1, "n_predict": 1})) is False
-    assert holds({"fact": "k", "not_multiple_of": {"fact": "rows"}}, World({"k": 5, "rows": 2})) is True
+    assert holds(condition, KnownFacts({"k": 3, "n_predict": 1})) is True
+    assert holds(condition, KnownFacts({"k": 1, "n_predict": 1})) is False
+    assert holds({"fact": "k", "not_multiple_of": {"fact": "rows"}}, KnownFacts({"k": 5, "rows": 2})) is True
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from vllm_text import recorded
 
 from augury.cli import app
 from augury.config.errors import ConfigError
+from augury.config.versions import version
 from augury.tools.live.server_log import read_log
 
 START = """(APIServer pid=1) INFO 05-21 21:03:10 [api_server.py:1272] vLLM API server version 0.21.1rc0.dev8+g1234
@@ -65,7 +66,7 @@ def test_start_up_lines_tell_how_it_runs(tmp_path: Path) -> None:
         "logged_eager": False,
         "logged_runner": "old",
         "graph_limit": 16,
-        "version": (0, 21, 1),
+        "version": version("0.21.1"),
         "refused_in_log": False,
     }
 

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.methods.registry import METHODS
 from augury.tools.knowledge.base import look_up
-from augury.tools.knowledge.conditions import World as Known
-from augury.tools.knowledge.conditions import holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 from augury.tools.monitor.alert import Alert
 from augury.tools.monitor.alerts import alerts, left_out
 from augury.tools.monitor.settings import bound
@@ -158,7 +157,7 @@ def test_the_alert_fires_exactly_where_check_objects(method: str, tmp_path: Path
     for number, curve in enumerate(CURVES):
         facts = {"method": method, "acceptance_rate": sum(curve) / len(curve), "first_position_rate": curve[0]}
         laws = [look_up(name).condition for name in ("rate-under-half", "first-position-low")]
-        objects = any(holds(law, Known(facts)) for law in laws)
+        objects = any(holds(law, KnownFacts(facts)) for law in laws)
         labels = {"job": "vllm", "instance": "a:1", "model_name": "toy", "engine": "0"}
         world = World(labels, ours=False).traffic(curve, 60)
         query = {"expr": 'count(ALERTS{alertname="AuguryAcceptanceLow",alertstate="firing"}) or vector(0)'}

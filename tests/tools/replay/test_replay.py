@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from augury.config.errors import ConfigError
 from augury.index.suffix import SuffixCache
 from augury.tools.replay.figures import best_of, summarise
-from augury.tools.replay.patterns import frequent_runs
 from augury.tools.replay.replay import Contender, Replay, expand, read_configs, read_grid
 from augury.tools.replay.tokens import Script
 from augury.tools.shared.profile import check_profile, read_profile, write_profile
+from augury.tools.suffix.patterns import frequent_runs
 
 Draft = tuple[list[int], list[int]]  # tokens, parents
 

@@ -102,7 +102,7 @@ def test_answers_sent_again_are_counted_once(tmp_path: Path) -> None:
     cache = tmp_path / "c.sfx"
     built = json.loads(augury("suffix", "build", grown, "-o", cache, "--tokenizer", "bytes", "--json").stdout)
     assert built["responses"] == 3, "an engine would have learnt each answer once"
-    assert "3 answers came again" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
+    assert "3 responses came again" in augury("replay", grown, "--tokenizer", "bytes", "--method", "ngram").stdout
 
 
 def test_tenants_share_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ SAMPLES = 400
 SEED = 20
 ENOUGH_DRAFTS = 200  # fewer say nothing of a drafter
 BEYOND = 1 / 18  # of a range on either side, so that nine draws in ten fall into it
-CLUSTERING = 4.0  # drafts of one answer are alike: so many count as one
+CLUSTERING = 4.0  # drafts of one answer are alike: this many count as one
 
 
 class Draws(NamedTuple):
@@ -47,7 +47,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Counts by K; conversations are drawn again and again to see how much hangs on which of them were recorded."""
+    """Counts by K; conversations are resampled to see how much depends on which of them were recorded."""
 
     counts: Mapping[int, Counts]
 

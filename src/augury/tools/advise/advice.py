@@ -10,11 +10,10 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.tools.advise.candidates import Candidate, Question, candidates
-from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE, Line
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.remarks import assumed, surer
 from augury.tools.advise.target import why_not_decoding
-from augury.tools.advise.verdicts import against_all, no_room, verdict
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line, against_all, no_room, verdict
 
 SCHEDULE_SINCE = "0.24"
 Ranges = list[tuple[int, int, int]]
@@ -22,7 +21,7 @@ Ranges = list[tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Everything that is to be said."""
+    """The lines of all methods, and what they rest on."""
 
     question: Question
     lines: tuple[Line, ...] = ()  # the best first
@@ -38,13 +37,13 @@ class Advice:
         return next((line for line in self.lines if line.verdict in (USE, TRY)), None)
 
     def as_record(self) -> dict[str, Any]:
-        """For programs."""
+        """The advice as JSON has it."""
         asked, traffic, best = self.question, self.question.traffic, self.recommended
         return {
             "target": asked.facts.name,
             "cost_from": asked.cost.name,
             "engine": "augury" if asked.ours else "vllm",
-            "vllm_version": None if asked.ours else ".".join(map(str, asked.release)),
+            "vllm_version": None if asked.ours else asked.release_name,
             "traffic": {
                 "source": traffic.source,
                 "answers": traffic.requests,
@@ -111,7 +110,7 @@ def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
     if asked.release < version(SCHEDULE_SINCE):
         return False
     try:
-        parsed = resolve(_config(candidate, ranges), as_of=".".join(map(str, asked.release)))
+        parsed = resolve(_config(candidate, ranges), as_of=asked.release_name)
     except ConfigError:  # of another key: a drafter that is not here to be read
         return True
     refused = [note.key for note in parsed.notes if note.refused] if parsed else []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.config.versions import Version, valid_in, version
+from augury.config.versions import NEWEST, Version, valid_in, version
 from augury.methods.facts import Target
 from augury.methods.mtp import trained_depth
 from augury.methods.recognise import choose
@@ -19,12 +19,11 @@ from augury.tools.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replaye
 from augury.tools.advise.cost import Cost
 from augury.tools.advise.curve import CostCurve
 from augury.tools.advise.drafters import Drafting, drafting_for
-from augury.tools.advise.existing import drafter_exists
-from augury.tools.advise.published import find_published
-from augury.tools.advise.shape import Shape
+from augury.tools.advise.published import drafter_exists, find_published
+from augury.tools.advise.shape import ModelShape
 from augury.tools.advise.traffic import Recorded, Traffic
 from augury.tools.knowledge.base import knowledge
-from augury.tools.knowledge.conditions import World, holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,13 @@ class Question:
     """Everything that was asked."""
 
     facts: ModelFacts
-    shape: Shape | None  # None where a cost curve makes it unnecessary and config.json does not tell
+    shape: ModelShape | None  # None where a cost curve makes it unnecessary and config.json does not tell
     cost: Cost
     traffic: Traffic
     recorded: Recorded | None = None
     profiles: Sequence[Mapping[str, Any]] = ()
     drafters: Sequence[ModelFacts] = ()
-    release: Version = (0, 32, 0)
+    release: Version = field(default_factory=lambda: version(NEWEST))
     loads: tuple[int, ...] = (1, 8, 32, 64, 128)
     max_memory: float | None = None  # bytes for a drafter
     release_named: bool = False
@@ -49,8 +48,13 @@ class Question:
         return isinstance(self.cost, CostCurve)
 
     @property
+    def release_name(self) -> str:
+        """The release with its patch number, 0 where none was named."""
+        return f"{self.release.major}.{self.release.minor}.{self.release.micro}"
+
+    @property
     def ours(self) -> bool:
-        """Whether the advice is for our own engine: it was measured there, and nobody named a release of vLLM."""
+        """Whether the advice is for our own engine: it was measured there, and no release of vLLM was named."""
         return self.measured and not self.release_named
 
 
@@ -77,7 +81,7 @@ class Limited:
     lengths: tuple[int, ...]
 
     def at(self, tokens: int) -> Draws:
-        """As the inner one."""
+        """A step with this K."""
         return self.inner.at(tokens)
 
 
@@ -139,10 +143,10 @@ def _of_family(asked: Question) -> Iterator[Candidate]:
 def family_methods(facts: ModelFacts) -> list[str]:
     """Methods that the knowledge of targets names for this one; mtp only where config.json has the layers."""
     depth = trained_depth(facts.raw)
-    world = World({"target_type": facts.kind, "target_mtp": depth})
+    known = KnownFacts({"target_type": facts.kind, "target_mtp": depth})
     found: dict[str, None] = {}
     for entry in knowledge().values():
-        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, world):
+        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, known):
             text = entry.message.lower()
             for name, prose in ((name, prose) for name, card in METHODS.items() for prose in card.prose):
                 text = text.replace(prose, name)

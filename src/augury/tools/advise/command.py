@@ -16,7 +16,7 @@ from augury.config.errors import ConfigError
 if TYPE_CHECKING:
     from augury.config.facts import ModelFacts
     from augury.tools.advise.cost import Cost
-    from augury.tools.advise.shape import Shape
+    from augury.tools.advise.shape import ModelShape
     from augury.tools.advise.traffic import Recorded
 
 MOST_REQUESTS = 4096
@@ -50,9 +50,11 @@ def advise(
     from augury.config.versions import NEWEST, version
     from augury.tools.advise.advice import advise as weigh
     from augury.tools.advise.candidates import Question
+    from augury.tools.advise.screen import show
     from augury.tools.advise.traffic import Traffic
     from augury.tools.doctor.examine import check_release
     from augury.tools.shared.profile import read_profile
+    from augury.tools.shared.terminal import output_console, print_json
 
     release = version(NEWEST if vllm_version is None else check_release(vllm_version))
     for option, file in (("--out", out), ("--plot", plot)):
@@ -69,32 +71,15 @@ def advise(
 
         traffic, seen = served(url, traffic)
         profiles += [seen] if seen else []
-    asked = Question(
-        facts,
-        shape,
-        cost,
-        traffic,
-        recorded,
-        profiles,
-        [_drafter(name) for name in drafter or ()],
-        release,
-        loads,
-        None if max_memory is None else max_memory * 1e9,
-        vllm_version is not None,
-    )
-    advice = weigh(asked)
+    drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
+    given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
+    advice = weigh(Question(facts, shape, cost, traffic, *given))
     if as_json:
-        from augury.tools.shared.terminal import print_json
-
         print_json(advice.as_record())
     else:
-        from augury.tools.advise.screen import show
-        from augury.tools.shared.terminal import output_console
-
         show(output_console(), advice)
-    best = advice.recommended
     if out is not None:
-        _write(out, best.config if best else None)
+        _write(out, advice.recommended.config if advice.recommended else None)
     if plot is not None:
         from augury.tools.advise.picture import draw
 
@@ -111,7 +96,7 @@ def _loads(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, Shape | None]:
+def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelShape | None]:
     """Facts and shape; a curve needs no shape, so a config.json that does not tell it is no error then."""
     from augury.tools.advise.shape import shape_of
     from augury.tools.advise.target import find_target, why_not_decoding
@@ -130,7 +115,7 @@ def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, Shape |
         raise
 
 
-def _cost(gpu: str | None, tp: int, curve: Path | None, shape: Shape | None, facts: ModelFacts) -> Cost:
+def _cost(gpu: str | None, tp: int, curve: Path | None, shape: ModelShape | None, facts: ModelFacts) -> Cost:
     from augury.tools.advise.curve import read_curve
     from augury.tools.advise.gpus import find_gpu
     from augury.tools.advise.roofline import Roofline
@@ -156,14 +141,15 @@ def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int 
     if not traces:
         return None
     from augury.tools.advise.traffic import Recorded
-    from augury.tools.replay.command import find_encoder, progress, warn
+    from augury.tools.replay.screen import progress, warn
+    from augury.tools.replay.tokens import encoder
     from augury.tools.replay.traces import TraceReader
 
     own = facts.directory is not None and (facts.directory / "tokenizer.json").is_file()
-    encoder = find_encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)
+    tokens = encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)
     reader = TraceReader(traces, None, limit)
     with progress(reader):
-        recorded = Recorded(reader, encoder, ", ".join(path.name for path in traces[:3]))
+        recorded = Recorded(reader, tokens, ", ".join(path.name for path in traces[:3]))
     warn(reader)
     return recorded
 

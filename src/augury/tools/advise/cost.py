@@ -1,4 +1,4 @@
-"""What decoding costs, whoever knows it: a roofline of a GPU, or a curve measured on the machine itself."""
+"""What decoding costs, by a roofline of a GPU or by a curve measured on the machine itself."""
 
 from __future__ import annotations
 

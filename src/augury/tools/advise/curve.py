@@ -1,8 +1,8 @@
 """A cost curve: what a step took on the machine itself, against requests, rows and context (`augury bench`).
 
 The file is JSON, `augury-cost-curve/1`. Its steps form a full grid. Between its points a step is interpolated along
-each axis; noise that would make a larger step cheaper is ironed out first, since a cost model that is not monotone
-chooses nonsense.
+each axis; noise that would make a larger step cheaper is smoothed first, since a cost model must be monotone to
+choose well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from augury.tools.shared.json_files import read_json
 FORMAT = "augury-cost-curve/1"
 QUARTILES = 1.35  # standard deviations between the quartiles of a normal law
 MEDIAN = 1.25  # a median's standard error over a mean's
-LEAST_SPREAD = 0.02  # no ratio is known better than this: the curve has a grid, and machines have moods
+LEAST_SPREAD = 0.02  # no ratio is known better than this: the grid is coarse, and machines vary from run to run
 
 
 class Timed(BaseModel):
@@ -86,9 +86,8 @@ class CurveFile(BaseModel):
         if sorted(set(self.buckets)) != self.buckets or any(b < 1 for b in self.buckets):
             raise ValueError("buckets must be rising whole numbers above 0")
         axes = [sorted({getattr(p, axis) for p in self.steps}) for axis in ("context", "requests", "rows")]
-        if len(self.steps) != math.prod(map(len, axes)) or len(
-            {(p.context, p.requests, p.rows) for p in self.steps}
-        ) != len(self.steps):
+        points = {(p.context, p.requests, p.rows) for p in self.steps}
+        if not len(self.steps) == len(points) == math.prod(map(len, axes)):
             raise ValueError("steps must be a full grid: every context with every number of requests and rows, once")
         if axes[2][0] != 1:
             raise ValueError("steps need rows = 1, plain decoding")
@@ -117,16 +116,16 @@ class CostCurve:
 
     @property
     def leans(self) -> float:
-        """Measured: neither way."""
+        """None: the steps were measured."""
         return 0.0
 
     @property
     def cannot(self) -> str | None:
-        """It ran."""
+        """None: the target ran when it was measured."""
         return None
 
     def fits(self, requests: int, context: float, beside_bytes: float) -> bool:
-        """Taken for granted, since memory was not measured."""
+        """Assumed, since memory was not measured."""
         return True
 
     @cached_property
@@ -144,10 +143,8 @@ class CostCurve:
         """Milliseconds by context, requests, rows; rising along every axis."""
         contexts, requests, rows = self.axes
         shape = len(contexts), len(requests), len(rows)
-        grid = np.array([self._points[c, r, n].ms for c in contexts for r in requests for n in rows]).reshape(shape)
-        counts = np.array([self._points[c, r, n].count for c in contexts for r in requests for n in rows]).reshape(
-            shape
-        )
+        points = [self._points[c, r, n] for c in contexts for r in requests for n in rows]
+        grid, counts = (np.array([getattr(p, name) for p in points]).reshape(shape) for name in ("ms", "count"))
         for place in np.ndindex(shape[:2]):
             grid[place] = ironed(grid[place], counts[place])
         return np.maximum.accumulate(np.maximum.accumulate(grid, axis=1), axis=0)

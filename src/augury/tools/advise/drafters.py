@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.methods.spec import UsualHead
-from augury.tools.advise.shape import HEAD_BYTES, Shape, shape_of
+from augury.tools.advise.shape import HEAD_BYTES, ModelShape, shape_of
 
 HEAD_WIDTH = 3.5  # MLP of a published head, in hidden sizes
 
@@ -20,7 +21,7 @@ class Drafting:
     """How a method drafts."""
 
     method: str
-    shape: Shape | None  # None: no weights, an index on the host or the device
+    shape: ModelShape | None  # None: no weights, an index on the host or the device
     parallel: bool  # one pass for the whole draft; otherwise one a token
     assumed: str = ""  # what was taken for granted, for people
 
@@ -43,7 +44,7 @@ class Drafting:
         return self.shape.stored_bytes - words + requests * self.shape.cache_bytes(context)
 
 
-def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None = None) -> Drafting:
+def drafting_for(method: str, target: ModelShape | None, drafter: ModelFacts | None = None) -> Drafting:
     """What drafts: the checkpoint given, or what is usually published for such a target."""
     card = METHODS[method]
     parallel = card.one_pass
@@ -60,7 +61,7 @@ def drafting_for(method: str, target: Shape | None, drafter: ModelFacts | None =
     return Drafting(method, shape, parallel, f"a drafter of the usual size, {own:.2f} GB of weights")
 
 
-def _given(method: str, facts: ModelFacts, target: Shape | None) -> Shape:
+def _given(method: str, facts: ModelFacts, target: ModelShape | None) -> ModelShape:
     """A drafter's shape from its own files; a head without a model's fields counts by the bytes of its weights."""
     try:
         shape = shape_of(facts)
@@ -85,53 +86,32 @@ def _trained_parallel(raw: Mapping[str, object]) -> bool:
     return bool(raw.get("parallel_drafting") or raw.get("speculators_model_type") == "peagle")
 
 
-def _blank(name: str, target: Shape | None) -> Shape:
+def _blank(name: str, target: ModelShape | None) -> ModelShape:
     hidden = target.hidden if target else 1
-    return Shape(name, 1, hidden, 0, 0, 0, 0, 0, True, 1, 0, 0, 0, 0, 2.0, False)
+    return ModelShape(name, 1, hidden, 0, 0, 0, 0, 0, True, 1, 0, 0, 0, 0, 2.0, False)
 
 
-def _one_layer(target: Shape, name: str) -> Shape:
+def _one_layer(target: ModelShape, name: str) -> ModelShape:
     """A layer of the target's attention with a dense MLP, in 16 bits."""
     values = (target.cache_values + target.window_values) // target.layers
     attention = target.hidden * (2 * target.hidden + values)  # queries and output, keys and values
     mlp = int(3 * HEAD_WIDTH * target.hidden * target.hidden)
-    return replace(
-        _blank(name, target),
-        vocab=target.vocab,
-        every_row=attention + mlp,
-        cache_values=values,
-        attention_width=target.attention_width,
-        kv_heads=target.kv_heads,
-    )
+    heads: dict[str, Any] = {"attention_width": target.attention_width, "kv_heads": target.kv_heads}
+    return replace(_blank(name, target), vocab=target.vocab, every_row=attention + mlp, cache_values=values, **heads)
 
 
-def _usual(name: str, head: UsualHead, target: Shape) -> Shape:
+def _usual(name: str, head: UsualHead, target: ModelShape) -> ModelShape:
     """What is published for such a target; an output matrix that is the target's own is counted with every pass."""
     if head.of_target:  # experts and precision included
-        share = target.layers
-        layer = replace(
-            target,
-            name=name,
-            layers=1,
-            every_row=target.every_row // share,
-            expert=target.expert // share,
-            cache_values=target.cache_values // share,
-            window_values=target.window_values // share,
-            tied=True,
-        )
-    else:
-        layer = _one_layer(target, name)
-        layer = replace(
-            layer,
-            layers=head.layers,
-            every_row=head.layers * layer.every_row,
-            cache_values=head.layers * layer.cache_values,
-            vocab=min(head.vocabulary or target.vocab, target.vocab),
-        )
-    return _joined(layer, head)
+        parts = ("every_row", "expert", "cache_values", "window_values")
+        share = {part: getattr(target, part) // target.layers for part in parts}
+        return _joined(replace(target, name=name, layers=1, tied=True, **share), head)
+    layer, words = _one_layer(target, name), min(head.vocabulary or target.vocab, target.vocab)
+    sizes = {part: head.layers * getattr(layer, part) for part in ("every_row", "cache_values")}
+    return _joined(replace(layer, layers=head.layers, vocab=words, **sizes), head)
 
 
-def _joined(shape: Shape, head: UsualHead) -> Shape:
+def _joined(shape: ModelShape, head: UsualHead) -> ModelShape:
     """With what joins its inputs before the first layer."""
     values = (shape.cache_values + shape.window_values) // shape.layers
     return replace(shape, every_row=shape.every_row + head.joins(shape.hidden, values))

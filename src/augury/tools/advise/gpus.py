@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from augury.config.errors import ConfigError
+from augury.tools.advise.tables import Row, rows
 
 MAKERS = re.compile("^(nvidia|amd|intel)?(geforce|tesla|instinct)?")
 
 
-class Gpu(BaseModel):
+class Gpu(Row):
     """What a maker publishes of a device."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -32,8 +29,7 @@ class Gpu(BaseModel):
 @cache
 def gpus() -> dict[str, Gpu]:
     """Every device by its name, as it is written in the file."""
-    written = yaml.safe_load((Path(__file__).parent / "gpus.yaml").read_text(encoding="utf-8"))
-    return {one["name"]: Gpu(**one) for one in written}
+    return {gpu.name: gpu for gpu in rows("gpus", Gpu)}
 
 
 def find_gpu(name: str) -> Gpu:

@@ -60,7 +60,7 @@ class Answer:
         [self.request] = llm.intake.requests("check", tokens, params)
         self.seconds: list[float] = []  # of decode steps
         self.engine.add(self.request)
-        while not self.tokens:  # reading the prompt is nobody's race
+        while not self.tokens:  # reading the prompt is not timed
             self.engine.step()
 
     @property
@@ -138,7 +138,7 @@ class Workload:
                     self.counts[name, k, i] = answer.counts
 
     def race_all(self, engines: dict[str, Any], scripts: list[Script]) -> None:
-        """A round that nobody looks at: kernels are made for the shapes they meet."""
+        """A round that is not counted: kernels are compiled for the shapes they meet."""
         self.scripts = scripts
         self.measure(engines, 0)
 

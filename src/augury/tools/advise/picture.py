@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from augury.tools.advise.advice import Advice
 
@@ -29,27 +30,25 @@ def draw(advice: Advice, path: Path) -> None:
         low, high = [at.decode.low for at in line.by_load], [at.decode.high for at in line.by_load]
         axis.fill_between(places, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
         for at in line.by_load:
+            # Where another line passes close by, its label is above the dot and this one below.
+            near = any(abs(at.decode.value - other) < CLOSE for other in labelled[at.requests])
+            style: dict[str, Any] = {
+                "fontsize": 7,
+                "color": drawn.get_color(),
+                "ha": "center",
+                "textcoords": "offset points",
+            }
             if at.tokens:
-                # Where another line passes close by, its label stands above the dot and this one below.
-                near = any(abs(at.decode.value - other) < CLOSE for other in labelled[at.requests])
-                axis.annotate(
-                    f"K={at.tokens}",
-                    (at.requests, at.decode.value),
-                    fontsize=7,
-                    color=drawn.get_color(),
-                    xytext=(0, -11 if near else 5),
-                    textcoords="offset points",
-                    ha="center",
-                )
+                place = at.requests, at.decode.value
+                axis.annotate(f"K={at.tokens}", place, xytext=(0, -11 if near else 5), **style)
                 labelled[at.requests].append(at.decode.value)
     axis.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     if len(loads) > 1:
         axis.set_xscale("log", base=2)
     axis.set_xticks(loads, [str(load) for load in loads])
     axis.set_xlabel("requests at once", color=FAINT, fontsize=9)
-    axis.set_title(
-        f"{advice.question.facts.name}: times plain decoding, 90 % interval", loc="left", fontsize=11, color=INK
-    )
+    title = f"{advice.question.facts.name}: times plain decoding, 90 % interval"
+    axis.set_title(title, loc="left", fontsize=11, color=INK)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(colors=FAINT, labelsize=8, length=0)
     axis.grid(color="#eceef0", linewidth=0.8)

@@ -40,7 +40,7 @@ class At:
     tokens_per_step: float
 
     def as_record(self) -> dict[str, Any]:
-        """By name."""
+        """The prediction as JSON has it."""
         return {
             "requests": self.requests,
             "num_speculative_tokens": self.tokens,
@@ -91,15 +91,8 @@ class Predictor:
         noise = doubt * random.standard_normal(SAMPLES) - self.cost.leans * random.uniform(0, 1, SAMPLES)
         times[1:] *= np.exp(noise)
         share = self.decoding_share(requests)
-        return At(
-            requests,
-            tokens,
-            summed(times),
-            summed(1 / (1 - share + share / times)),
-            float(steps[0]),
-            plain,
-            float(draws.tokens[0]),
-        )
+        decode, whole = summed(times), summed(1 / (1 - share + share / times))
+        return At(requests, tokens, decode, whole, float(steps[0]), plain, float(draws.tokens[0]))
 
     def best(self, acceptance: Acceptance, drafting: Drafting, requests: int) -> At:
         """The K with the highest expected speed; plain decoding is one of them, and wins a tie."""
@@ -131,7 +124,7 @@ class Predictor:
     def _speeds(self, acceptance: Acceptance, drafting: Drafting, sizes: list[int], tokens: int) -> list[float]:
         if tokens == 0:
             return [1.0] * len(sizes)
-        draws = acceptance.at(tokens)  # drawing is dear, so once for all sizes
+        draws = acceptance.at(tokens)  # drawing is slow, so once for all sizes
         found = []
         for requests in sizes:
             step = self._expected_step(draws.nodes[0], requests, tokens)

@@ -1,25 +1,51 @@
-"""Published acceptance, for targets and traffic that nobody has measured yet."""
+"""What others have published: drafters for a target, and the acceptance of those that nobody here has measured."""
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.tools.advise.accept import Rated, from_lengths
+from augury.tools.advise.tables import Row, rows
 
 # A head trained on chat that meets code or agents: lengths of 3 at K=3 were seen to fall to 2, so much a place.
 OUT_OF_DOMAIN = 0.67
 
 
-class Published(BaseModel):
-    """One published figure."""
+class Existing(Row):
+    """Drafters for targets of one shape."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    type: str
+    hidden: int | None = None
+    layers: int | None = None
+    vocab: int | None = None
+    methods: tuple[str, ...]
+
+    def serves(self, facts: ModelFacts) -> bool:
+        """Whether a target has this shape."""
+        told = ((self.hidden, facts.hidden_size), (self.layers, facts.layers), (self.vocab, facts.vocab_size))
+        return self.type in facts.kind and all(mine is None or mine == theirs for mine, theirs in told)
+
+
+@cache
+def existing() -> tuple[Existing, ...]:
+    """All drafters that are known to be published."""
+    return rows("existing", Existing)
+
+
+def drafter_exists(method: str, facts: ModelFacts) -> bool:
+    """Whether a method needs no drafter of its own, or one is published for a target of this shape."""
+    if METHODS[method].weights in ("none", "target"):
+        return True
+    return any(method in one.methods and one.serves(facts) for one in existing())
+
+
+class Published(Row):
+    """One published figure of acceptance."""
 
     method: str
     targets: tuple[str, ...]
@@ -49,9 +75,8 @@ class Published(BaseModel):
 
 @cache
 def published() -> tuple[Published, ...]:
-    """All of them, in the file's order."""
-    written = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text(encoding="utf-8"))
-    return tuple(Published(**one) for one in written)
+    """All figures of acceptance, in the order of the file."""
+    return rows("published", Published)
 
 
 def find_published(method: str, target_type: str, kind: str) -> Published | None:

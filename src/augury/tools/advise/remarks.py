@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from augury.config.versions import NEWEST, version
+from augury.config.versions import NEWEST, beyond_newest
 from augury.methods.registry import METHODS
 from augury.tools.advise.candidates import Question, family_methods
 from augury.tools.advise.curve import CostCurve
-from augury.tools.advise.lines import UNKNOWN, Line
 from augury.tools.advise.target import why_not_decoding
+from augury.tools.advise.verdicts import UNKNOWN, Line
 from augury.tools.replay.prefix import BLOCK
 
 FEW_ANSWERS = 100
@@ -38,7 +38,7 @@ def _traffic(asked: Question) -> list[str]:
         )
     else:
         first = (
-            f"traffic: nobody's; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"
+            f"traffic: assumed; prompts of {traffic.prompt_tokens:.0f} tokens, answers of {traffic.answer_tokens:.0f}"
         )
     found = [first, *_prefixes(asked), *traffic.notes]
     if traffic.running is not None:
@@ -47,24 +47,23 @@ def _traffic(asked: Question) -> list[str]:
 
 
 def _prefixes(asked: Question) -> list[str]:
-    """What the prefix cache may find, by the trace; the table's figures are of decoding alone and do not hang on it."""
+    """What the prefix cache may find, by the trace; the table's figures do not depend on it."""
     share = asked.traffic.prefix_share
     if share is None:
         return []
     used = "" if asked.traffic.cached == share else f"; the server's own {asked.traffic.cached:.0%} is used"
     return [
         f"prefixes: {share:.0%} of the prompt tokens begin an earlier request of the trace, in blocks of {BLOCK}; a "
-        f"cache that forgets nothing finds so many{used}. The table is of decoding alone, whatever the cache finds"
+        f"cache that forgets nothing finds as many{used}. The table is of decoding alone, whatever the cache finds"
     ]
 
 
 def _engine(asked: Question) -> list[str]:
     found = []
-    named = ".".join(map(str, asked.release))
     if asked.ours:
         found.append("engine: the configuration is for Augury's engine; for vLLM's rules name --vllm-version")
     elif asked.measured:
-        found.append(f"engine: costs are those of Augury's engine; the configuration follows the rules of vLLM {named}")
+        found.append(f"engine: costs are those of Augury's engine; the configuration is for vLLM {asked.release_name}")
     else:
         found.append(
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
@@ -73,8 +72,8 @@ def _engine(asked: Question) -> list[str]:
         f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K goes on there: name your "
         "max_num_seqs in --concurrency if it is larger"
     )
-    if not asked.ours and asked.release > version(NEWEST + ".999"):
-        found.append(f"vLLM {named} is newer than what is known: the rules are those of {NEWEST}")
+    if not asked.ours and beyond_newest(asked.release):
+        found.append(f"vLLM {asked.release_name} is newer than what is known: the rules are those of {NEWEST}")
     if isinstance(asked.cost, CostCurve) and asked.loads[-1] > asked.cost.axes[1][-1]:
         most = asked.cost.axes[1][-1]
         found.append(
@@ -99,9 +98,9 @@ def surer(asked: Question, lines: list[Line]) -> tuple[str, ...]:
         found.append(f"{asked.traffic.requests} answers are few: the intervals shrink with the root of their number")
     if not asked.measured:
         found.append(
-            "the roofline knows no engine's mood: compare one step time of your server with plain_step_ms in --json"
+            "a roofline knows nothing of your engine: compare a step time of your server with plain_step_ms in --json"
         )
     guessed = [line.candidate.method for line in lines if not line.candidate.yours and line.verdict != UNKNOWN]
     if guessed:
-        found.append(f"acceptance of {', '.join(guessed)} is others': measure yours, then give --profile")
+        found.append(f"the acceptance of {', '.join(guessed)} is from others: measure yours, then give --profile")
     return tuple(found)

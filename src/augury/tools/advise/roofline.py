@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from augury.methods.registry import METHODS
 from augury.tools.advise.drafters import Drafting
 from augury.tools.advise.gpus import Gpu
-from augury.tools.advise.shape import Shape
+from augury.tools.advise.shape import ModelShape
 
 BANDWIDTH = 0.80  # of the published bandwidth that matrices reach: 3.8 to 3.9 of 4.8 TB/s
 ARITHMETIC = 0.60  # of the published rate, for the sizes that decoding and prompts have
@@ -30,14 +30,14 @@ USABLE = 0.9  # of the memory, as vLLM takes by default
 READ_OFF = "H200"
 SPREAD, SPREAD_ELSEWHERE = 0.08, 0.15  # of the logarithm of a ratio of two steps: there, and on another device
 SPREAD_FAR = 0.20  # experts, several devices or quantised weights: nothing of that was measured
-LEANS = 0.14  # of 15 measured speed-ups most were foretold too high, one by so much (its logarithm)
+LEANS = 0.14  # of 15 measured speed-ups most were predicted too high, one by this much (its logarithm)
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """A target on a number of GPUs."""
 
-    target: Shape
+    target: ModelShape
     gpu: Gpu
     parallel: int = 1  # tensor-parallel size
     cache_value_bytes: float = 2.0
@@ -116,7 +116,7 @@ class Roofline:
             return SPREAD_FAR
         return SPREAD if self.gpu.name == READ_OFF else SPREAD_ELSEWHERE
 
-    def _pass_ms(self, shape: Shape, requests: int, rows: float, context: float, shared: int) -> float:
+    def _pass_ms(self, shape: ModelShape, requests: int, rows: float, context: float, shared: int) -> float:
         band = self.gpu.bandwidth_gbs * 1e9 * BANDWIDTH
         rate = self._rate(shape)
         matrices = max(shape.read_bytes(rows) / band, 2 * rows * shape.active / rate) / shared
@@ -125,7 +125,7 @@ class Roofline:
         attention = max(cached, 4 * rows * context * shape.attention_width * shape.layers / rate / shared)
         return 1e3 * (matrices + attention)
 
-    def _rate(self, shape: Shape) -> float:
+    def _rate(self, shape: ModelShape) -> float:
         peak = self.gpu.fp8_tflops if shape.fp8 and self.gpu.fp8_tflops else self.gpu.bf16_tflops
         return peak * 1e12 * ARITHMETIC
 

@@ -1,4 +1,4 @@
-"""Advice as people read it: a ranked table in eighty columns, the configuration to paste, and what lies behind it."""
+"""Advice as people read it: a ranked table in eighty columns, the configuration to paste, and what it rests on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.text import Text
 
 from augury.config.versions import version
 from augury.tools.advise.advice import Advice
-from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE, Line
 from augury.tools.advise.predict import At
+from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line
 from augury.tools.shared.safe_text import shown
 
 STYLES = {USE: "green", TRY: "yellow", NOT: "red"}

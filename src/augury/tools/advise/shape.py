@@ -17,7 +17,7 @@ HEAD_BYTES = 2.0  # embeddings and the output matrix stay in 16 bits in nearly e
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """Sizes, in numbers of weights unless they say bytes."""
 
     name: str
@@ -64,11 +64,11 @@ class Shape:
         return layers * self.weight_bytes + self.vocab * self.hidden * HEAD_BYTES
 
     def cache_bytes(self, context: float, value_bytes: float = 2.0) -> float:
-        """Keys and values of one request with so many tokens behind it."""
+        """Keys and values of one request with a context of so many tokens."""
         return (self.cache_values * context + self.window_values * min(context, self.window)) * value_bytes
 
 
-def shape_of(facts: ModelFacts) -> Shape:
+def shape_of(facts: ModelFacts) -> ModelShape:
     """The shape a config.json describes, or what is missing in it."""
     read = _Fields(facts)
     hidden, layers, heads = read.need("hidden_size", "n_embd"), read.need("num_hidden_layers", "n_layer"), 0
@@ -84,7 +84,7 @@ def shape_of(facts: ModelFacts) -> Shape:
     full, windowed, window = _reach(read, layers)
     weight_bytes, fp8 = precision(facts.raw)
     tied = read.place("tie_word_embeddings")
-    return Shape(
+    return ModelShape(
         facts.name,
         layers,
         hidden,

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, architectures, read_facts
-from augury.tools.advise.shape import Shape
+from augury.tools.advise.shape import ModelShape
+from augury.tools.advise.tables import table
 
 NOT_DECODING = ("SequenceClassification", "TokenClassification", "RewardModel", "ForRetrieval", "MaskedLM")
 WRITING = ("LMHead", "LMModel", "Chat", "VL", "Omni", "Ultravox")  # classes that write although they end in Model
@@ -22,11 +21,9 @@ ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert", "new",
 
 @cache
 def known_targets() -> dict[str, dict[str, Any]]:
-    """Shapes by name."""
-    written: dict[str, dict[str, Any]] = yaml.safe_load(
-        (Path(__file__).parent / "models.yaml").read_text(encoding="utf-8")
-    )
-    return written
+    """The config.json of well-known targets, by name."""
+    found: dict[str, dict[str, Any]] = table("models")
+    return found
 
 
 def find_target(name: str) -> ModelFacts:
@@ -110,6 +107,6 @@ def _splits(heads: int, keys: int, parallel: int) -> bool:
     return heads % parallel == 0 and (keys % parallel == 0 if keys >= parallel else parallel % keys == 0)
 
 
-def no_shape(facts: ModelFacts) -> Shape:
+def no_shape(facts: ModelFacts) -> ModelShape:
     """A shape that costs nothing, for a model that will be refused before its cost is asked."""
-    return Shape(facts.name, 1, 1, 1, 1, 0, 0, 0, True, 1, 1, 1, 0, 0, 2.0, False)
+    return ModelShape(facts.name, 1, 1, 1, 1, 0, 0, 0, True, 1, 1, 1, 0, 0, 2.0, False)

@@ -21,7 +21,7 @@ CODE = ("```", "def ", "class ", "import ", "function ", "#include", "SELECT ", 
 
 @dataclass(slots=True)
 class Traffic:
-    """Requests as they come; the numbers of nobody's traffic until a trace or a server says otherwise."""
+    """The lengths and kind of requests; assumed until a trace or a server tells them."""
 
     prompt_tokens: float = 512.0
     answer_tokens: float = 256.0
@@ -36,7 +36,7 @@ class Traffic:
 
     @property
     def context(self) -> float:
-        """Tokens behind a request halfway through its answer."""
+        """Tokens in the cache of a request halfway through its answer."""
         return self.prompt_tokens + self.answer_tokens / 2
 
 
@@ -76,16 +76,8 @@ class Recorded:
         """Mean lengths; a prompt is everything before its answer, and what came before is taken to be in the cache."""
         spans = [span for script in self.scripts for span in script.spans]
         answers, share = [stop - start for start, stop in spans], prefix_share(self.scripts)
-        return Traffic(
-            float(np.mean([start for start, _ in spans])),
-            float(np.mean(answers)),
-            self.kind,
-            len(spans),
-            self.source,
-            cached=share,
-            prefix_share=share,
-            answers=answers,
-        )
+        lengths = float(np.mean([start for start, _ in spans])), float(np.mean(answers))
+        return Traffic(*lengths, self.kind, len(spans), self.source, cached=share, prefix_share=share, answers=answers)
 
     def replayed(self, config: Mapping[str, Any], lengths: Iterable[int]) -> dict[int, Counts]:
         """Counts of a model-free configuration at every K.

@@ -1,17 +1,55 @@
-"""Verdicts: why a method pays, does not, or cannot be judged; and what speaks against all of them."""
+"""Verdicts: a method judged, why it pays or not or cannot be judged, and what speaks against all of them."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 from augury.methods.registry import METHODS
 from augury.tools.advise.candidates import Candidate, Question
-from augury.tools.advise.lines import NOT, TRY, UNKNOWN, USE
 from augury.tools.advise.predict import At, Predictor
 from augury.tools.advise.target import why_not_decoding
 
-PAYS = 1.03  # less is not worth a second thing to look after
+USE, TRY, NOT, UNKNOWN = "use", "try", "do not", "not known"
+PAYS = 1.03  # less is not worth the operation of a drafter
 SMALL = 1e9  # weights below which a GPU waits for its host anyway
 SHORT = 2.0  # tokens of a mean answer
 MOSTLY_READING = 0.25  # share of decoding below which nothing else matters
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One method, judged."""
+
+    candidate: Candidate
+    verdict: str
+    reason: str
+    by_load: tuple[At, ...] = ()  # of the loads that fit
+    config: dict[str, Any] | None = None  # ready for -sc
+    memory_bytes: float = 0.0
+    too_many: tuple[int, ...] = ()  # loads whose caches do not fit beside the weights and the drafter
+
+    @property
+    def worth(self) -> float:
+        """Mean of the logarithm over the loads: what lines are ranked by."""
+        return sum(math.log(at.decode.value) for at in self.by_load) / max(1, len(self.by_load))
+
+    def as_record(self) -> dict[str, Any]:
+        """The line as JSON has it."""
+        loads = [{**at.as_record(), "fits": True} for at in self.by_load]
+        loads += [{"requests": requests, "fits": False} for requests in self.too_many]
+        return {
+            "method": self.candidate.method,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "acceptance_source": self.candidate.source,
+            "acceptance_is_yours": self.candidate.yours,
+            "speculative_config": self.config,
+            "drafter_memory_bytes": round(self.memory_bytes),
+            "by_requests": sorted(loads, key=lambda one: int(one["requests"])),
+            "notes": list(self.candidate.notes),
+        }
 
 
 def against_all(asked: Question, predictor: Predictor) -> tuple[str, ...]:
@@ -58,7 +96,7 @@ def verdict(candidate: Candidate, by_load: tuple[At, ...], alone: At | None) -> 
     if not candidate.exists:
         return UNKNOWN, "no drafter is known for a target of this shape; train one, or name yours with --drafter"
     if not candidate.yours and METHODS[candidate.method].weights == "none":
-        return UNKNOWN, "hangs on your texts, from no gain to a large one; give --trace"
+        return UNKNOWN, "depends on your text, from no gain to a large one; give --trace"
     paying = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
     if not paying:
         return NOT, _why_not(by_load, alone)

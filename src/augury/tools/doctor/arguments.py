@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.places import Edit, Member, Node, add, drop, rename, set_value
 from augury.tools.doctor.found.shell_words import Word
 from augury.tools.doctor.problems import Problem
@@ -30,12 +30,12 @@ class Flag(NamedTuple):
     shell: bool = True
 
     def removal(self) -> list[Edit]:
-        """Without the flag and its value; an element of a list is left to people."""
+        """The edit that removes the flag and its value; an element of a list is left to people."""
         return [Edit(self.start, self.stop, "")] if self.shell and self.member is None else []
 
 
 @dataclass(slots=True)
-class Setting:
+class WrittenKey:
     """One key of speculative_config and how to change it where it stands."""
 
     value: Any
@@ -46,7 +46,7 @@ class Setting:
     flag: Flag | None = None
 
     def set(self, value: Any) -> list[Edit]:
-        """Another value."""
+        """The edits that give it another value."""
         if self.member is not None:
             return set_value(self.member, value)
         if self.flag is not None and self.flag.word is not None:
@@ -55,13 +55,13 @@ class Setting:
         return []
 
     def drop(self) -> list[Edit]:
-        """Without it."""
+        """The edits that remove it."""
         if self.node is not None and self.member is not None:
             return drop(self.node, self.member)
         return self.flag.removal() if self.flag is not None else []
 
     def rename(self, name: str) -> list[Edit]:
-        """By another name."""
+        """The edits that give it another name."""
         return rename(self.member, name) if self.member is not None else []
 
 
@@ -69,10 +69,10 @@ class Setting:
 class Arguments:
     """A command, read."""
 
-    found: Found
+    found: FoundCommand
     flags: list[Flag] = field(default_factory=list)
     positionals: list[Word] = field(default_factory=list)
-    keys: dict[str, Setting] = field(default_factory=dict)
+    keys: dict[str, WrittenKey] = field(default_factory=dict)
     whole: Node | None = None  # the object that holds most keys
     speculates: bool = False
     readable: bool = True  # False: a configuration is there, and could not be read
@@ -82,6 +82,14 @@ class Arguments:
     def flag(self, *names: str) -> Flag | None:
         """The last flag by any of these names, which is the one that counts."""
         return next((flag for flag in reversed(self.flags) if flag.name in names), None)
+
+    @property
+    def target(self) -> str | None:
+        """The model that is served, as written."""
+        flag = self.flag("model")
+        if flag is not None and isinstance(flag.value, str):
+            return flag.value
+        return self.positionals[0].text if self.positionals else None
 
     def number(self, name: str) -> int | None:
         """A flag's value as a whole number."""

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.config.bounded import read_bounded
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
+from augury.config.files import read_bounded
 from augury.tools.doctor.examine import Asked, Examination, check_release, examine
 from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
@@ -36,7 +36,7 @@ def doctor(
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="DIR", help="The target's config.json and tokenizer.")] = None,
     drafter: Annotated[str | None, typer.Option(metavar="DIR", help="The drafter's.")] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Show the mended command, or a diff of the file.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Show the fixed command, or a diff of the file.")] = False,
     write: Annotated[bool, typer.Option("--write", help="With --fix: change the files.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain notes too.")] = False,
@@ -69,7 +69,7 @@ def doctor(
 
 
 def _forgive_output() -> None:
-    """Any bytes may stand in a command, and any locale around it: what cannot be shown becomes a question mark."""
+    """Show a question mark for what the terminal cannot show: a command may hold any bytes, in any locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -78,7 +78,7 @@ def _forgive_output() -> None:
 def _looked_at(
     what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool
 ) -> tuple[list[Examination], list[Examination]]:
-    """Everything that was named, as it is and, where asked, as it would be mended."""
+    """Everything that was named, as it is and, where asked, as it would be fixed."""
     release = check_release(release) if release is not None else None
     asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
     before = _with_commands([found for one in what for found in _examined(one, asked)], what)
@@ -103,7 +103,7 @@ def _examined(what: str, asked: Asked) -> Iterator[Examination]:
         yield examine(_decoded(raw, "standard input"), "", asked)
         return
     if not what.strip():
-        raise ConfigError("nothing was given to look at: an empty variable? Name a file, a directory or a command.")
+        raise ConfigError("nothing was given to look at (an empty variable?); name a file, a directory or a command.")
     path = Path(what)
     try:
         kind = "directory" if path.is_dir() else "file" if path.exists() else None
@@ -129,7 +129,7 @@ def _inside(directory: Path) -> Iterator[tuple[str, str]]:
         for name in sorted(files):
             path = Path(folder) / name
             try:
-                # A link may lead to a device, which never ends, or to a pipe, which nobody fills.
+                # A link may lead to a device, which never ends, or to a pipe that stays empty.
                 text = read_bounded(path, LARGEST).decode() if path.is_file() else ""
             except (OSError, UnicodeDecodeError, ConfigError):
                 continue

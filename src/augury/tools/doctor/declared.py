@@ -10,7 +10,7 @@ from augury.config.read import KEYS
 from augury.config.releases import forgives
 from augury.config.versions import Version, valid_in, version
 from augury.methods.registry import readers
-from augury.tools.doctor.arguments import Arguments, Setting
+from augury.tools.doctor.arguments import Arguments, WrittenKey
 from augury.tools.doctor.flags import FLAG_SINCE
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
@@ -39,13 +39,12 @@ def flag_problems(args: Arguments, release: Version) -> list[Problem]:
         since = FLAG_SINCE.get("-sc" if flag.written.startswith("-sc") else f"--{flag.name}")
         if since and not valid_in(release, since, None) and args.found.settings is None:
             edits = [Edit(flag.start, flag.start + 3, "--speculative-config")] if flag.written[:3] == "-sc" else []
-            problems.append(
-                Problem("flag-too-new", flag.start, flag.end, {"flag": flag.written, "since": since}, edits)
-            )
+            says = {"flag": flag.written, "since": since}
+            problems.append(Problem("flag-too-new", flag.start, flag.end, says, edits))
     return problems
 
 
-def _key(name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem | None:
+def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem | None:
     known = KEYS.get(name)
     if known is None:
         if not forgives(text) or name == "tensor_parallel_size":
@@ -61,7 +60,7 @@ def _key(name: str, setting: Setting, args: Arguments, release: Version, text: s
     return None
 
 
-def _outside(known: Key, name: str, setting: Setting, args: Arguments, release: Version, text: str) -> Problem:
+def _outside(known: Key, name: str, setting: WrittenKey, args: Arguments, release: Version, text: str) -> Problem:
     says = {"since": known.since, "until": known.until or "", "instead": _when(known)}
     if forgives(text):
         return _problem("key-ignored", name, setting, says, setting.drop())
@@ -85,15 +84,15 @@ def _when(known: Key) -> str:
     return f"it came with {known.since}" if known.until is None else f"it is valid in {known.releases}"
 
 
-def _renewed(name: str, setting: Setting, args: Arguments, release: Version) -> list[Edit]:
+def _renewed(name: str, setting: WrittenKey, args: Arguments, release: Version) -> list[Edit]:
     new = replacement(name, setting, args, release)
     if new is None or setting.member is None:
         return setting.drop()
     return setting.rename(new[0]) + setting.set(new[1])
 
 
-def replacement(name: str, setting: Setting, args: Arguments, release: Version) -> tuple[str, Any] | None:
-    """The same wish in the words of the release, where it has any."""
+def replacement(name: str, setting: WrittenKey, args: Arguments, release: Version) -> tuple[str, Any] | None:
+    """What the release has instead of a key that it dropped, if anything."""
     tokens = args.keys["num_speculative_tokens"].value if "num_speculative_tokens" in args.keys else None
     if not isinstance(tokens, int) or isinstance(tokens, bool):
         return None
@@ -106,7 +105,9 @@ def replacement(name: str, setting: Setting, args: Arguments, release: Version) 
     return new if new is not None and new[0] not in args.keys else None
 
 
-def _value(name: str, setting: Setting, window: tuple[str, str | None], args: Arguments, release: Version) -> Problem:
+def _value(
+    name: str, setting: WrittenKey, window: tuple[str, str | None], args: Arguments, release: Version
+) -> Problem:
     since, until = window
     says = {"value": setting.value, "since": since, "until": until or ""}
     if since == OWN:
@@ -136,5 +137,5 @@ def unused_problems(args: Arguments, method: str, left: dict[str, Any]) -> list[
     return found
 
 
-def _problem(kind: str, name: str, setting: Setting, says: dict[str, Any], edits: list[Edit]) -> Problem:
+def _problem(kind: str, name: str, setting: WrittenKey, says: dict[str, Any], edits: list[Edit]) -> Problem:
     return Problem(kind, setting.start, setting.end, {"key": name, **says}, edits)

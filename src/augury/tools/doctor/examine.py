@@ -1,4 +1,4 @@
-"""The doctor: every command in a text, held against a vLLM release and the models' files, as findings with places."""
+"""The doctor: every command in a text, checked against a vLLM release and the models' files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator
-from augury.config.versions import NEWEST, OLDEST, version
+from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.arguments import Arguments
 from augury.tools.doctor.declared import declared_problems, flag_problems, unused_problems
 from augury.tools.doctor.facts import command_facts, model_facts
 from augury.tools.doctor.findings import Finding, findings
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.find import find_commands
 from augury.tools.doctor.kernels import named_problems
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.read_arguments import read_arguments
 from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
-from augury.tools.knowledge.conditions import World
+from augury.tools.knowledge.conditions import KnownFacts
 
 
 class Asked(NamedTuple):
-    """What commands are held against."""
+    """What commands are checked against."""
 
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
@@ -43,7 +43,7 @@ class Examined:
 
     program: str
     start: int
-    release: str | None  # it was held against; None: Augury's own command
+    release: str | None  # it was checked against; None: Augury's own command
     named_by: str  # who named that release: you, file, or nobody
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
@@ -65,7 +65,7 @@ class Examination:
 
     @property
     def findings(self) -> list[Finding]:
-        """All of them, in the order of the text."""
+        """Findings of all commands, in the order of the text."""
         found = {finding: None for command in self.commands for finding in command.findings}
         rank = {"error": 0, "warning": 1, "note": 2}
         return sorted(found, key=lambda f: (f.start, rank[f.severity], f.id))
@@ -100,10 +100,10 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
     result = Examined(found.program or "speculative_config", found.start, release, named_by)
     number = version(release) if release else None
     problems = list(args.problems)
-    if number is not None and number > version(NEWEST + ".999"):
+    if number is not None and beyond_newest(number):
         problems.append(Problem("release-unknown", *anchor(args), {"release": release, "newest": NEWEST}))
-    world = World({}, {name: setting.value for name, setting in args.keys.items()})
-    target = asked.target or _local(_named_target(args))
+    known = KnownFacts({}, {name: setting.value for name, setting in args.keys.items()})
+    target = asked.target or _local(args.target)
     draft = asked.drafter or _local(_text(args, "model"))
     method, config = None, None
     if number is not None:
@@ -124,13 +124,13 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
         problems += default_problems(args, target)
     if args.speculates:
         problems += request_problems(args)
-    world.facts = result.facts = facts
-    result.keys = world.keys
-    result.findings = list(findings(args, world, problems, number))
+    known.facts = result.facts = facts
+    result.keys = known.keys
+    result.findings = list(findings(args, known, problems, number))
     return result
 
 
-def _release(found: Found, asked: Asked) -> tuple[str | None, str]:
+def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:
     if found.tool == "augury":
         return None, "nobody"
     if asked.release is not None:
@@ -138,13 +138,6 @@ def _release(found: Found, asked: Asked) -> tuple[str | None, str]:
     if found.release is not None:
         return (found.release if version(found.release) >= version(OLDEST) else OLDEST), "file"
     return NEWEST, "nobody"
-
-
-def _named_target(args: Arguments) -> str | None:
-    flag = args.flag("model")
-    if flag is not None and isinstance(flag.value, str):
-        return flag.value
-    return args.positionals[0].text if args.positionals else None
 
 
 def _text(args: Arguments, key: str) -> str | None:
@@ -160,7 +153,7 @@ def _local(model: str | None) -> ModelFacts | None:
 
 
 def _resolve(
-    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: tuple[int, int, int] | None
+    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: Version | None
 ) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
     """The method, the configuration as far as it resolves, and what was wrong with it."""
     left = {name: setting.value for name, setting in args.keys.items()}
@@ -173,15 +166,14 @@ def _resolve(
         left["model"] = str(asked.drafter.directory)
         if not written and meant is not None:
             left["method"] = meant.method
-    if not written and model is None and _is_speculator(_named_target(args), target):
-        left["model"] = _named_target(args)  # the checkpoint names its own target, and how to draft for it
+    if not written and model is None and _is_speculator(args.target, target):
+        left["model"] = args.target  # the checkpoint names its own target, and how to draft for it
         own = recognise(target.raw) if target else None
         left["method"] = own.method if own else USUAL_SPECULATOR.name
     sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
-    settled = settle(args, left, Target(_named_target(args), target, *sizes), release)
+    config, refused = settle(args, left, Target(args.target, target, *sizes), release)
     # What cannot be seen from here may well be there.
-    problems += [found for found in settled.problems if not args.partial or found.says.get("key") in args.keys]
-    config = settled.config
+    problems += [found for found in refused if not args.partial or found.says.get("key") in args.keys]
     method = config.method if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)

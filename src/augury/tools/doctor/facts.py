@@ -105,7 +105,7 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "ascend_block": block,
         "temperature": str(temperature.value) if temperature else "unset",
         "output_len": args.number("random-output-len") or args.number("output-len"),
-        "target_name": _target_name(args),
+        "target_name": args.target.lower() if args.target is not None else None,
     }
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
 
@@ -124,13 +124,6 @@ def _draft_backend(own: Any, facts: dict[str, Any], release: Version | None) -> 
         return own.lower()
     inherits = release is not None and release < version("0.24")
     return facts["attention_backend"] if inherits else None
-
-
-def _target_name(args: Arguments) -> str | None:
-    flag = args.flag("model")
-    if flag is not None and isinstance(flag.value, str):
-        return flag.value.lower()
-    return args.positionals[0].text.lower() if args.positionals else None
 
 
 def _graphs(args: Arguments, rows: int | None) -> dict[str, Any]:
@@ -238,32 +231,19 @@ def _quantized(model: ModelFacts) -> str | None:
     inner = model.raw.get("quantization_config")
     if not isinstance(inner, dict):
         return None
-    method, bits = str(inner.get("quant_method", "")), inner.get("bits")
-    if (
-        "fp8" in method
-        or "fp8" in json.dumps(inner, default=str).lower()
-        or '"float"' in json.dumps(inner, default=str)
-    ):
+    method, written = str(inner.get("quant_method", "")), json.dumps(inner, default=str)
+    if "fp8" in written.lower() or '"float"' in written:
         return "fp8"
-    return "int4" if bits == 4 or method in ("awq", "gptq") else method or None
+    return "int4" if inner.get("bits") == 4 or method in ("awq", "gptq") else method or None
 
 
 def _ids_differ(target: ModelFacts, draft: ModelFacts) -> str | None:
     """One text that the two tokenizers number differently, as words for a message."""
-    tables = [_table(facts) for facts in (target, draft)]
-    if not tables[0] or not tables[1]:
+    ours, theirs = target.tokens, draft.tokens
+    if not ours or not theirs:
         return None
-    for token, number in tables[0].items():
-        if tables[1].get(token, number) != number:
-            return f"{token!r} is {number} in the target and {tables[1][token]} in the drafter"
-    shared = len(tables[0].keys() & tables[1].keys())
-    return None if shared > len(tables[0]) // 2 else f"only {shared} of {len(tables[0])} tokens are in both"
-
-
-def _table(facts: ModelFacts) -> dict[str, int]:
-    try:
-        assert facts.directory is not None
-        found = json.loads((facts.directory / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    except (AssertionError, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    for token, number in ours.items():
+        if theirs.get(token, number) != number:
+            return f"{token!r} is {number} in the target and {theirs[token]} in the drafter"
+    shared = len(ours.keys() & theirs.keys())
+    return None if shared > len(ours) // 2 else f"only {shared} of {len(ours)} tokens are in both"

@@ -13,7 +13,7 @@ from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.refused import anchor
 from augury.tools.knowledge.base import Entry, Severity, knowledge
-from augury.tools.knowledge.conditions import World, holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 
 
 class Finding(NamedTuple):
@@ -43,17 +43,17 @@ def _problem_in(condition: Mapping[str, Any]) -> str:
     return found[1] if found else ""
 
 
-def findings(args: Arguments, world: World, problems: list[Problem], release: Version | None) -> Iterator[Finding]:
+def findings(args: Arguments, known: KnownFacts, problems: list[Problem], release: Version | None) -> Iterator[Finding]:
     """What there is to say of one command."""
     for entry, name in _asked(args.found.tool, release):
         for problem in problems if name else ():
-            world.problem = problem.name
-            if problem.name == name and holds(entry.condition, world):
-                yield _finding(entry, {**world.facts, **problem.says}, problem.start, problem.end, problem.edits)
-        world.problem = None
-        if not name and holds(entry.condition, world):
+            known.problem = problem.name
+            if problem.name == name and holds(entry.condition, known):
+                yield _finding(entry, {**known.facts, **problem.says}, problem.start, problem.end, problem.edits)
+        known.problem = None
+        if not name and holds(entry.condition, known):
             start, end = _pointed(args, entry)
-            yield _finding(entry, world.facts, start, end, _changed(args, entry))
+            yield _finding(entry, known.facts, start, end, _changed(args, entry))
 
 
 class _Known(dict[str, Any]):

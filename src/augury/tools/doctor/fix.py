@@ -1,4 +1,4 @@
-"""Mends what can be mended, one finding at a time; a change that makes anything worse is taken back."""
+"""Fixes what can be fixed, one finding at a time; a change that makes anything worse is undone."""
 
 from __future__ import annotations
 
@@ -76,13 +76,6 @@ def _tidy(text: str, edit: Edit) -> Edit:
 
 def unified(before: Examination, after: Examination) -> str:
     """The change as a diff."""
-    lines = difflib.unified_diff(
-        before.text.splitlines(keepends=True),
-        after.text.splitlines(keepends=True),
-        f"a/{before.name}",
-        f"b/{before.name}",
-    )
-    out = []
-    for line in lines:
-        out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
-    return "".join(out)
+    old, new = (one.text.splitlines(keepends=True) for one in (before, after))
+    lines = difflib.unified_diff(old, new, f"a/{before.name}", f"b/{before.name}")
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)

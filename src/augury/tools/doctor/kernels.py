@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from augury.config.versions import Version, version
 from augury.tools.doctor.arguments import Arguments, Flag
 from augury.tools.doctor.found.places import Edit, set_value
-from augury.tools.doctor.kernel_names import (
-    BACKEND_GONE,
-    backend_spelt,
-    close_backend,
-    close_quantization,
-    known_backend,
-    known_quantization,
-)
 from augury.tools.doctor.problems import Problem
 
 VARIABLE = "VLLM_ATTENTION_BACKEND"
+
+# vLLM reads a back end's name without regard to case. The list of a release is longer than what is certain here, so a
+# name that is missing is a remark and never an error; whole families are known by a part of their names.
+BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "CPU_ATTN", "TREE_ATTN")
+BACKEND_FAMILIES = re.compile(r"ROCM_|MLA|^CUSTOM$")
+BACKEND_GONE = {"TREE_ATTN": "0.21"}
+
+# Names that people write; which release takes which is not known here.
+QUANTIZATIONS = (
+    "ascend", "auto-round", "auto_round", "awq", "awq_marlin", "bitblas", "bitsandbytes", "compressed-tensors",
+    "experts_int8", "fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_bitblas", "gptq_marlin", "gptq_marlin_24", "hqq",
+    "humming", "inc", "ipex", "marlin", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8", "moe_wna16",
+    "mxfp4", "mxfp8", "petit_nvfp4", "ptpc_fp8", "quark", "rtn", "torchao", "tpu_int8",
+)  # fmt: skip
 
 
 class _Named(NamedTuple):
@@ -37,26 +45,35 @@ def named_problems(args: Arguments, release: Version) -> Iterator[Problem]:
         if named.value.lower() != "auto":
             yield from _backend(named, release)
     for named in _named(args, "quantization", "quantization", ""):
-        if not known_quantization(named.value):
-            yield _problem("quantization-unknown", named, close_quantization(named.value))
+        if named.value.lower() not in QUANTIZATIONS:
+            yield _problem("quantization-unknown", named, _close(named.value.lower(), QUANTIZATIONS))
 
 
 def _backend(named: _Named, release: Version) -> Iterator[Problem]:
     gone = BACKEND_GONE.get(named.value.upper())
-    meant = backend_spelt(named.value)
+    meant = re.sub(r"[-\s]+", "_", named.value.strip()).upper()
     if gone and release >= version(gone):
-        yield _problem("backend-gone", named, None, until=gone)
-    elif meant is not None:
-        found = _problem("backend-misspelt", named, None, meant=meant)
+        yield _problem("backend-gone", named, "", until=gone)
+    elif meant != named.value.upper() and _known_backend(meant):  # a name with dashes or blanks is none by itself
+        found = _problem("backend-misspelt", named, "", meant=meant)
         found.edits = named.renamed(meant)
         yield found
-    elif not known_backend(named.value):
-        yield _problem("backend-unknown", named, close_backend(named.value))
+    elif not _known_backend(named.value):
+        left = [name for name in BACKENDS if name not in BACKEND_GONE]
+        yield _problem("backend-unknown", named, _close(named.value.upper(), left))
 
 
-def _problem(name: str, named: _Named, close: str | None, **says: str) -> Problem:
-    hint = f"; did you mean {close}?" if close else ""
-    return Problem(name, named.start, named.end, {"value": named.value, "where": named.where, "close": hint, **says})
+def _known_backend(name: str) -> bool:
+    upper = name.upper()
+    return upper in BACKENDS or (upper.isidentifier() and BACKEND_FAMILIES.search(upper) is not None)
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    return "".join(f"; did you mean {close}?" for close in get_close_matches(name, known, n=1, cutoff=0.6))
+
+
+def _problem(name: str, named: _Named, close: str, **says: str) -> Problem:
+    return Problem(name, named.start, named.end, {"value": named.value, "where": named.where, "close": close, **says})
 
 
 def _named(args: Arguments, flag_name: str, key: str, variable: str) -> Iterator[_Named]:
@@ -72,7 +89,7 @@ def _named(args: Arguments, flag_name: str, key: str, variable: str) -> Iterator
 
 
 def _is_name(value: Any) -> bool:
-    """A text that stands there in full, rather than one that a shell fills in."""
+    """Whether a value is written in full, rather than filled in by a shell."""
     return isinstance(value, str) and bool(value.strip()) and "$" not in value and "<" not in value
 
 

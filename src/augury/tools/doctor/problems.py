@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ MOST_WORDS = 40  # of a JSON that the shell would have torn apart
 
 @dataclass(slots=True)
 class Problem:
-    """One thing found while reading: its name, where, what to put into the sentence about it, how to mend it."""
+    """One thing found while reading: its name, where, what to put into the sentence about it, how to fix it."""
 
     name: str
     start: int
@@ -168,8 +167,3 @@ def _bare(text: str) -> dict[str, Any] | None:
         except ValueError:
             value[name.strip()] = said.strip().strip("\"'")
     return value
-
-
-def quoted(text: str) -> str:
-    """A text for a command line."""
-    return shlex.quote(text)

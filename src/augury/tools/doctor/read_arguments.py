@@ -1,25 +1,26 @@
-"""Reads a found command into its arguments: flags, the keys of speculative_config, and what is amiss with both."""
+"""Reads a found command into its arguments: flags, the keys of speculative_config, and what is wrong with both."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.recognise import stands_for
-from augury.tools.doctor.arguments import Arguments, Flag, Setting, whole_number
+from augury.tools.doctor.arguments import Arguments, Flag, WrittenKey, whole_number
 from augury.tools.doctor.flags import OLD_FLAGS, SHORT, SPECULATIVE, SWITCHES, TAKES_SEVERAL, near
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
-from augury.tools.doctor.problems import Problem, json_kind, quoted, read_object
+from augury.tools.doctor.problems import Problem, json_kind, read_object
 
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
-def read_arguments(found: Found) -> Arguments:
+def read_arguments(found: FoundCommand) -> Arguments:
     """Read a command's words, or a file's settings."""
     result = Arguments(found)
     count = max(len(found.words), len(found.settings.members) if found.settings is not None else 0)
@@ -48,7 +49,7 @@ def _fold_old_flags(result: Arguments) -> None:
         return
     keys = {name: setting.value for name, setting in result.keys.items() if setting.flag in old}
     first, *others = old
-    written = f"--speculative-config {quoted(json.dumps(keys))}"
+    written = f"--speculative-config {shlex.quote(json.dumps(keys))}"
     outer = first.word.body.encode(written) if first.word is not None else written
     told[0].edits = [Edit(first.start, first.stop, outer), *(edit for flag in others for edit in flag.removal())]
 
@@ -69,7 +70,7 @@ def _split(result: Arguments, words: list[Word]) -> list[Word]:
 
 
 def _behind(rest: Word) -> list[Word]:
-    """What stands behind the flag in such an element: one object, or more words."""
+    """What follows the flag in such an element: one object, or more words."""
     text = rest.text.rstrip()
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         return [rest.part(1, len(text) - 1)]
@@ -93,16 +94,8 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
             value = words[i]
             i += 1
         start, end = word.body.place(0, len(name))
-        flag = Flag(
-            plain,
-            name,
-            start,
-            end,
-            value,
-            value.text if value else True,
-            value.end if value else word.end,
-            shell=word.shell,
-        )
+        said, stop = (value.text, value.end) if value else (True, word.end)
+        flag = Flag(plain, name, start, end, value, said, stop, shell=word.shell)
         if plain in TAKES_SEVERAL:
             more = [word.text for word in words[i:]]
             count = next((n for n, text in enumerate(more) if _is_flag(text)), len(more))
@@ -124,7 +117,7 @@ def _canonical(name: str) -> str:
 
 
 def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
-    """File a flag; returns how many of the words behind it belonged to its torn value."""
+    """File a flag; returns how many of the words after it belonged to its torn value."""
     before = result.flag(flag.name)
     result.flags.append(flag)
     name = flag.name
@@ -178,7 +171,7 @@ def _take_key(result: Arguments, flag: Flag, path: str, value: Any) -> None:
         says = {"flag": flag.written, "key": name}
         result.problems.append(Problem("given-twice", flag.start, flag.stop, says, flag.removal()))
         return
-    result.keys[name] = Setting(value, flag.start, flag.stop, flag=flag)
+    result.keys[name] = WrittenKey(value, flag.start, flag.stop, flag=flag)
 
 
 def _value(text: Any) -> Any:
@@ -201,7 +194,7 @@ def _take_word(result: Arguments, word: Word, rest: list[Word]) -> int:
     result.problems.append(read.problem)
     result.readable = read.value is not None
     for name, value in (read.value or {}).items():
-        _file(result, name.replace("-", "_"), Setting(value, read.problem.start, read.problem.end))
+        _file(result, name.replace("-", "_"), WrittenKey(value, read.problem.start, read.problem.end))
     return read.words
 
 
@@ -219,10 +212,10 @@ def _take_object(result: Arguments, node: Node) -> None:
             result.problems.append(Problem("key-twice", start, end, {"key": member.name}, edits))
             continue
         seen.add(name)
-        _file(result, name, Setting(member.node.value, start, end, node, member))
+        _file(result, name, WrittenKey(member.node.value, start, end, node, member))
 
 
-def _file(result: Arguments, name: str, setting: Setting) -> None:
+def _file(result: Arguments, name: str, setting: WrittenKey) -> None:
     """A key of the object; a flag before it may have given it already."""
     earlier = result.keys.get(name)
     if earlier is not None and earlier.flag is not None:
@@ -263,5 +256,5 @@ def _read_settings(result: Arguments, node: Node) -> None:
                 says = {"flag": member.name, "key": SPECULATIVE[name]}
                 result.problems.append(Problem("given-twice", start, stop, says))
             else:
-                result.keys[SPECULATIVE[name]] = Setting(value, start, stop, node, member)
+                result.keys[SPECULATIVE[name]] = WrittenKey(value, start, stop, node, member)
                 result.speculates = True

@@ -1,9 +1,8 @@
-"""What config/ refuses: asked again and again with the last fault mended, so that all of them are told."""
+"""What config/ refuses: it stops at the first fault, so it is asked again with each one fixed."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from augury.config.errors import ConfigError
@@ -38,21 +37,15 @@ NAMES = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Settled:
-    """A configuration as far as it could be resolved, and what stood in the way."""
-
-    config: SpeculativeConfig | None = None
-    problems: list[Problem] = field(default_factory=list)
-
-
-def settle(args: Arguments, keys: dict[str, Any], target: Target, release: str | None) -> Settled:
-    """Resolve; mend what is refused, remember it, and resolve again."""
-    result, keys, as_of = Settled(), dict(keys), release
+def settle(
+    args: Arguments, keys: dict[str, Any], target: Target, release: str | None
+) -> tuple[SpeculativeConfig | None, list[Problem]]:
+    """Resolve, fix what is refused and resolve again; returns what came of it and what was wrong."""
+    problems: list[Problem] = []
+    keys, as_of = dict(keys), release
     for _ in range(ROUNDS):
         try:
-            result.config = resolve(keys, target, as_of)
-            break
+            return resolve(keys, target, as_of), problems
         except ConfigError as error:
             text = str(error)
         if release is not None and OURS_ALONE in text:
@@ -61,12 +54,12 @@ def settle(args: Arguments, keys: dict[str, Any], target: Target, release: str |
         name = next((name for words, name in NAMES if re.search(words, text)), "refused")
         key = _key_in(text)
         repair = _repair(name, key, text, keys)
-        result.problems.append(_problem(name, key, text, args, repair))
+        problems.append(_problem(name, key, text, args, repair))
         if name in ("method-too-new", "method-gap", "method-gone"):
             as_of = None  # what else is wrong with it can still be said
         elif not _mended(name, key, repair, keys):
             break
-    return result
+    return None, problems
 
 
 def _key_in(text: str) -> str:
@@ -96,8 +89,7 @@ def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str,
     setting = args.keys.get(key)
     says = {"text": text.removeprefix("speculative_config.").rstrip("."), "key": key}
     if setting is None:
-        start, end = anchor(args)
-        return Problem(name, start, end, says)
+        return Problem(name, *anchor(args), says)
     edits: list[Edit] = []
     if repair is not None:
         word, value = repair
@@ -119,7 +111,7 @@ def anchor(args: Arguments) -> tuple[int, int]:
 
 
 def _mended(name: str, key: str, repair: tuple[str, Any] | None, keys: dict[str, Any]) -> bool:
-    """Change the keys so that the next fault can show; False when there is no telling how."""
+    """Change the keys so that the next fault can show; False when it is not clear how."""
     if name == "k-missing":
         keys["num_speculative_tokens"] = 1
         return True

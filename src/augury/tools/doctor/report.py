@@ -42,17 +42,9 @@ def as_record(examination: Examination) -> dict[str, Any]:
 
 
 def _finding(examination: Examination, finding: Finding) -> dict[str, Any]:
-    return {
-        "id": finding.id,
-        "severity": finding.severity,
-        "message": finding.message,
-        "why": finding.why,
-        "fix": finding.fix,
-        "source": finding.source,
-        **_region(examination, finding.start, finding.end),
-        "text": examination.text[finding.start : finding.end],
-        "fixable": bool(finding.edits),
-    }
+    said = {name: getattr(finding, name) for name in ("id", "severity", "message", "why", "fix", "source")}
+    text = {"text": examination.text[finding.start : finding.end], "fixable": bool(finding.edits)}
+    return {**said, **_region(examination, finding.start, finding.end), **text}
 
 
 def _region(examination: Examination, start: int, end: int) -> dict[str, int]:

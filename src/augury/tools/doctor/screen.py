@@ -20,14 +20,14 @@ from augury.tools.shared.severity import STYLES
 from augury.tools.shared.terminal import output_console
 
 NARROWEST = 40
-PIPED = 160  # columns of a source line where nobody says how wide the terminal is
+PIPED = 160  # columns of a source line where the width of the terminal is not known
 
 
 def show(examinations: Sequence[Examination], verbose: bool, console: Console | None = None) -> None:
     """Every finding, then one line that sums up."""
     console = console or output_console()
     for examination in examinations:
-        # What can wait comes last, and does not stand between the things that cannot.
+        # Notes can wait, so they come last.
         for finding in sorted(examination.findings, key=lambda f: f.severity == "note"):
             _show_finding(console, examination, finding, verbose)
         if not verbose and any(finding.severity == "note" for finding in examination.findings):
@@ -51,7 +51,7 @@ def _show_finding(console: Console, examination: Examination, finding: Finding, 
 
 
 def _labelled(console: Console, word: str, text: str) -> None:
-    """A word in bold and a text behind it, which hangs under itself."""
+    """A label in bold and its text, indented as a block."""
     if not console.is_terminal:
         console.print(Text.assemble("  ", (f"{word}: ", "bold"), text), soft_wrap=True)
         return
@@ -90,7 +90,7 @@ def _show_line(console: Console, examination: Examination, finding: Finding, sty
 
 
 def _cut(source: str, first: int, last: int, width: int) -> tuple[str, int, int]:
-    """The part of a line that is worth seeing."""
+    """A line cut to a width, around the span that is marked."""
     source = "".join(letter if letter.isprintable() else "?" for letter in source)
     if cell_len(source) <= width:
         return source, first, last
@@ -114,7 +114,7 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
     parts.append(Text(_releases(examinations)))
     fixable = sum(bool(finding.edits) for one in examinations for finding in one.findings)
     if fixable:
-        parts.append(Text(f"{fixable} can be mended: --fix"))
+        parts.append(Text(f"{fixable} can be fixed: --fix"))
     if numbers["note"] and not verbose:
         parts.append(Text("-v explains notes"))
     _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
@@ -129,18 +129,18 @@ def _releases(examinations: Sequence[Examination]) -> str:
     named = {(c.release, c.named_by) for one in examinations for c in one.commands if c.release}
     words = {"you": "as you asked", "file": "as the file names it", "nobody": "the newest known (--vllm-version)"}
     if not named:
-        return "held against Augury itself"
-    return "held against " + "; ".join(f"vLLM {release}, {words[who]}" for release, who in sorted(named))
+        return "checked against Augury itself"
+    return "checked against " + "; ".join(f"vLLM {release}, {words[who]}" for release, who in sorted(named))
 
 
 def show_fixed(before: Sequence[Examination], after: Sequence[Examination], written: bool, verbose: bool) -> None:
-    """The mended command, or a diff; what is left goes to standard error, so that the first can be piped."""
+    """The fixed command, or a diff; what is left goes to standard error, so that the first can be piped."""
     for old, new in zip(before, after, strict=True):
         if not old.name:
             text = new.text if new.text.endswith("\n") else new.text + "\n"
             _write_out(safe_text(text, keep="\n\t") if sys.stdout.isatty() else text)
         elif written and new.text != old.text:
-            print(safe_text(f"{old.name}: mended"))
+            print(safe_text(f"{old.name}: fixed"))
         elif not written:
             diff = unified(old, new)
             _write_out(safe_text(diff, keep="\n\t") if sys.stdout.isatty() else diff)

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from augury.config.errors import ConfigError
-from augury.config.versions import valid_in, version
+from augury.config.versions import Version, valid_in, version
 from augury.methods.mtp import ALIASES
 from augury.tools.knowledge.conditions import check_condition
 from augury.tools.knowledge.fact_names import FACTS, SAYS
@@ -23,10 +23,12 @@ LINTED = ("pitfalls", "gates", "composability")  # kinds that a command can show
 Severity = Literal["error", "warning", "note"]
 
 
-class Window(BaseModel):
-    """The vLLM releases an entry speaks of: from `since` to before `until`."""
-
+class _Written(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Window(_Written):
+    """The vLLM releases an entry speaks of: from `since` to before `until`."""
 
     since: str | None = None
     until: str | None = None
@@ -38,26 +40,22 @@ class Window(BaseModel):
         return self
 
     def __str__(self) -> str:
-        """In words."""
+        """The window in words."""
         if self.since and self.until:
             return f"{self.since} to before {self.until}"
         return f"{self.since} and later" if self.since else f"before {self.until}" if self.until else "all"
 
 
-class Change(BaseModel):
-    """How to mend a command: one key of speculative_config, or one flag."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Change(_Written):
+    """How to fix a command: one key of speculative_config, or one flag."""
 
     drop_key: str | None = None
     set_key: dict[str, Any] | None = None
     drop_flag: str | None = None
 
 
-class Evidence(BaseModel):
+class Evidence(_Written):
     """A fact that speaks for a cause, or against it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     when: dict[str, Any]
     says: str
@@ -70,10 +68,8 @@ class Evidence(BaseModel):
         return self
 
 
-class Cause(BaseModel):
-    """What may stand behind something that is seen, and the one measurement that would show it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Cause(_Written):
+    """A possible cause of what is seen, and the one measurement that would confirm it."""
 
     cause: str
     supported: tuple[Evidence, ...] = ()
@@ -87,10 +83,8 @@ class Cause(BaseModel):
         return self
 
 
-class Named(BaseModel):
+class Named(_Written):
     """A family of targets as hub names spell it, and whether it ships MTP layers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: str
     names: tuple[str, ...]  # parts of a name, in small letters; the longest that is found decides
@@ -104,21 +98,19 @@ class Named(BaseModel):
         return self
 
 
-class Entry(BaseModel):
-    """One thing worth knowing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Entry(_Written):
+    """One entry: when it applies, what it says, why, and what to do."""
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9.]+)*$")
     kind: str
-    severity: Severity
-    condition: dict[str, Any]
+    severity: Severity = "note"
+    condition: dict[str, Any]  # left out: the problem of the same name
     versions: Window = Window()
     title: str = ""  # what it is about, where the message is put together elsewhere
     message: str
     why: str
     fix: str
-    source: str
+    source: str = "vLLM 0.32 source, config/speculative.py"
     at: tuple[str, ...] = ()  # keys, --flags or $VARIABLES to point at, the first that is there
     tools: tuple[Literal["vllm", "augury"], ...] = ("vllm",)
     change: Change | None = None
@@ -147,7 +139,7 @@ class Entry(BaseModel):
         """Whether `augury doctor` looks for it."""
         return self.lint and self.kind in LINTED
 
-    def covers(self, release: tuple[int, int, int]) -> bool:
+    def covers(self, release: Version) -> bool:
         """Whether it speaks of a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
 
@@ -172,7 +164,7 @@ def knowledge() -> dict[str, Entry]:
     for kind in KINDS:
         for entry in read_file(FOLDER / f"{kind}.yaml", kind):
             if entry.id in found:
-                raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} stands twice; ids are unique.")
+                raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} is there twice; ids are unique.")
             found[entry.id] = entry
     return found
 
@@ -192,7 +184,7 @@ def read_file(file: Path, kind: str) -> list[Entry]:
 def _entry(written: Any, kind: str, file: str) -> Entry:
     name = written.get("id", "?") if isinstance(written, dict) else "?"
     try:
-        return Entry(**{**written, "kind": kind})
+        return Entry(**{"condition": {"problem": name}, **written, "kind": kind})
     except (ValidationError, TypeError) as error:
         says = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         where = ".".join(map(str, says["loc"]))

@@ -2,7 +2,7 @@
 
 all: [...]   any: [...]   not: ...
 method: eagle3                      one method, or a list of them
-version: ">=0.9.1 <0.16"            bounds of the vLLM release
+version: ">=0.9.1,<0.16"            bounds of the vLLM release
 key_present: disable_by_batch_size  a key of speculative_config
 key: {parallel_drafting: true}      a key and its value
 problem: key-gone                   something that reading the command found
@@ -11,18 +11,17 @@ fact: k, more_than: {fact: heads}   is, in, contains, more_than, less_than, at_l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from augury.config.read import KEYS
-from augury.config.versions import Version, version
 from augury.methods.registry import METHODS
 from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
 
 Answer = bool | None
-BOUND = re.compile(r"(>=|<=|<|>|==)\s*(\d+(?:\.\d+){1,2})")
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "is": lambda a, b: bool(a == b),
     "in": lambda a, b: a in b,
@@ -37,7 +36,7 @@ SINGLE = ("all", "any", "not", "method", "version", "key_present", "key", "probl
 
 
 @dataclass(slots=True)
-class World:
+class KnownFacts:
     """What is known when a condition is asked."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -45,47 +44,41 @@ class World:
     problem: str | None = None  # the one that is being told of
 
 
-def holds(condition: Mapping[str, Any], world: World) -> Answer:
+def holds(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
     """Whether a condition holds; None when a fact that it needs is not known."""
     if "fact" in condition:
-        return _compare(condition, world)
+        return _compare(condition, known)
     [(word, operand)] = condition.items()
     if word in ("all", "any"):
-        answers = [holds(inner, world) for inner in operand]
+        answers = [holds(inner, known) for inner in operand]
         decided = word == "any"
         if decided in answers:
             return decided
         return None if None in answers else not decided
     if word == "not":
-        answer = holds(operand, world)
+        answer = holds(operand, known)
         return None if answer is None else not answer
     if word == "problem":
-        return bool(world.problem == operand)
+        return bool(known.problem == operand)
     if word == "version":
-        return _in_bounds(operand, world.facts.get("version"))
+        release = known.facts.get("version")
+        return None if release is None else SpecifierSet(operand).contains(release)
     if word == "key_present":
-        return operand in world.keys
+        return operand in known.keys
     if word == "key":
-        return all(world.keys.get(name) == value for name, value in operand.items())
-    method = world.facts.get("method")
+        return all(known.keys.get(name) == value for name, value in operand.items())
+    method = known.facts.get("method")
     return None if method is None else method in ([operand] if isinstance(operand, str) else operand)
 
 
-def _compare(condition: Mapping[str, Any], world: World) -> Answer:
-    value = world.facts.get(condition["fact"])
+def _compare(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
+    value = known.facts.get(condition["fact"])
     [(word, operand)] = [(word, operand) for word, operand in condition.items() if word != "fact"]
     if isinstance(operand, Mapping):
-        operand = world.facts.get(operand["fact"])
+        operand = known.facts.get(operand["fact"])
     if value is None or operand is None:
         return None
     return COMPARISONS[word](value, operand)
-
-
-def _in_bounds(bounds: str, wanted: Version | None) -> Answer:
-    if wanted is None:
-        return None
-    compare = {"<": "less_than", "<=": "at_most", ">": "more_than", ">=": "at_least", "==": "is"}
-    return all(COMPARISONS[compare[sign]](wanted, version(text)) for sign, text in BOUND.findall(bounds))
 
 
 def check_condition(condition: Any) -> str | None:
@@ -107,8 +100,10 @@ def check_condition(condition: Any) -> str | None:
 def _check_single(word: str, operand: Any) -> str | None:
     known: Collection[str] = PROBLEMS if word == "problem" else METHODS if word == "method" else KEYS
     if word == "version":
-        left = BOUND.sub("", str(operand)).strip()
-        return f"version bounds {operand!r} are not understood" if left or not BOUND.search(str(operand)) else None
+        try:
+            return None if SpecifierSet(str(operand)) else "version: no bounds"
+        except InvalidSpecifier:
+            return f"version bounds {operand!r} are not understood"
     names = [operand] if isinstance(operand, str) else list(operand)
     wrong = [name for name in names if name not in known]
     return f"{word}: {wrong[0]!r} is unknown" if wrong else None

@@ -144,7 +144,7 @@ LOGGED = {
 }
 FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED, **LOGGED}
 
-# What reading a command can find amiss; conditions name these as `problem:`, and each may happen several times.
+# What can be wrong with a command as written: `problem:` in a condition names one, and each may occur several times.
 PROBLEMS = {
     "args-not-split", "quote-open", "json-broken", "json-smart-quotes", "json-quotes-eaten", "json-python-quotes",
     "json-quoted-twice", "json-not-object", "json-has-variable", "json-in-yaml", "value-missing", "flag-twice",

@@ -46,13 +46,9 @@ def show_method(console: Console, entry: Entry) -> None:
         console.print(Padding(_table(rows), (1, 0, 0, 2)), width=min(FIT, console.width))
         return
     console.print(title, soft_wrap=True)
-    for line in (
-        "",
-        *(f"  {paragraph}" for paragraph in paragraphs),
-        "",
-        *(f"  {a + ':' if a else '':<13}{b}" for a, b in rows),
-    ):
-        console.print(Text(line.rstrip()), soft_wrap=True)
+    facts = [f"{a + ':' if a else '':<13}{b}" for a, b in rows]
+    for line in ("", *paragraphs, "", *facts):
+        console.print(Text(f"  {line}".rstrip()), soft_wrap=True)
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from augury.methods.registry import LOOK_UPS
 from augury.tools.knowledge.base import Entry, knowledge
-from augury.tools.knowledge.conditions import World, holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 from augury.tools.live.expectation import YOURS, Expectation
 from augury.tools.live.facts import live_facts, sentence
 from augury.tools.live.stretch import settled
@@ -85,7 +85,7 @@ def judge(window: Window, expected: Expectation) -> Judged:
 def _verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
     """Pass, or what the first entry that holds says; unknown where a fact is missing for one."""
     answers: list[tuple[Entry, bool | None]] = [
-        (knowledge()[n], holds(knowledge()[n].condition, World(facts))) for n in names
+        (knowledge()[n], holds(knowledge()[n].condition, KnownFacts(facts))) for n in names
     ]
     for entry, answer in answers:
         if answer:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from augury.config.errors import ConfigError
+from augury.config.versions import Version
 from augury.tools.doctor.examine import check_release
 from augury.tools.live.baseline import of_file, of_window
 from augury.tools.live.check_command import model_record
@@ -137,6 +138,11 @@ def _record(session: Session, sources: Sources, found: list[Found], code: int) -
     }
 
 
+def _plain(fact: Any) -> Any:
+    """A fact as JSON has it: a release is its three numbers."""
+    return [fact.major, fact.minor, fact.micro] if isinstance(fact, Version) else fact
+
+
 def _model(found: Found) -> dict[str, Any]:
     diagnosis = found.diagnosis
     return {
@@ -147,6 +153,6 @@ def _model(found: Found) -> dict[str, Any]:
         "ruled_out": [suspect.record() for suspect in diagnosis.ruled_out],
         "not_known": [{"what": facts, "told_by": who} for who, facts in diagnosis.unknown.items()],
         "remarks": found.remarks,
-        "facts": dict(found.facts),
+        "facts": {name: _plain(value) for name, value in found.facts.items()},
         "check": model_record(found.judged) if found.judged else None,
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from augury.tools.knowledge.base import Cause, Entry, Evidence, knowledge
-from augury.tools.knowledge.conditions import World, holds
+from augury.tools.knowledge.conditions import KnownFacts, holds
 from augury.tools.live.facts import lines, sentence
 
 KINDS = ("bands", "diagnoses")
@@ -120,7 +120,7 @@ def diagnose(
     facts: Mapping[str, Any], keys: Mapping[str, Any], words: Mapping[str, str], has_log: bool = False
 ) -> Diagnosis:
     """Ask every entry; `words` fill URL and COMMAND of the measurements."""
-    world, symptoms = World(facts, keys), []
+    world, symptoms = KnownFacts(facts, keys), []
     suspects: list[Suspect] = []
     missing: set[str] = set()
     for entry in knowledge().values():
@@ -141,7 +141,7 @@ def diagnose(
     return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], _told_by(missing, has_log))
 
 
-def _suspects(entry: Entry, world: World, words: Mapping[str, str]) -> Iterator[Suspect]:
+def _suspects(entry: Entry, world: KnownFacts, words: Mapping[str, str]) -> Iterator[Suspect]:
     for number, cause in enumerate(entry.causes):
         confirm = sentence(cause.confirm, world.facts)
         for word, text in words.items():
@@ -157,7 +157,7 @@ def _suspects(entry: Entry, world: World, words: Mapping[str, str]) -> Iterator[
         )
 
 
-def _said(evidence: tuple[Evidence, ...], world: World) -> tuple[str, ...]:
+def _said(evidence: tuple[Evidence, ...], world: KnownFacts) -> tuple[str, ...]:
     return tuple(sentence(one.says, world.facts) for one in evidence if holds(one.when, world))
 
 
@@ -170,7 +170,7 @@ def _merged(suspects: list[Suspect]) -> list[Suspect]:
     return list(best.values())
 
 
-def _unknown_of(cause: Cause, world: World) -> Iterator[str]:
+def _unknown_of(cause: Cause, world: KnownFacts) -> Iterator[str]:
     for evidence in (*cause.supported, *cause.contradicted):
         if holds(evidence.when, world) is None:
             yield from (name for name in _asked(evidence.when) if name not in world.facts)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from augury.config.versions import Version
 from augury.tools.live.baseline import Speeds, compared, of_window
 from augury.tools.live.checks import Judged
 from augury.tools.live.configured import Configured
@@ -21,7 +22,7 @@ class Sources:
     log: ServerLog | None = None
     config: Configured | None = None
     baseline: Speeds | None = None
-    release: tuple[int, int, int] | None = None
+    release: Version | None = None
     notes: list[str] = field(default_factory=list)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +12,7 @@ import typer
 from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
+    from augury.tools.replay.figures import Summary
     from augury.tools.replay.replay import Replay
     from augury.tools.replay.tokens import Encoder
     from augury.tools.replay.traces import TraceReader
@@ -47,7 +46,9 @@ def replay(
     profile: Annotated[Path | None, typer.Option(help="Write the best row's speculation_profile.json here.")] = None,
 ) -> None:
     """Walk recorded conversations through model-free drafting: no model, no GPU; what would have been accepted."""
+    from augury.tools.replay.profile import conditions_of
     from augury.tools.replay.replay import Replay, expand, read_configs, read_grid
+    from augury.tools.replay.tokens import encoder
     from augury.tools.replay.traces import TraceReader
 
     _refuse_lost(speculative_config or [])
@@ -56,12 +57,24 @@ def replay(
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
     configs, refused = expand(read_configs(method or [], speculative_config or []), read_grid(grid or []))
     reader = TraceReader(traces, tenant_field, limit)
-    encoder = find_encoder(tokenizer, as_json)
+    tokens = encoder(tokenizer, as_json)
     running = Replay(configs, max_model_len)
     if preload is not None:
         _preload(running, preload)
-    walk(running, reader, encoder)
-    _report(running, reader, encoder.name, max_model_len, refused, as_json, plot, profile)
+    walk(running, reader, tokens)
+    conditions = conditions_of(reader, running.log, tokens.name, max_model_len)
+    summaries, best = _report(running, reader, conditions, refused, as_json)
+    if profile is not None:
+        from augury.tools.shared.profile import write_profile
+
+        write_profile(best, profile)
+        print(f"wrote {profile}", file=sys.stderr)
+    if plot is not None:
+        from augury.tools.replay.plot import plot as draw
+        from augury.tools.replay.screen import conditions_line
+
+        draw(summaries, conditions_line(conditions), plot)
+        print(f"wrote {plot}", file=sys.stderr)
 
 
 def _refuse_lost(configs: list[str]) -> None:
@@ -71,20 +84,10 @@ def _refuse_lost(configs: list[str]) -> None:
         raise ConfigError("-sc is given more than once; write all configurations as one list: -sc '[{...}, {...}]'.")
 
 
-def find_encoder(name: str, quiet: bool) -> Encoder:
-    """The tokenizer asked for; 'default' is the embedded model's, fetched if it is not here."""
-    from augury.tools.replay.tokens import encoder
-
-    if name != "default":
-        return encoder(name)
-    from augury.model.store import resolve
-
-    return encoder(str(resolve(name, quiet)), "default, SmolLM2")
-
-
 def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
     """Read, tokenise and walk everything, with a bar that shows the speed."""
     from augury.tools.replay.prefix import decoded_once
+    from augury.tools.replay.screen import progress
     from augury.tools.replay.tokens import scripts
 
     with progress(reader) as tick:
@@ -97,38 +100,6 @@ def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
             f"nothing to replay: {prompts} in {', '.join(str(path) for path in reader.paths)}; a vLLM server logs "
             "responses only with --enable-log-outputs (`augury suffix build` can still index prompts)."
         )
-
-
-@contextmanager
-def progress(reader: TraceReader) -> Iterator[Any]:
-    """A bar on standard error by bytes read; call what it gives with the tokens done. Silent where nobody watches."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("reading", total=max(reader.total_bytes, 1), done="")
-
-        def tick(tokens: int) -> None:
-            spent = bar.tasks[0].elapsed or 1e-9
-            bar.update(task, completed=reader.bytes_read, done=f"{tokens:,} tokens, {tokens / spent:,.0f}/s")
-
-        yield tick
-
-
-def warn(reader: TraceReader) -> None:
-    """Say on standard error what was skipped."""
-    for place in reader.torn[:5]:
-        print(f"skipped a torn record: {place}", file=sys.stderr)
-    if len(reader.torn) > 5:
-        print(f"skipped {len(reader.torn)} torn records in all", file=sys.stderr)
 
 
 def _preload(running: Replay, file: Path) -> None:
@@ -155,43 +126,23 @@ def load_cache(file: Path) -> Any:
 
 
 def _report(
-    running: Replay,
-    reader: TraceReader,
-    tokenizer: str,
-    max_model_len: int | None,
-    refused: list[str],
-    as_json: bool,
-    plot: Path | None,
-    profile: Path | None,
-) -> None:
+    running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], as_json: bool
+) -> tuple[list[Summary], dict[str, Any]]:
+    """Print what was found; returns the figures of every configuration, and the profile of the best."""
     from augury.tools.replay.figures import best_of, summarise
-    from augury.tools.replay.report import conditions_line, conditions_of, profile_of, show
-    from augury.tools.shared.profile import write_profile
+    from augury.tools.replay.profile import profile_of
+    from augury.tools.replay.screen import show, warn
     from augury.tools.shared.terminal import output_console, print_json
 
     warn(reader)
-    conditions = conditions_of(reader, running.log, tokenizer, max_model_len)
     summaries = [summarise(contender, running.log) for contender in running.contenders]
     best = best_of(summaries)
-    profiles = [
-        profile_of(summary, contender.config.to_dict(), conditions)
-        for summary, contender in zip(summaries, running.contenders, strict=True)
-    ]
+    pairs = zip(summaries, running.contenders, strict=True)
+    profiles = [profile_of(summary, contender.config.to_dict(), conditions) for summary, contender in pairs]
     if as_json:
         print_json({"best": best, "profiles": profiles, "torn": reader.torn, "refused": refused})
     else:
-        show(output_console(), summaries, best, conditions)
-        if running.log.without_response:
-            print(f"{running.log.without_response} records hold a prompt and no response: nothing to replay in them.")
-        if running.log.resent:
-            print(f"{running.log.resent} answers came again as part of a later prompt: counted where they were given.")
+        show(output_console(), summaries, best, conditions, running.log)
         for line in refused:
             print(f"left out of the grid: {line}", file=sys.stderr)
-    if profile is not None:
-        write_profile(profiles[best], profile)
-        print(f"wrote {profile}", file=sys.stderr)
-    if plot is not None:
-        from augury.tools.replay.plot import plot as draw
-
-        draw(summaries, conditions_line(conditions), plot)
-        print(f"wrote {plot}", file=sys.stderr)
+    return summaries, profiles[best]

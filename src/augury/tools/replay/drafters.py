@@ -1,14 +1,13 @@
 """The model-free methods, set up to walk whole conversations: one index for all turns of one, grown as it goes.
 
 The text before a turn is the text after the turn before it, so nothing is indexed twice; an engine that starts every
-turn afresh drafts the same.
+turn from nothing drafts the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Protocol
 
 import numpy as np
 
@@ -28,22 +27,6 @@ TIMED = 32  # one step in so many is timed by itself
 GROWTH = 4096  # tokens room is made for when an index is full
 
 
-class Walker(Protocol):
-    """A method that walks conversations."""
-
-    most: int  # nodes a draft may have
-    kept_free: int  # places before the end of a text that no draft takes: its last token needs none
-
-    def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
-        """Decode every response of a conversation; gives a line of counts for each, and adds to the curve."""
-        ...
-
-    @property
-    def memory(self) -> tuple[int, int]:
-        """The most bytes the index has held, and the tokens in it then."""
-        ...
-
-
 class Clock:
     """How long drafting takes: a sample of single steps, each called as an engine calls it."""
 
@@ -52,7 +35,7 @@ class Clock:
         self.samples: list[int] = []  # nanoseconds
 
     def walk(self, advance: Callable[[int, int], int], start: int, stop: int) -> None:
-        """Run advance(from, steps) up to `stop`, all at once, or step by step when it is a sample's turn."""
+        """Run advance(from, steps) up to `stop`, all at once, or step by step when a sample is due."""
         if len(self.samples) * TIMED > self.steps:
             start = advance(start, ALL) if start < stop else stop
         while start < stop:
@@ -61,80 +44,92 @@ class Clock:
             self.samples.append(perf_counter_ns() - before)
 
 
-class NgramWalker:
+class Walker:
+    """A method that walks conversations; what its index does is said by its subclasses."""
+
+    kept_free = 0  # places before the end of a text that no draft takes
+    memory: tuple[int, int]  # the most bytes the index has held, and the tokens in it then
+
+    def __init__(self, most: int, limit: int) -> None:
+        """A draft has at most `most` nodes, and no text grows past `limit` tokens."""
+        self.most, self.limit, self.clock = most, limit, Clock()
+
+    def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
+        """Decode every response of a conversation; returns a line of counts for each, and adds to the curve."""
+        lines, text = np.zeros((len(script.spans), 4), np.int64), script.text[None]
+        self._open(script)
+        for (start, stop), line in zip(script.spans, lines, strict=True):
+
+            def advance(at: int, steps: int, stop: int = stop, line: np.ndarray = line) -> int:
+                return self._advance(text, at, stop, steps, line, curve)
+
+            self._begin(script, start)
+            self.clock.walk(advance, start + 1, stop)
+            self.clock.steps += int(line[0])
+            self._end(script, start, stop)
+        self._close()
+        return lines
+
+    def _open(self, script: Script) -> None:
+        """Get ready for a conversation."""
+
+    def _begin(self, script: Script, start: int) -> None:
+        """Get ready for the response that starts here."""
+
+    def _advance(self, text: np.ndarray, at: int, stop: int, steps: int, line: np.ndarray, curve: np.ndarray) -> int:
+        """Decode from `at` on in at most so many steps; returns how much is known then."""
+        raise NotImplementedError
+
+    def _end(self, script: Script, start: int, stop: int) -> None:
+        """Keep what a response leaves for those after it."""
+
+    def _close(self) -> None:
+        """Drop what belongs to the conversation alone."""
+
+
+class NgramWalker(Walker):
     """Prompt lookup; also ngram_gpu, which drafts the same."""
 
     kept_free = 1
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
-        """Take bounds, match rule and length from the configuration; no text grows past `limit` tokens."""
+        """Take bounds, match rule and length from the configuration."""
+        super().__init__(config.num_speculative_tokens, limit)
         assert config.prompt_lookup_min and config.prompt_lookup_max  # `resolve` fills both in
         self.bounds = config.prompt_lookup_min, config.prompt_lookup_max, config.prompt_lookup_match == "latest"
-        self.most, self.limit, self.clock = config.num_speculative_tokens, limit, Clock()
         self._arena, self._state = np.empty(0, np.int32), np.zeros((1, 5), np.int64)
-        self._memory = 0, 0
+        self.memory = 0, 0
 
-    @property
-    def memory(self) -> tuple[int, int]:
-        """The most bytes a request's tables took, and how long its text was."""
-        return self._memory
-
-    def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
-        """Decode every response of a conversation."""
-        lines = np.zeros((len(script.spans), 4), np.int64)
-        text, size = script.text[None], len(script.text)
+    def _open(self, script: Script) -> None:
+        size = len(script.text)
         capacity = 1 << max(6, (2 * size - 1).bit_length())
         room = capacity * (self.bounds[1] - self.bounds[0] + 1)
         if room > len(self._arena):
-            self._arena, self._memory = np.empty(room, np.int32), (4 * room, size)
+            self._arena, self.memory = np.empty(room, np.int32), (4 * room, size)
         self._state[0] = 0, capacity, 0, 0, 0
-        for (start, stop), line in zip(script.spans, lines, strict=True):
 
-            def advance(at: int, steps: int, stop: int = stop, line: np.ndarray = line) -> int:
-                return int(
-                    walk_ngram(
-                        text,
-                        at,
-                        stop,
-                        steps,
-                        self._arena,
-                        self._state,
-                        *self.bounds,
-                        self.limit,
-                        self.most,
-                        line,
-                        curve,
-                    )
-                )
-
-            self.clock.walk(advance, start + 1, stop)
-            self.clock.steps += int(line[0])
-        return lines
+    def _advance(self, text: np.ndarray, at: int, stop: int, steps: int, line: np.ndarray, curve: np.ndarray) -> int:
+        index = self._arena, self._state, *self.bounds
+        return int(walk_ngram(index, text, at, stop, steps, self.limit, self.most, line, curve))
 
 
-class SuffixWalker:
-    """Suffix decoding: a tree over the conversation, and one a tenant over all responses before."""
-
-    kept_free = 0  # its index keeps a place free by itself
+class SuffixWalker(Walker):
+    """Suffix decoding: a tree over the conversation, and for each tenant one over all responses before."""
 
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
-        """Take depth, rule and length from the configuration; no text grows past `limit` tokens."""
+        """Take depth, rule and length from the configuration."""
         tree = config.tree
-        self.most = tree.max_nodes if tree else config.num_speculative_tokens
-        self.rule = Rule(
-            config.suffix_decoding_max_spec_factor,
-            0.0,
-            config.suffix_decoding_min_token_prob,
-            tree.top_k if tree else 1,
-        ).checked()
-        self.limit, self.clock = limit, Clock()
+        super().__init__(tree.max_nodes if tree else config.num_speculative_tokens, limit)
+        factor, least = config.suffix_decoding_max_spec_factor, config.suffix_decoding_min_token_prob
+        self.rule = tuple(Rule(factor, 0.0, least, tree.top_k if tree else 1).checked())
         self.kept = config.suffix_decoding_max_cached_requests
-        self.stock = Stock(Arena(config.suffix_decoding_max_tree_depth, None), self.kept, self._gone)
+        # A response that is dropped to make room is never the one that runs, so nobody has to be told.
+        self.stock = Stock(Arena(config.suffix_decoding_max_tree_depth, None), self.kept, lambda request: None)
         self._book = np.full((1, 4), NONE, np.int64)
         self._names = 0
 
     @property
-    def memory(self) -> tuple[int, int]:
+    def memory(self) -> tuple[int, int]:  # type: ignore[override]
         """Bytes held, room to grow included, and tokens kept."""
         return self.stock.arena.bytes, self.stock.arena.tokens
 
@@ -143,57 +138,35 @@ class SuffixWalker:
         for tenant, _, tokens in responses:
             self.stock.add(self._name(), tokens.astype(np.int64), tenant)
 
-    def walk(self, script: Script, curve: np.ndarray) -> np.ndarray:
-        """Decode every response of a conversation; each is kept for those after it."""
-        lines, stock = np.zeros((len(script.spans), 4), np.int64), self.stock
-        stock.make_room(0, 3)
-        own = stock.arena.open(stock.arena.plant())
-        for (start, stop), line in zip(script.spans, lines, strict=True):
-            self._enter(own, script.text[:start])
-            self._seat(own, start, script.tenant)
-            self._respond(script, start, stop, line, curve)
-            self._leave(script, start, stop)
-        stock.arena.fell(own)
-        return lines
+    def _open(self, script: Script) -> None:
+        self.stock.make_room(0, 3)
+        self._own = self.stock.arena.open(self.stock.arena.plant())
 
-    def _seat(self, own: int, prompt: int, tenant: str) -> None:
-        self._book[0] = own, NONE, NONE, prompt
+    def _begin(self, script: Script, start: int) -> None:
+        self._enter(self._own, script.text[:start])
+        self._book[0] = self._own, NONE, NONE, start
         if self.kept != 0:
             self.stock.make_room(0, 2)
-            self._book[0, 1:3] = self.stock.keep(self._name(), tenant), self.stock.hold(tenant)
+            self._book[0, 1:3] = self.stock.keep(self._name(), script.tenant), self.stock.hold(script.tenant)
 
-    def _respond(self, script: Script, start: int, stop: int, line: np.ndarray, curve: np.ndarray) -> None:
-        text = script.text[None]
+    def _advance(self, text: np.ndarray, at: int, stop: int, steps: int, line: np.ndarray, curve: np.ndarray) -> int:
+        while True:
+            index = *self.stock.arena.arrays, self._book
+            at, state = walk_suffix(index, self.rule, text, at, stop, steps, self.limit, self.most, line, curve)
+            if state == DONE:
+                return int(at)
+            assert state == NO_ROOM, state  # token ids were checked when they were read
+            self.stock.make_room(GROWTH, 2)
 
-        def advance(at: int, steps: int) -> int:
-            while True:
-                at, state = walk_suffix(
-                    *self.stock.arena.arrays,
-                    self._book,
-                    text,
-                    at,
-                    stop,
-                    steps,
-                    *self.rule,
-                    self.limit,
-                    self.most,
-                    line,
-                    curve,
-                )
-                if state == DONE:
-                    return int(at)
-                assert state == NO_ROOM, state  # token ids were checked when they were read
-                self.stock.make_room(GROWTH, 2)
-
-        self.clock.walk(advance, start + 1, stop)
-        self.clock.steps += int(line[0])
-
-    def _leave(self, script: Script, start: int, stop: int) -> None:
+    def _end(self, script: Script, start: int, stop: int) -> None:
         """Enter what the last step emitted, then let the response be one among the others."""
         shared = int(self._book[0, 1])
         if shared >= 0:
             self._enter(shared, script.text[start:stop])
             self.stock.release(script.tenant)
+
+    def _close(self) -> None:
+        self.stock.arena.fell(self._own)
 
     def _enter(self, sequence: int, text: np.ndarray) -> None:
         """Append what a sequence lacks of a text."""
@@ -204,11 +177,8 @@ class SuffixWalker:
         self._names += 1
         return str(self._names)
 
-    def _gone(self, request: str) -> None:
-        """A response was dropped to make room; it was never the one that runs."""
 
-
-def walker_for(config: SpeculativeConfig, limit: int = NO_LIMIT) -> NgramWalker | SuffixWalker:
+def walker_for(config: SpeculativeConfig, limit: int = NO_LIMIT) -> Walker:
     """The walker that a look-up's card names."""
-    found: NgramWalker | SuffixWalker = load(LOOK_UPS[config.method].walker)(config, limit)
+    found: Walker = load(LOOK_UPS[config.method].walker)(config, limit)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from augury.tools.replay.replay import Contender, Log
 from augury.tools.replay.walk import ACCEPTED, ACCEPTED_AT, DRAFTED_AT, DRAFTS, LENGTHS, OFFERED_AT
 
 WINDOWS = 40  # points of the course over a trace
+COUNTS = ("responses", "emitted_tokens", "steps", "drafted_steps", "draft_tokens", "accepted_tokens")  # of Figures
+RATES = ("acceptance_rate", "acceptance_length", "share_drafted", "steps_saved")
+PER_STEP = ("tokens_per_step", "drafted_per_step", "wasted_per_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +59,13 @@ class Figures:
 
     @property
     def wasted_per_token(self) -> float:
-        """Drafted tokens that were verified in vain, for each token emitted."""
+        """Drafted tokens that were rejected, for each token emitted."""
         return (self.drafted - self.accepted) / self.emitted if self.emitted else 0.0
 
     def as_record(self) -> dict[str, float | int]:
-        """Everything by name."""
-        ratios = (
-            "acceptance_rate",
-            "acceptance_length",
-            "tokens_per_step",
-            "steps_saved",
-            "share_drafted",
-            "drafted_per_step",
-            "wasted_per_token",
-        )
-        record: dict[str, float | int] = {
-            "responses": self.responses,
-            "emitted_tokens": self.emitted,
-            "steps": self.steps,
-            "drafted_steps": self.drafts,
-            "draft_tokens": self.drafted,
-            "accepted_tokens": self.accepted,
-        }
-        return record | {name: round(getattr(self, name), 6) for name in ratios}
+        """Counts and ratios as JSON has them."""
+        counts = dict(zip(COUNTS, astuple(self), strict=True))
+        return counts | {name: round(getattr(self, name), 6) for name in (*RATES, *PER_STEP)}
 
 
 @dataclass(frozen=True, slots=True)

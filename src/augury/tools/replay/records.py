@@ -16,11 +16,8 @@ ROLES = {
 }  # fmt: skip
 HISTORIES = ("messages", "conversations", "conversation", "traj", "trajectory", "history")
 ANSWERS = ("choices", "response", "completion", "output", "generated_text", "answer")
-LOGGED = (
-    "choices",
-    "response",
-    "completion",
-)  # beside a history: an `answer` there may be the right one, not the given
+# Beside a history: an `answer` there may be the right one, not the one given.
+LOGGED = ("choices", "response", "completion")
 WRAPPERS = ("data", "records", "results", "items", "traces", "requests", "trajectories")
 QUESTIONS = ("question", "instruction", "query", "input")  # asked in a chat, unlike a bare `prompt`
 CLASSES = ("class", "category", "task", "dataset")
@@ -32,7 +29,7 @@ class Odd(ConfigError):
     """A record whose shape is not known."""
 
 
-class Turn(NamedTuple):
+class Message(NamedTuple):
     """What one side said: text, or token ids as they were recorded."""
 
     role: str
@@ -43,7 +40,7 @@ class Turn(NamedTuple):
 class Conversation:
     """Turns in order; what an assistant says is a response, everything before it the prompt."""
 
-    turns: list[Turn]
+    turns: list[Message]
     chat: bool  # turns of a chat, or bare text before and after
     label: str  # class of request
     tenant: str
@@ -81,7 +78,7 @@ def conversations(record: Any, place: Place) -> Iterator[Conversation]:
         raise Odd(f"expected a JSON object, found {shown(record)}")
     label, tenant = _label(record, place.file), _tenant(record, place.tenant_field)
 
-    def made(turns: list[Turn], chat: bool, asked: int = 0) -> Conversation:
+    def made(turns: list[Message], chat: bool, asked: int = 0) -> Conversation:
         return Conversation(turns, chat, label, tenant, place.where, asked)
 
     if _tokens(record):
@@ -120,11 +117,11 @@ def _tokens(record: dict[str, Any]) -> bool:
     return any(isinstance(record.get(name), list) for name in ("prompt_token_ids", *ANSWER_IDS))
 
 
-def _token_turns(record: dict[str, Any]) -> list[Turn]:
-    turns = [Turn("user", token_ids(record.get("prompt_token_ids") or [], "prompt_token_ids"))]
+def _token_turns(record: dict[str, Any]) -> list[Message]:
+    turns = [Message("user", token_ids(record.get("prompt_token_ids") or [], "prompt_token_ids"))]
     for name in ANSWER_IDS:
         if record.get(name) is not None:
-            return [*turns, Turn("assistant", token_ids(record[name], name))]
+            return [*turns, Message("assistant", token_ids(record[name], name))]
     return turns
 
 
@@ -161,29 +158,29 @@ def _body(part: Any) -> Any:
     return part
 
 
-def _prompt(record: dict[str, Any]) -> tuple[list[Turn], bool]:
+def _prompt(record: dict[str, Any]) -> tuple[list[Message], bool]:
     prompt = record.get("prompt")
     if isinstance(prompt, str):
-        return [Turn("user", prompt)], False
+        return [Message("user", prompt)], False
     if isinstance(prompt, list) and prompt and all(isinstance(part, dict) for part in prompt):
         return _messages(prompt), True
     if isinstance(prompt, list) and all(isinstance(part, int) for part in prompt):
-        return [Turn("user", token_ids(prompt, "prompt"))], False
+        return [Message("user", token_ids(prompt, "prompt"))], False
     asked = [record[name] for name in QUESTIONS if isinstance(record.get(name), str) and record[name]]
     if asked:
-        return [Turn("user", "\n\n".join(asked))], True
+        return [Message("user", "\n\n".join(asked))], True
     if isinstance(record.get("turns"), list) and all(isinstance(turn, str) for turn in record["turns"]):
-        return [Turn("user", turn) for turn in record["turns"]], True
+        return [Message("user", turn) for turn in record["turns"]], True
     raise Odd(f"no conversation in it; its fields are {', '.join(map(str, list(record)[:12])) or 'none'}")
 
 
-def _answers(record: dict[str, Any], names: tuple[str, ...]) -> list[Turn]:
+def _answers(record: dict[str, Any], names: tuple[str, ...]) -> list[Message]:
     for name in names:
         value, body = record.get(name), _body(record.get(name))
         if isinstance(body, dict) and isinstance(body.get("choices"), list):
             value = body["choices"]
         if isinstance(value, str):
-            return [Turn("assistant", value)] if value else []
+            return [Message("assistant", value)] if value else []
         if isinstance(value, dict):
             return [] if "error" in value else [_answer(value, name)]
         if isinstance(value, list) and value:
@@ -191,32 +188,32 @@ def _answers(record: dict[str, Any], names: tuple[str, ...]) -> list[Turn]:
     return []
 
 
-def _answer(choice: Any, name: str) -> Turn:
+def _answer(choice: Any, name: str) -> Message:
     if isinstance(choice, str):
-        return Turn("assistant", choice)
+        return Message("assistant", choice)
     inner = choice.get("message", choice) if isinstance(choice, dict) else None
     if isinstance(inner, dict) and isinstance(inner.get("text"), str):
-        return Turn("assistant", inner["text"])
+        return Message("assistant", inner["text"])
     if isinstance(inner, dict) and any(part in inner for part in ("content", "tool_calls", "function_call")):
-        return Turn("assistant", _said(inner))
+        return Message("assistant", _said(inner))
     if isinstance(choice, dict) and name != "choices":
-        return Turn("assistant", json.dumps(choice, ensure_ascii=False))  # an answer in JSON
+        return Message("assistant", json.dumps(choice, ensure_ascii=False))  # an answer in JSON
     raise Odd(f"{name!r} holds neither text nor a message: {shown(choice)}")
 
 
-def _messages(given: list[Any]) -> list[Turn]:
+def _messages(given: list[Any]) -> list[Message]:
     flat = [turn for part in given for turn in (part if isinstance(part, list) else [part])]
     return [_turn(message, i) for i, message in enumerate(flat)]
 
 
-def _turn(message: Any, index: int) -> Turn:
+def _turn(message: Any, index: int) -> Message:
     if not isinstance(message, dict):
         raise Odd(f"message {index} is not an object: {shown(message)}")
     role = message.get("role", message.get("from"))
     if not isinstance(role, str):
         raise Odd(f"message {index} has no role; its fields are {', '.join(map(str, list(message)[:8])) or 'none'}")
     role = role.lower()
-    return Turn(ROLES.get(role, role), _said(message, index))
+    return Message(ROLES.get(role, role), _said(message, index))
 
 
 def _said(message: dict[str, Any], index: int = 0) -> str:

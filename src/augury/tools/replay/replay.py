@@ -20,7 +20,7 @@ from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.config.surfaces import from_json
 from augury.methods.registry import LOOK_UPS, METHODS
-from augury.tools.replay.drafters import NO_LIMIT, NgramWalker, SuffixWalker, walker_for
+from augury.tools.replay.drafters import NO_LIMIT, walker_for
 from augury.tools.replay.tokens import Script
 
 COMMON_KEYS = ("num_speculative_tokens",)
@@ -53,7 +53,7 @@ class Contender:
     def __init__(self, config: SpeculativeConfig, limit: int = NO_LIMIT) -> None:
         """Set up an index of its own."""
         self.config = config
-        self.walker: NgramWalker | SuffixWalker = walker_for(config, limit)
+        self.walker = walker_for(config, limit)
         self.curve = np.zeros((4, self.walker.most + 1), np.int64)
         self.seconds = 0.0  # spent walking, indexing prompts included
         self._lines: list[np.ndarray] = []
@@ -152,7 +152,7 @@ def read_grid(given: Iterable[str]) -> dict[str, list[Any]]:
         if not sign or not key or not values.strip():
             raise ConfigError(f"--grid {text}: write a key and its values, for example num_speculative_tokens=4,8.")
         if key in grid:
-            raise ConfigError(f"--grid {key} is given twice; write all values behind one.")
+            raise ConfigError(f"--grid {key} is given twice; write all values after one.")
         grid[key] = [_value(value.strip()) for value in values.split(",")]
     return grid
 

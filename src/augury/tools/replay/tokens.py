@@ -46,7 +46,7 @@ class Bytes:
     name, start, end = "bytes", 256, 257
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Bytes."""
+        """The bytes of each text."""
         return [list(text.encode("utf-8", "replace")) for text in texts]
 
     def decode(self, ids: list[int]) -> str | None:
@@ -64,11 +64,11 @@ class Words:
         self._known: dict[str, int] = {}
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Checksums of words."""
+        """The checksums of each text's words."""
         return [[self._id(word) for word in self._pattern.findall(text)] for text in texts]
 
     def decode(self, ids: list[int]) -> str | None:
-        """Not to be had: a checksum does not say its word."""
+        """None: a checksum cannot be turned back into its word."""
         return None
 
     def _id(self, word: str) -> int:
@@ -122,16 +122,20 @@ class Vocabulary:
         return next((int(token) for token in ids if token is not None), otherwise)
 
 
-def encoder(name: str, label: str | None = None) -> Encoder:
-    """'bytes', 'words', or a directory or file with a tokenizer.json."""
-    if name == "bytes":
-        return Bytes()
-    return Words() if name == "words" else Vocabulary(Path(name).expanduser(), label)
+def encoder(name: str, quiet: bool = True) -> Encoder:
+    """The embedded model's for 'default', fetched if it is not here; 'bytes', 'words', or a tokenizer.json."""
+    if name in ("bytes", "words"):
+        return Bytes() if name == "bytes" else Words()
+    if name != "default":
+        return Vocabulary(Path(name).expanduser())
+    from augury.model.store import resolve
+
+    return Vocabulary(resolve(name, quiet), "default, SmolLM2")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A conversation in tokens; text[start:stop] of every span is a response, what stands before it its prompt."""
+    """A conversation in tokens; text[start:stop] of every span is a response, what comes before it its prompt."""
 
     text: np.ndarray  # int64 [N]
     spans: list[tuple[int, int]]

@@ -1,4 +1,4 @@
-"""Recorded conversations, read as a stream from the files that clients, servers and benchmarks leave behind.
+"""Recorded conversations, read as a stream from the files that clients, servers and benchmarks write.
 
 What a file holds is told from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
 server's log, or, where asked for, plain text with a document a line. Any of them may be compressed with gzip.
@@ -14,12 +14,12 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from augury.tools.replay.records import Conversation, Odd, Place, Turn, conversations, unwrapped
+from augury.tools.replay.records import Conversation, Message, Odd, Place, conversations, unwrapped
 from augury.tools.replay.vllm_log import REQUEST, read_log
 
-__all__ = ["Conversation", "TraceError", "TraceReader", "Turn"]
+__all__ = ["Conversation", "Message", "TraceError", "TraceReader"]
 
 HEAD = 1 << 16  # characters a file is known by
 CHUNK = 1 << 20
@@ -33,15 +33,11 @@ KNOWN = (
 )
 
 
+Located = tuple[Any, str]  # a JSON value, and "line 3" or "record 3"
+
+
 class TraceError(Odd):
     """A trace that cannot be read; the message names the file and the line or record."""
-
-
-class Found(NamedTuple):
-    """A JSON value and where it stands."""
-
-    value: Any
-    where: str  # "line 3" or "record 3"
 
 
 class TraceReader:
@@ -68,7 +64,7 @@ class TraceReader:
         return self._before + (self._raw.tell() if self._raw else 0)
 
     def __iter__(self) -> Iterator[Conversation]:
-        """Every conversation of every file, in the order they stand there."""
+        """Every conversation of every file, in order."""
         for path in self.paths:
             with path.open("rb") as raw:
                 self._raw = raw
@@ -94,7 +90,9 @@ class TraceReader:
         elif kind == "text":
             for number, line in enumerate(stream.lines(), 1):
                 if line.strip():
-                    yield Conversation([Turn("assistant", line.rstrip("\r\n"))], False, path.stem, "", f"line {number}")
+                    yield Conversation(
+                        [Message("assistant", line.rstrip("\r\n"))], False, path.stem, "", f"line {number}"
+                    )
         else:
             yield from self._records(path, stream, kind)
         if stream.cut:
@@ -111,7 +109,7 @@ class TraceReader:
                 except Odd as error:
                     raise TraceError(f"{path}, {place}: {error}; {KNOWN}.") from None
 
-    def _lines(self, path: Path, stream: _Text) -> Iterator[Found]:
+    def _lines(self, path: Path, stream: _Text) -> Iterator[Located]:
         broken: tuple[int, json.JSONDecodeError] | None = None
         for number, line in enumerate(stream.lines(), 1):
             if not line.strip():
@@ -125,13 +123,13 @@ class TraceReader:
                 continue
             except (RecursionError, ValueError):
                 raise TraceError(f"{path}, line {number}: nested too deeply, or a number too long.") from None
-            yield Found(value, f"line {number}")
+            yield (value, f"line {number}")
         if broken and broken[0] == 1:
             raise _not_json(path, "line 1", broken[1])
         if broken:
             self.torn.append(f"{path}, line {broken[0]}")
 
-    def _elements(self, path: Path, stream: _Text) -> Iterator[Found]:
+    def _elements(self, path: Path, stream: _Text) -> Iterator[Located]:
         """The elements of a JSON list, one after another, without holding more of the file than one of them."""
         decoder, buffer, at, number = json.JSONDecoder(), stream.read(CHUNK), 0, 0
         at = buffer.index("[") + 1
@@ -148,12 +146,12 @@ class TraceReader:
                 raise TraceError(f"{path}, record {number + 1}: nested too deeply, or a number too long.") from None
             if problem is None and (end < len(buffer) or buffer[end - 1] in "]}"):  # a number may have more digits
                 at, number = end, number + 1
-                yield Found(value, f"record {number}")
+                yield (value, f"record {number}")
                 continue
             if len(buffer) - at > RECORD:
                 raise TraceError(f"{path}, record {number + 1}: it has more than {RECORD:,} characters.")
             if problem is not None and problem.pos < len(buffer) - HALF and not _cut_off(problem, buffer):
-                raise _not_json(path, f"record {number + 1}", problem)  # no more text will mend it
+                raise _not_json(path, f"record {number + 1}", problem)  # more text will not complete it
             more = stream.read(max(CHUNK, len(buffer) - at))  # doubling, so that a long record is not read too often
             if not more:
                 if problem is not None and not _cut_off(problem, buffer):
@@ -162,7 +160,7 @@ class TraceReader:
                 return
             buffer, at = buffer[at:] + more, 0
 
-    def _whole(self, path: Path, stream: _Text) -> Iterator[Found]:
+    def _whole(self, path: Path, stream: _Text) -> Iterator[Located]:
         text = stream.read(HEAD) + stream.read(RECORD)
         if len(text) > RECORD:
             raise TraceError(f"{path}: one document of more than {RECORD:,} characters; write a record a line.")
@@ -172,7 +170,7 @@ class TraceReader:
             raise _not_json(path, f"line {error.lineno}", error) from None
         except (RecursionError, ValueError):
             raise TraceError(f"{path}: nested too deeply, or a number too long.") from None
-        yield Found(value, "record 1")
+        yield (value, "record 1")
 
 
 class _Unpacked(io.BufferedIOBase):
@@ -182,7 +180,7 @@ class _Unpacked(io.BufferedIOBase):
         self._path, self._packed, self._left = path, packed, most
 
     def readable(self) -> bool:
-        """It is for reading."""
+        """True: TextIOWrapper asks."""
         return True
 
     def read1(self, size: int | None = -1, /) -> bytes:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from augury.tools.replay.records import Conversation, Turn, token_ids
+from augury.tools.replay.records import Conversation, Message, token_ids
 
 REQUEST = re.compile(r"\b(?:Received request|Generated response) \S+|\bRequest \S+ details: prompt")
 _LITERAL = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -24,7 +24,7 @@ WAITING = 100_000  # prompts kept for an answer that may still come
 
 def read_log(lines: Iterator[str], path: Path) -> Iterator[Conversation]:
     """A conversation for every answer, in the order they ended, then one for every prompt without an answer."""
-    waiting: dict[str, tuple[Turn, str]] = {}
+    waiting: dict[str, tuple[Message, str]] = {}
     for number, line in enumerate(lines, 1):
         if found := _PROMPT.search(line):
             turn = _said("user", found[2], _PROMPT_IDS.search(line))
@@ -42,24 +42,24 @@ def read_log(lines: Iterator[str], path: Path) -> Iterator[Conversation]:
         yield _conversation([turn], path, where)
 
 
-def _request(answered: str, waiting: dict[str, tuple[Turn, str]]) -> str:
-    """The name a request was received under: completions get a number behind it."""
+def _request(answered: str, waiting: dict[str, tuple[Message, str]]) -> str:
+    """The name a request was received under: completions get a number after it."""
     return answered if answered in waiting else f"{answered}-0"
 
 
-def _said(role: str, literal: str | None, ids: re.Match[str] | None) -> Turn | None:
+def _said(role: str, literal: str | None, ids: re.Match[str] | None) -> Message | None:
     """Recorded token ids where there are any, otherwise the text; nothing if the line holds neither."""
     if ids and ids[1].strip():
-        return Turn(role, token_ids([int(token) for token in ids[1].split(",")], "token_ids"))
+        return Message(role, token_ids([int(token) for token in ids[1].split(",")], "token_ids"))
     if literal is None:
         return None
     try:
-        return Turn(role, str(ast.literal_eval(literal)))
+        return Message(role, str(ast.literal_eval(literal)))
     except (ValueError, SyntaxError):
         return None
 
 
-def _conversation(turns: list[Turn], path: Path, where: str) -> Conversation:
+def _conversation(turns: list[Message], path: Path, where: str) -> Conversation:
     texts = {isinstance(turn.said, str) for turn in turns}
     # A prompt in token ids and an answer in text cannot be put together: the tokenizer may be another.
     return Conversation(turns if len(texts) == 1 else turns[:1], False, path.stem, "", where)

@@ -2,7 +2,7 @@
 
 A step drafts from the tokens known so far, compares with the tokens that really came, takes those that agree and the
 one that came next. The first token of a response costs no step: it comes from reading the prompt. A draft that runs
-past the end of the response was made in vain, and counts as that.
+past the end of the response is wasted, and counts as that.
 """
 
 from __future__ import annotations
@@ -22,17 +22,8 @@ DRAFTED_AT, OFFERED_AT, ACCEPTED_AT, LENGTHS = range(4)  # lines of the curve; L
 
 
 @njit(**OPTIONS)
-def settle(
-    text: np.ndarray,
-    length: int,
-    stop: int,
-    tokens: np.ndarray,
-    parents: np.ndarray,
-    count: int,
-    line: np.ndarray,
-    curve: np.ndarray,
-) -> int:
-    """Judge a draft by text[length:stop] and count it; gives how many of its tokens were accepted."""
+def settle(text, length, stop, tokens, parents, count, line, curve):  # type: ignore[no-untyped-def]
+    """Judge a draft by text[length:stop] and count it; returns how many of its tokens were accepted."""
     line[STEPS] += 1
     if count == 0:
         return 0
@@ -57,24 +48,10 @@ def settle(
 
 
 @njit(**OPTIONS)
-def walk_ngram(
-    text: np.ndarray,
-    start: int,
-    stop: int,
-    steps: int,
-    arena: np.ndarray,
-    state: np.ndarray,
-    min_n: int,
-    max_n: int,
-    latest: bool,
-    limit: int,
-    most: int,
-    line: np.ndarray,
-    curve: np.ndarray,
-) -> int:
-    """Decode text[0, start:stop] in at most so many steps; gives how much is known then.
+def walk_ngram(index, text, start, stop, steps, limit, most, line, curve):  # type: ignore[no-untyped-def]
+    """Decode text[0, start:stop] in at most so many steps; returns how much is known then.
 
-    `state` and `arena` are those of an NgramIndex with one slot that is large enough for the whole text.
+    `index` holds arena, state and bounds of an NgramIndex with one slot that is large enough for the whole text.
     """
     zero, lengths, counts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
     budget, tokens, parents = np.full(1, most), np.empty((1, most), np.int64), np.arange(-1, most - 1)
@@ -82,36 +59,16 @@ def walk_ngram(
     while length < stop and steps > 0:
         steps -= 1
         lengths[0] = length
-        serve_ngram(text, zero, zero, lengths, budget, arena, state, min_n, max_n, latest, limit, 0, tokens, counts)
+        serve_ngram(text, zero, zero, lengths, budget, *index, limit, 0, tokens, counts)
         length += 1 + settle(text[0], length, stop, tokens[0], parents, counts[0], line, curve)
     return min(length, stop)
 
 
 @njit(**OPTIONS)
-def walk_suffix(  # type: ignore[no-untyped-def]
-    nodes,
-    places,
-    blocks,
-    sequences,
-    table,
-    counters,
-    book,
-    text,
-    start,
-    stop,
-    steps,
-    factor,
-    offset,
-    least,
-    width,
-    limit,
-    most,
-    line,
-    curve,
-):
-    """The same with a suffix index; gives also whether the index said that it was DONE or has to grow first.
+def walk_suffix(index, rule, text, start, stop, steps, limit, most, line, curve):  # type: ignore[no-untyped-def]
+    """The same with a suffix index; returns also whether the index was DONE or has to grow first.
 
-    The book has one line, see suffix_batch.
+    `index` holds the arena's arrays and a book of one line, see suffix_batch.
     """
     zero, lengths, counts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
     budget, tokens, parents = np.full(1, most), np.empty((1, most), np.int64), np.empty((1, most), np.int64)
@@ -119,28 +76,7 @@ def walk_suffix(  # type: ignore[no-untyped-def]
     while length < stop and steps > 0:
         steps -= 1
         lengths[0] = length
-        state = serve_suffix(
-            nodes,
-            places,
-            blocks,
-            sequences,
-            table,
-            counters,
-            book,
-            zero,
-            text,
-            zero,
-            lengths,
-            budget,
-            limit,
-            factor,
-            offset,
-            least,
-            width,
-            tokens,
-            parents,
-            counts,
-        )
+        state = serve_suffix(*index, zero, text, zero, lengths, budget, limit, *rule, tokens, parents, counts)
         if state != DONE:
             return length, state
         length += 1 + settle(text[0], length, stop, tokens[0], parents[0], counts[0], line, curve)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from augury.config.errors import ConfigError
-from augury.tools.replay.command import TenantField, TokenizerOption, find_encoder, load_cache, progress, warn
-from augury.tools.shared.safe_text import safe_text
+from augury.tools.replay.command import TenantField, TokenizerOption, load_cache
+from augury.tools.shared.options import Json
 
 if TYPE_CHECKING:
     from augury.index.suffix import SuffixCache
     from augury.tools.replay.tokens import Encoder
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PATTERN = 8  # tokens of a repeated pattern
 
 
@@ -38,58 +35,43 @@ def build(
     """Fill a suffix cache from a corpus and save it, for an engine to start with."""
     from augury.index.suffix import SuffixCache
     from augury.tools.replay.prefix import decoded_once
-    from augury.tools.replay.tokens import scripts
+    from augury.tools.replay.screen import progress, warn
+    from augury.tools.replay.tokens import encoder, scripts
     from augury.tools.replay.traces import TraceReader
 
     if not output.parent.is_dir():
         raise ConfigError(f"-o {output}: there is no directory {output.parent}.")
     if tenant and tenant_field:
         raise ConfigError("--tenant and --tenant-field say whose cache it is in two ways; keep one.")
-    reader, encoder = TraceReader(corpus, tenant_field, limit, plain=True), find_encoder(tokenizer, as_json)
+    reader, words = TraceReader(corpus, tenant_field, limit, plain=True), encoder(tokenizer, as_json)
     cache, counts = SuffixCache(max_depth, -1, max_bytes), Counter[str]()
     with progress(reader) as tick:
-        for script in decoded_once(scripts(reader, encoder)):
+        for script in decoded_once(scripts(reader, words)):
             # A record without a response, as in a vLLM log, is a text like any other.
             spans = script.spans or [(0, len(script.text))]
             counts["prompts_indexed"] += not script.spans
-            _add(cache, (script.text[start:stop] for start, stop in spans), tenant or script.tenant, counts)
+            for text in (script.text[start:stop] for start, stop in spans if stop > start):
+                counts["responses_seen"] += 1
+                counts["tokens_seen"] += len(text)
+                cache.add(f"corpus-{counts['responses_seen']}", text, tenant or script.tenant)
             tick(counts["tokens_seen"])
     warn(reader)
     if not cache.cached:
         raise ConfigError(f"nothing to index in {', '.join(map(str, corpus))}, or --max-bytes leaves no room for it.")
-    _saved(cache, output, {**counts, "tokenizer": encoder.name, "torn_records": len(reader.torn)}, as_json)
+    _save(cache, output, {**counts, "tokenizer": words.name, "torn_records": len(reader.torn)}, as_json)
 
 
-def _add(cache: SuffixCache, texts: Iterable[Any], tenant: str, counts: Counter[str]) -> None:
-    for text in texts:
-        if len(text):
-            counts["responses_seen"] += 1
-            counts["tokens_seen"] += len(text)
-            cache.add(f"corpus-{counts['responses_seen']}", text, tenant)
-
-
-def _saved(cache: SuffixCache, output: Path, facts: dict[str, Any], as_json: bool) -> None:
+def _save(cache: SuffixCache, output: Path, facts: dict[str, Any], as_json: bool) -> None:
     from augury.index.store import save
-    from augury.tools.shared.terminal import print_json, size_text
+    from augury.tools.shared.terminal import print_json
+    from augury.tools.suffix.screen import show_built
 
     try:
         size = save(cache, output)
     except OSError as error:
         raise ConfigError(f"-o {output}: {error.strerror}.") from None
     record = {"file": str(output), **_facts(cache, size), **facts}
-    if as_json:
-        return print_json(record)
-    dropped = facts["responses_seen"] - record["responses"]
-    print(
-        f"{safe_text(str(output))}: {record['responses']} responses, {record['tokens']} tokens, {size_text(size)}; "
-        f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token"
-    )
-    print(f"tokenizer: {facts['tokenizer']}; the engine's must be the same")
-    if dropped:
-        print(f"{dropped} responses did not fit into --max-bytes, the oldest went first", file=sys.stderr)
-    if facts.get("prompts_indexed"):
-        print(f"{facts['prompts_indexed']} records had no response: their prompts were indexed", file=sys.stderr)
-    return None
+    (print_json if as_json else show_built)(record)
 
 
 def _facts(cache: SuffixCache, size: int) -> dict[str, Any]:
@@ -112,28 +94,19 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Check a suffix cache's file and say what is in it."""
-    from augury.tools.shared.terminal import UNSAFE, print_json, size_text
+    from augury.tools.replay.tokens import encoder
+    from augury.tools.shared.terminal import print_json
+    from augury.tools.suffix.screen import show_cache
 
     cache = load_cache(file)
-    encoder = find_encoder(tokenizer, as_json) if tokenizer else None
-    record = {"file": str(file), **_facts(cache, file.stat().st_size), "patterns": _patterns(cache, patterns, encoder)}
-    if as_json:
-        return print_json(record)
-    print(f"{safe_text(str(file))}: sound, {size_text(record['file_bytes'])}, depth {record['max_depth']}")
-    print(f"{record['responses']} responses, {record['tokens']} tokens")
-    print(f"in memory {size_text(record['memory_bytes'])}, {record['bytes_per_token']} bytes a token")
-    for tenant, count in record["tenants"].items():
-        print(f"  tenant {tenant!r}: {count} responses" if tenant else f"  no tenant: {count} responses")
-    for found in record["patterns"]:
-        text = found["text"]
-        what = " ".join(map(str, found["tokens"])) if text is None else repr(text.translate(UNSAFE))
-        print(f"  {found['count']:>7} x {what}")
-    return None
+    found = _patterns(cache, patterns, encoder(tokenizer, as_json) if tokenizer else None)
+    record = {"file": str(file), **_facts(cache, file.stat().st_size), "patterns": found}
+    (print_json if as_json else show_cache)(record)
 
 
 def _patterns(cache: SuffixCache, count: int, encoder: Encoder | None) -> list[dict[str, Any]]:
     """The runs of eight tokens that occur most often; of runs that overlap one that is listed, only that one."""
-    from augury.tools.replay.patterns import frequent_runs
+    from augury.tools.suffix.patterns import frequent_runs
 
     runs = frequent_runs([tokens for _, _, tokens in cache.responses()], PATTERN, count) if count else []
     return [

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
-from augury.tools.doctor.found.allowance import allowance
+from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node
 from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
@@ -30,7 +30,7 @@ Variables = dict[str, Variable]
 
 
 @dataclass(slots=True)
-class Found:
+class FoundCommand:
     """A command line and what surrounds it, or a file of settings."""
 
     program: str  # "vllm serve", "vllm bench throughput", "augury serve", or "" for settings alone
@@ -50,15 +50,15 @@ class Found:
         return "augury" if self.program.startswith("augury") else "vllm"
 
 
-def in_script(source: Mapped) -> list[Found]:
+def in_script(source: Mapped) -> list[FoundCommand]:
     """Every command of a shell script."""
     return [one for simple in Reader(source).commands() for one in _in_simple(simple)]
 
 
-def _in_simple(simple: Simple) -> list[Found]:
+def _in_simple(simple: Simple) -> list[FoundCommand]:
     if not any(_telling(word.text) for word in simple.words):
         return []
-    allowance().spend(len(simple.environment))
+    spend(len(simple.environment))
     variables = {
         name: Variable(word.text, word.start - len(name) - 1, word.end) for name, word in simple.environment.items()
     }
@@ -67,7 +67,7 @@ def _in_simple(simple: Simple) -> list[Found]:
 
 def in_words(
     words: list[Word], variables: Variables, known: dict[str, Word] | None = None, image: str = ""
-) -> list[Found]:
+) -> list[FoundCommand]:
     """The command that a list of words is, or that a shell or a container in it is given."""
     variables = {**variables, **_docker_variables(words)}
     for i, word in enumerate(words):
@@ -80,11 +80,13 @@ def in_words(
             said = " ".join([PurePath(words[i].text).name, *(w.text for w in words[i + 1 : i + size])])
             program = "vllm serve" if words[i].text == "-m" else said
             end = words[i + size - 1].end
-            return [Found(program, words[i + size :], word.start, end, variables, image or _image(words[:i]))]
+            return [FoundCommand(program, words[i + size :], word.start, end, variables, image or _image(words[:i]))]
     place = next((i for i, word in enumerate(words) if IMAGE.search(word.text) and not word.text.startswith("-")), None)
     if place is not None and any(word.text == "run" for word in words[:place]):
         return [
-            Found("vllm serve", words[place + 1 :], words[place].start, words[place].end, variables, words[place].text)
+            FoundCommand(
+                "vllm serve", words[place + 1 :], words[place].start, words[place].end, variables, words[place].text
+            )
         ]
     return []
 
@@ -94,7 +96,7 @@ def _telling(text: str) -> bool:
     return "vllm" in text or "augury" in text or text.rpartition("/")[2] in SHELLS
 
 
-def _nested(simple: Simple, variables: Variables, image: str) -> list[Found]:
+def _nested(simple: Simple, variables: Variables, image: str) -> list[FoundCommand]:
     found = _in_simple(simple)
     for one in found:
         one.environment = {**variables, **one.environment}
@@ -130,7 +132,7 @@ def _image(words: list[Word]) -> str:
 def _docker_variables(words: list[Word]) -> Variables:
     pairs = [b for a, b in pairwise(words) if a.text in ("-e", "--env")]
     pairs += [word.part(len("--env=")) for word in words if word.text.startswith("--env=")]
-    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last stand behind `env`
+    return assigned(pairs + [word for word in words if ASSIGNED.match(word.text)])  # the last come after `env`
 
 
 def assigned(words: list[Word]) -> Variables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from augury.tools.doctor.found.command import IMAGE, Found, Variable, Variables, assigned, in_script, in_words
+from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variable, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.mapped import Mapped, joined, json_string
 from augury.tools.doctor.found.places import Node, NotJson, read_json
 from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
@@ -12,9 +12,9 @@ from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
 INSTRUCTION = re.compile(r"[ \t]*(FROM|RUN|CMD|ENTRYPOINT|ENV)[ \t]+", re.I)
 
 
-def in_dockerfile(source: Mapped) -> list[Found]:
+def in_dockerfile(source: Mapped) -> list[FoundCommand]:
     """Every command an image built from it would run."""
-    found: list[Found] = []
+    found: list[FoundCommand] = []
     entry: list[Word] | None = None
     command: list[Word] = []
     variables: Variables = {}
@@ -24,7 +24,7 @@ def in_dockerfile(source: Mapped) -> list[Found]:
         words = [*(entry or []), *command]
         here = in_words(words, dict(variables), image=image)
         if not here and words and entry is None and IMAGE.search(image):
-            here = [Found("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
+            here = [FoundCommand("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
         found.extend(here)
 
     for instruction, body in _instructions(source):

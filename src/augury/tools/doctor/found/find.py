@@ -11,8 +11,8 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.tools.doctor.found import yaml_files as found_yaml
-from augury.tools.doctor.found.allowance import MOST_COMMANDS, allowance, one_text
-from augury.tools.doctor.found.command import IMAGE, Found, Variables, assigned, in_script, in_words
+from augury.tools.doctor.found.allowance import MOST_COMMANDS, one_text, spend
+from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.dockerfiles import in_dockerfile
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
@@ -28,17 +28,9 @@ HOLDS = re.compile(
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".json": "json",
-    ".service": "unit",
-    ".md": "markdown",
-    ".sh": "shell",
-    ".container": "unit",
-    ".bash": "shell",
-    ".zsh": "shell",
-    ".py": "python",
-}
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".md": "markdown", ".py": "python",
+    ".service": "unit", ".container": "unit", ".sh": "shell", ".bash": "shell", ".zsh": "shell",
+}  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
 UNIT_LINE = re.compile(
@@ -75,7 +67,7 @@ def kind_of(name: str, text: str) -> Kind:
     return "shell"
 
 
-def find_commands(text: str, name: str = "") -> list[Found]:
+def find_commands(text: str, name: str = "") -> list[FoundCommand]:
     """Every command in a text; ConfigError when it cannot be read as what it is, or takes too much to read."""
     with one_text():
         found = _found(text, name)
@@ -88,7 +80,7 @@ def find_commands(text: str, name: str = "") -> list[Found]:
     return found
 
 
-def _found(text: str, name: str) -> list[Found]:
+def _found(text: str, name: str) -> list[FoundCommand]:
     made = MAKEFILE.fullmatch(PurePath(name).name)
     source, kind = Mapped.whole(_of_make(text) if made else text), kind_of(name, text)
     if kind in ("shell", "markdown") and "vllm" not in text and "augury" not in text:
@@ -115,13 +107,13 @@ def _of_make(text: str) -> str:
     return re.sub(r"\$\((\w+)\)", r"${\1}", text)
 
 
-def _fenced(block: Mapped, language: str) -> list[Found]:
+def _fenced(block: Mapped, language: str) -> list[FoundCommand]:
     return in_python(block) if language.strip().lower().startswith(("py", "python")) else in_script(block)
 
 
-def _unit(source: Mapped) -> list[Found]:
+def _unit(source: Mapped) -> list[FoundCommand]:
     variables: Variables = {}
-    found: list[Found] = []
+    found: list[FoundCommand] = []
     image = ""  # of a Podman unit, which says it before it says Exec
     for line in UNIT_LINE.finditer(source.text):
         words = plain_words(source.part(*line.span(2)))
@@ -130,17 +122,16 @@ def _unit(source: Mapped) -> list[Found]:
         elif line[1] == "Image":
             image = line[2].strip()
         else:
-            allowance().spend(len(variables))
+            spend(len(variables))
             here = in_words(words, dict(variables), image=image)
-            if (
-                not here and words and line[1] == "Exec" and IMAGE.search(image)
-            ):  # what the image's own program is given
-                here = [Found("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
+            # Without a program of its own, Exec has the arguments of the image's program.
+            if not here and words and line[1] == "Exec" and IMAGE.search(image):
+                here = [FoundCommand("vllm serve", words, words[0].start, words[0].end, dict(variables), image)]
             found += here
     return found
 
 
-def _json(source: Mapped) -> list[Found]:
+def _json(source: Mapped) -> list[FoundCommand]:
     text = source.text
     start = 1 if text.startswith("\ufeff") else 0
     body = source.part(start, len(text.rstrip()))
@@ -148,24 +139,24 @@ def _json(source: Mapped) -> list[Found]:
     try:
         node = read_json(word)
     except NotJson:
-        return [Found("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
+        return [FoundCommand("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
     return _settings(node)
 
 
-def _settings(node: Node) -> list[Found]:
+def _settings(node: Node) -> list[FoundCommand]:
     """An object that is a speculative_config or holds one."""
     if not isinstance(node.value, dict):
         return []
     names = {member.name.replace("-", "_") for member in node.members}
     if names & {"speculative_config", "spec_method", "spec_tokens"}:
-        return [Found("", [], *node.place, settings=node)]
+        return [FoundCommand("", [], *node.place, settings=node)]
     telling = names & {*KEYS, "num_spec_tokens", "k"} - {"model", "quantization", "revision", "max_model_len", "seed"}
     if telling:
-        return [Found("", [], *node.place, settings=node, bare=True)]
+        return [FoundCommand("", [], *node.place, settings=node, bare=True)]
     return []
 
 
-def _yaml(source: Mapped, name: str) -> list[Found]:
+def _yaml(source: Mapped, name: str) -> list[FoundCommand]:
     source = source.part(1, len(source.text)) if source.text.startswith("\ufeff") else source
     try:
         roots = found_yaml.documents(source.text)
@@ -189,8 +180,8 @@ def _first(error: Exception) -> str:
     return " ".join(str(getattr(error, "problem", None) or "nested too deeply").split())
 
 
-def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
-    found: list[Found] = []
+def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[FoundCommand]:
+    found: list[FoundCommand] = []
     used: set[int] = set()
     for mapping in found_yaml.mappings(root):
         parts = found_yaml.named(mapping)
@@ -210,17 +201,17 @@ def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[Found]:
     return found
 
 
-def _arguments(node: yaml.Node, source: Mapped, used: set[int]) -> list[Found]:
+def _arguments(node: yaml.Node, source: Mapped, used: set[int]) -> list[FoundCommand]:
     """A list of arguments by another name, such as a chart's extraArgs."""
     items = node.value if isinstance(node, yaml.SequenceNode) else []
     texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
     if any(id(item) in used for item in items) or not any(ARGUMENT.match(text) for text in texts):
         return []
     words = found_yaml.list_words(node, source)
-    return [Found("vllm serve", words, words[0].start, words[0].end)]
+    return [FoundCommand("vllm serve", words, words[0].start, words[0].end)]
 
 
-def _text(inner: Mapped) -> list[Found]:
+def _text(inner: Mapped) -> list[FoundCommand]:
     """A script, or a file of settings, inside a text; a ConfigMap holds either."""
     if re.search(r"^[ \t]*speculative[-_]config:", inner.text, re.M):
         try:
@@ -230,7 +221,7 @@ def _text(inner: Mapped) -> list[Found]:
     return in_script(inner)
 
 
-def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found], set[int]]:
+def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[FoundCommand], set[int]]:
     """A compose service or a Kubernetes container, and the nodes its words came from."""
     words: list[Word] = []
     nodes: set[int] = set()
@@ -248,5 +239,5 @@ def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[Found]
     words = found_yaml.filled(words, variables)
     here = in_words(words, variables, image=image)
     if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
-        here = [Found("vllm serve", words, words[0].start, words[0].end, variables, image)]
+        here = [FoundCommand("vllm serve", words, words[0].start, words[0].end, variables, image)]
     return here, nodes

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from augury.tools.doctor.found.allowance import allowance
+from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.shell_words import Word
 
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -73,7 +73,7 @@ def read_json(word: Word) -> Node:
     node = parser.value(parser.space(0), 0)
     rest = parser.space(node.end)
     if rest < len(word.text):
-        raise NotJson("something stands behind the end of the JSON", rest)
+        raise NotJson("something follows the end of the JSON", rest)
     return node
 
 
@@ -151,7 +151,7 @@ class _Json:
 def from_yaml(node: yaml.Node, origin: Word, depth: int = 0) -> Node:
     """A YAML value in the same shape; `origin` is the whole file."""
     start, end = node.start_mark.index, node.end_mark.index
-    allowance().spend(20)  # an alias is read as often as it is named
+    spend(20)  # an alias is read as often as it is named
     text = origin.text[start:end]
     found = Node(origin, None, start, start + len(text.rstrip()))
     if depth > DEEPEST:
@@ -183,14 +183,14 @@ def _edit(origin: Word, start: int, end: int, text: str) -> Edit:
 
 
 def set_value(member: Member, value: Any) -> list[Edit]:
-    """Another value for a key."""
+    """The edit that gives a key another value."""
     node = member.node
     written = node.origin.written(json.dumps(value, ensure_ascii=False), node.start)
     return [Edit(*node.place, written)]
 
 
 def rename(member: Member, name: str) -> list[Edit]:
-    """Another name for a key."""
+    """The edit that gives a key another name."""
     origin = member.node.origin
     quoted = origin.text[member.start : member.start + 1] in "\"'"
     start, end = origin.body.place(member.start, member.key_end)
@@ -198,7 +198,7 @@ def rename(member: Member, name: str) -> list[Edit]:
 
 
 def drop(node: Node, member: Member) -> list[Edit]:
-    """A key less."""
+    """The edit that removes a key."""
     place = node.members.index(member)
     origin = node.origin
     if node.style == "block":
@@ -219,7 +219,7 @@ def drop(node: Node, member: Member) -> list[Edit]:
 
 
 def add(node: Node, name: str, value: Any) -> list[Edit]:
-    """A key more, behind the others."""
+    """The edit that adds a key after the others."""
     origin, written = node.origin, json.dumps(value, ensure_ascii=False)
     if node.style == "block" and node.members:
         last = node.members[-1]

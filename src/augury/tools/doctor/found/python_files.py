@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from augury.tools.doctor.found.allowance import allowance
-from augury.tools.doctor.found.command import Found
+from augury.tools.doctor.found.allowance import spend
+from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import DEEPEST, Member, Node
 from augury.tools.doctor.found.requests import called, requests
@@ -24,7 +24,7 @@ CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
 UNKNOWN = object()  # a value that only running the program would tell
 
 
-def in_python(source: Mapped) -> list[Found]:
+def in_python(source: Mapped) -> list[FoundCommand]:
     """Every engine that a program builds; none where the text is not Python."""
     maker = MAKERS.search(source.text)
     if maker is None:
@@ -89,7 +89,7 @@ class _Reader:
         self.word = Word(body, "", 0, len(source.text), False)
         self.values, self.changed = values, changed
 
-    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> Found:
+    def found(self, call: ast.Call, maker: str, sampling: list[ast.Call]) -> FoundCommand:
         """One call as settings, with the parameters of its requests."""
         settings = self._call(call)
         if call.args:
@@ -98,7 +98,7 @@ class _Reader:
         settings.value = {member.name: member.node.value for member in settings.members}
         place = self.word.body.place(settings.start, settings.end)
         asked = [self._request(one) for one in sampling]
-        return Found(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
+        return FoundCommand(f"{maker} LLM", [], *place, settings=settings, sampling=asked)
 
     def _request(self, call: ast.Call) -> Node:
         """The parameters of requests; an object that is built there is given, whatever it holds."""
@@ -115,7 +115,7 @@ class _Reader:
         return node
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
-        """Keywords as members; one whose value nobody can know is left out, and told of."""
+        """Keywords as members; one whose value is known only at run time is left out, and named in `untold`."""
         node = Node(self.word, {}, *self._place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
@@ -129,7 +129,7 @@ class _Reader:
 
     def _node(self, value: ast.expr, depth: int = 0) -> Node:
         node = Node(self.word, UNKNOWN, *self._place(value))
-        allowance().spend(100)  # a name is read as often as it is used
+        spend(100)  # a name is read as often as it is used
         if depth > DEEPEST:
             return node
         if isinstance(value, ast.Name) and value.id in self.values:
@@ -162,7 +162,7 @@ class _Reader:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         if text.isascii():
             return self.starts[line - 1] + min(column, len(text))
-        allowance().spend(column // 100)
+        spend(column // 100)
         return self.starts[line - 1] + len(text.encode()[:column].decode(errors="replace"))
 
 

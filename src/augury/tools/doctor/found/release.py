@@ -22,11 +22,6 @@ def image_release(image: str) -> str | None:
     return None
 
 
-def release_of(image: str, text: str) -> str | None:
-    """The release of the image a command runs in, or the one that its file installs."""
-    return image_release(image) or installed_release(text)
-
-
 def installed_release(text: str) -> str | None:
     """The release that a file installs."""
     installed = INSTALLED.search(text)

@@ -14,7 +14,7 @@ def called(call: ast.Call) -> str:
 
 
 def requests(tree: ast.AST, values: dict[str, ast.expr], engines: list[ast.Call]) -> list[list[ast.Call]]:
-    """For each engine the parameters it is handed; those of which nobody can tell go to every engine."""
+    """For each engine the parameters it is handed; those of which it cannot be told go to every engine."""
     made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == PARAMETERS]
     users: dict[int, set[int]] = {id(call): set() for call in made}
     for node in ast.walk(tree):

@@ -10,7 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
-from augury.tools.doctor.found.allowance import allowance
+from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.mapped import Mapped
 
 NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^}]{0,999}))?\}|([A-Za-z_]\w*))")
@@ -41,7 +41,7 @@ class Word:
         return self.body.text
 
     def part(self, start: int, end: int | None = None) -> Word:
-        """A stretch of it, such as what stands behind a `=`."""
+        """A stretch of it, such as what follows a `=`."""
         end = len(self.text) if end is None else end
         body = self.body.part(start, end)
         first, last = self.body.place(start, end)
@@ -112,16 +112,16 @@ class _Letters:
 
     def splice(self, value: Word) -> None:
         """A variable's value, which keeps the places where it was written."""
-        allowance().spend(len(value.text))
+        spend(len(value.text))
         self.text.append(value.text)
         self.quotes.append(value.quotes)
         self.at += value.body.at[:-1]
         self.ends += value.body.until(0, len(value.text))
         self.expands = self.expands or value.expands
 
-    def closed(self, first: int, last: int, behind: int, unclosed: str = "") -> Word:
+    def closed(self, first: int, last: int, after: int, unclosed: str = "") -> Word:
         """The finished word."""
-        body = Mapped("".join(self.text), (*self.at, behind), self.source.layers, tuple(self.ends))
+        body = Mapped("".join(self.text), (*self.at, after), self.source.layers, tuple(self.ends))
         return Word(body, "".join(self.quotes), first, last, True, self.expands, unclosed)
 
 
@@ -136,7 +136,7 @@ class Reader:
         self.arrays: dict[str, list[Word]] = {}
 
     def commands(self) -> list[Simple]:
-        """All of them, in order."""
+        """Every simple command, in order."""
         found: list[Simple] = []
         words: list[Word] = []
         while self.i < len(self.text):
@@ -157,7 +157,7 @@ class Reader:
             elif (named := ARRAY.match(self.text, self.i)) and (named[1] or named[2]) in self.arrays:
                 self.i = named.end()
                 items = self.arrays[named[1] or named[2]]
-                allowance().spend(sum(1 + len(item.text) for item in items))
+                spend(sum(1 + len(item.text) for item in items))
                 words += items
             elif self.operators and letter in "<>":
                 self.i += 1
@@ -167,7 +167,7 @@ class Reader:
         return found
 
     def _sets_array(self, word: Word) -> bool:
-        """Whether a word is `NAME=` or `NAME+=` and the bracket stands right behind it."""
+        """Whether a word is `NAME=` or `NAME+=` and the bracket follows at once."""
         return ARRAY_SET.fullmatch(word.text) is not None and not self.text[self.i - 1].isspace()
 
     def _array(self, name: Word) -> None:
@@ -191,7 +191,7 @@ class Reader:
             self.arrays[name.text[:-1]] = items
 
     def _close(self, words: list[Word], found: list[Simple]) -> None:
-        """Take the assignments off a command; one that is nothing else sets variables for those behind it."""
+        """Take the assignments off a command; one that is nothing else sets variables for those after it."""
         if not self.operators:
             if words:
                 found.append(Simple(words))
@@ -205,7 +205,7 @@ class Reader:
         if rest and not exports:
             found.append(Simple(rest, {**self.exported, **own} if own else self.exported))
         elif own:
-            allowance().spend(len(self.exported))
+            spend(len(self.exported))
             self.variables |= own
             # Without `export` a server would not see it; in a file of settings it is meant to.
             self.exported = {**self.exported, **own}  # another one: the commands before keep theirs
@@ -234,7 +234,7 @@ class Reader:
         return word.closed(*self.source.place(start, self.i), self.source.at[self.i], quote.strip())
 
     def _escaped(self, quote: str) -> tuple[str, bool]:
-        """What a backslash makes of the letter behind it, and whether that is nothing at all."""
+        """What a backslash makes of the next letter, and whether that is nothing at all."""
         letter = self.text[self.i : self.i + 1]
         if letter == "\r" and self.text.startswith("\r\n", self.i):
             self.i += 2
@@ -251,7 +251,7 @@ class Reader:
         found = NAME.match(self.text, here)
         value = self.variables.get(found[1] or found[3]) if found else None
         if found and value is None and PLAIN.fullmatch(found[2] or ""):
-            body = self.source.part(*found.span(2))  # what is taken where nobody sets the variable
+            body = self.source.part(*found.span(2))  # the default, where the variable is not set
             value = Word(body, " " * len(body.text), *self.source.place(*found.span(2)))
         if found and value is not None:
             self.i = found.end()

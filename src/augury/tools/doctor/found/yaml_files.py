@@ -139,9 +139,7 @@ def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
 
 
 def _variable(value: str, first: yaml.Node, last: yaml.Node, source: Mapped) -> Variable:
-    start, end = (
-        sorted((first.start_mark.index, last.start_mark.index))[0],
-        max(first.end_mark.index, last.end_mark.index),
-    )
+    start = min(first.start_mark.index, last.start_mark.index)
+    end = max(first.end_mark.index, last.end_mark.index)
     [word] = list_words(yaml.SequenceNode("", [last]), source)
     return Variable(value, source.at[start], source.at[end], word)
