@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from augury.config.bounded import CONFIG_BYTES, read_bounded
+from augury.config.files import CONFIG_BYTES, read_bounded
 from augury.model.errors import ModelError
 
 COUNTS = (  # the largest models have a few hundred layers, heads and experts
