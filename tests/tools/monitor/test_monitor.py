@@ -19,8 +19,7 @@ from augury.methods.registry import METHODS
 from augury.tools.knowledge.base import look_up
 from augury.tools.knowledge.conditions import World as Known
 from augury.tools.knowledge.conditions import holds
-from augury.tools.monitor.alert import Alert
-from augury.tools.monitor.alerts import alerts, left_out
+from augury.tools.monitor.alerts import Alert, alerts, left_out
 from augury.tools.monitor.settings import bound
 from augury.tools.monitor.worlds import World
 

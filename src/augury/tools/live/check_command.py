@@ -14,7 +14,7 @@ from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
 from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Asked, Session
-from augury.tools.shared.fetch import Server
+from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import output_console, print_json, waiting
 
 UNREADABLE = 2

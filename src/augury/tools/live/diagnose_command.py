@@ -22,7 +22,7 @@ from augury.tools.live.remarks import remarks
 from augury.tools.live.server_log import read_log
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.window import window
-from augury.tools.shared.fetch import Server, Unreadable
+from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.terminal import output_console, print_json, waiting
 
 UNREADABLE = 2

@@ -14,7 +14,7 @@ from augury.tools.live.drafting import wilson
 from augury.tools.live.facts import KV_CLIMBS, rise
 from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
-from augury.tools.shared.fetch import shown
+from augury.tools.shared.http import shown
 
 LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
 LINES_FOR_A_TREND = 6  # of load; a gauge wavers
