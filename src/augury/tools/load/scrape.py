@@ -6,7 +6,7 @@ import time
 from typing import Any, NamedTuple
 
 from augury.tools.live.drafting import Drafting
-from augury.tools.live.reading import readings
+from augury.tools.live.reading import over_all
 from augury.tools.live.scrape import scrape
 from augury.tools.live.window import whole
 from augury.tools.shared.http import Server, Unreadable
@@ -24,12 +24,10 @@ class Counted(NamedTuple):
 def counted(server: Server) -> Counted | None:
     """What /metrics says now; None if there are none, or no speculation in them: other servers have none."""
     try:
-        found = readings(scrape(server)).values()
+        reading = over_all(scrape(server))
     except Unreadable:
         return None
-    running = sum(reading.gauges.get("running", 0.0) for reading in found)
-    drafting = [whole(reading) for reading in found if reading.speculates]
-    return Counted(sum(drafting, Drafting()), running) if drafting else None
+    return Counted(whole(reading), reading.gauges.get("running", 0.0)) if reading.speculates else None
 
 
 def counted_when_idle(base: str, authorization: str | None = None) -> Drafting | None:

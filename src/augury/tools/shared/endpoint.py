@@ -40,6 +40,7 @@ class Endpoint(Server):
                 "address", f"{flag} {place}: write the server's address, for example http://localhost:8000."
             )
         super().__init__(url, key, timeout, flag)
+        self.flag = flag
         self.model = model or self._first_model()
 
     def complete(self, prompt: str, **options: Any) -> Answer:

@@ -204,7 +204,7 @@ class Server:
         return Unreadable("truncated", f"{self.where}: the answer was cut off before its end; try again.")
 
     def _wants_tls(self) -> Unreadable:
-        return Unreadable("tls", f"{self.where}: it speaks TLS, not plain HTTP; write https:// instead of http://.")
+        return Unreadable("tls", f"{self.where}: it seems to speak TLS, not plain HTTP; write https:// instead of http://.")
 
     def _refused(self, path: str, reply: httpx.Response, said: bytes) -> Unreadable:
         """Why a server refuses a request, from its status and the beginning of its answer."""
@@ -237,7 +237,7 @@ class Server:
             return Unreadable("malformed", f"{self.where}: the answer claims to be gzip and is not.")
         if "without sending complete message" in text:
             return self._cut()
-        if r"\x15\x03" in text:  # how an alert of TLS begins, where a status line should be
+        if "illegal request line" in text:  # what h11 says of an answer that begins with a control character
             return self._wants_tls()
         hung_up = isinstance(reason, ConnectionError) or "disconnected without" in text
         hint = "; if it speaks TLS, write https://" if hung_up and self.base.startswith("http://") else ""
@@ -255,7 +255,7 @@ def _reason(error: BaseException) -> BaseException:
     """The operating system's error beneath the library's, if there is one."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, OSError):
-        found = found.__cause__
+        found = found.__cause__ or found.__context__
     timed_out = found is None and type(error).__name__.endswith("Timeout")
     return TimeoutError() if timed_out else found or error
 
