@@ -108,7 +108,7 @@ class Drafting:
 
     @property
     def rate_interval(self) -> tuple[float, float] | None:
-        """Wilson's interval, with as many independent tokens as the drafts are worth: within one they hang together."""
+        """Wilson's interval, with fewer trials than tokens, because those of one draft depend on each other."""
         if self.rate is None:
             return None
         return wilson(self.rate, self.drafted / max(1.0, self._clustering()))

@@ -94,7 +94,7 @@ class ServerLog:
         return found
 
     def _share(self, counts: list[tuple[int, int]]) -> tuple[float, float]:
-        """The rate of some lines, and the drafts that it comes from: tokens of one draft hang together."""
+        """The rate of some lines, and the drafts that it comes from: tokens of one draft depend on each other."""
         accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
         return (min(1.0, accepted / drafted) if drafted else 0.0), drafted / (self.k or USUAL_K)
 

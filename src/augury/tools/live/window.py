@@ -176,8 +176,8 @@ def whole(reading: Reading) -> Drafting:
     """How drafts fared since the server started."""
     if not reading.speculates:
         return Drafting()  # half of the counters would make a rate of 0 or of nothing
-    counts = (reading.counters[name] for name in DRAFTING)
-    return Drafting(*counts, reading.accepted_at, reading.drafted_at)
+    drafts, drafted, accepted = (reading.counters[name] for name in DRAFTING)
+    return Drafting(drafts, drafted, accepted, reading.accepted_at, reading.drafted_at)
 
 
 def _latencies(before: Reading | None, after: Reading) -> tuple[dict[str, Buckets], bool]:

@@ -185,7 +185,7 @@ def _exit_code(interrupted: bool, results: dict[str, list[dict[str, Any]]]) -> i
 
 
 def _check_places(save: Path | None, plot: Path | None) -> None:
-    """Before an hour of measuring, not after it."""
+    """Refuse places that cannot be written before an hour of measuring, not after it."""
     for option, path in {"--save": save, "--plot": plot}.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ConfigError(f"{option} {path}: {'a directory' if path.is_dir() else f'no directory {path.parent}'}.")

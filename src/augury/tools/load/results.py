@@ -42,7 +42,7 @@ class Level:
 
 
 def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
-    """One object as vLLM's bench writes it, with the lists of single requests and ours behind it."""
+    """One object as vLLM's bench writes it, followed by our own keys and the lists of single requests."""
     good, seconds = level.good, level.seconds or float("nan")
     read, written = (sum(getattr(one, name) for one in good) for name in ("input_tokens", "output_tokens"))
     result = {

@@ -54,13 +54,14 @@ def _queries(settings: Settings) -> dict[str, Any]:
         positions = over(accepted, rate("augury:spec_decode_num_draft_tokens_per_pos_total", by_position))
     else:
         positions = f"{accepted} / on (model_name) group_left () ({spec('drafts')} > 0)"
+    most = gauge("augury:num_speculative_tokens", "max") if settings.ours else f"count by (model_name) ({accepted})"
     running = f"avg_over_time(({gauge('vllm:num_requests_running')})[$interval:])"
     return {
         "rate": rate, "spec": spec, "gauge": gauge, "over": over, "quantile": quantile,
         "acceptance": over(spec("accepted_tokens"), spec("draft_tokens")),
         "length": f"1 + {over(spec('accepted_tokens'), spec('drafts'))}",
         "positions": positions,
-        "limit": gauge("augury:num_speculative_tokens", "max") if settings.ours else f"count by (model_name) ({accepted})",
+        "limit": most,
         "plain": _plain(settings, over(rate("vllm:generation_tokens_total"), running),
                         gauge("augury:speedup_estimate", "min")),
         "band": f"Band of {settings.method.name}: {_band(settings)}.",

@@ -176,10 +176,16 @@ class Server:
         """One for all requests; proxies and certificates are the system's, as for other programs there."""
         import httpx
 
-        def without_key(reply: httpx.Response) -> None:
-            reply.request.headers.pop("Authorization", None)  # where we are redirected to must not see it
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody until certificates are read: 70 ms
+        if self.base.startswith("https:"):
+            tls.load_default_certs()
 
-        tls, host = ssl.create_default_context(), urllib.parse.urlsplit(self.base).hostname or ""
+        def redirected(reply: httpx.Response) -> None:
+            reply.request.headers.pop("Authorization", None)  # where we are redirected to must not see it
+            if reply.has_redirect_location:
+                tls.load_default_certs()
+
+        host = urllib.parse.urlsplit(self.base).hostname or ""
         proxies = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
         mounts = {
             f"{scheme}://": httpx.HTTPTransport(proxy=url if "://" in url else f"http://{url}", verify=tls)
@@ -194,7 +200,7 @@ class Server:
             trust_env=False,
             follow_redirects=True,
             limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed just as it is used
-            event_hooks={"response": [without_key]},
+            event_hooks={"response": [redirected]},
         )
 
     def _late(self, timeout: float) -> Unreadable:
@@ -204,7 +210,9 @@ class Server:
         return Unreadable("truncated", f"{self.where}: the answer was cut off before its end; try again.")
 
     def _wants_tls(self) -> Unreadable:
-        return Unreadable("tls", f"{self.where}: it seems to speak TLS, not plain HTTP; write https:// instead of http://.")
+        return Unreadable(
+            "tls", f"{self.where}: it seems to speak TLS, not plain HTTP; write https:// instead of http://."
+        )
 
     def _refused(self, path: str, reply: httpx.Response, said: bytes) -> Unreadable:
         """Why a server refuses a request, from its status and the beginning of its answer."""
