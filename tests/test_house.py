@@ -38,6 +38,7 @@ NEIGHBOURS = {
     ("advise", "replay"),  # acceptance from the user's own trace
     ("suffix", "replay"),  # a corpus is read as a trace is
     ("load", "replay"),  # as is a file of prompts
+    ("load", "live"),  # a server's counters before and after
     ("tune", "load"),
     ("advise", "live"),  # lengths and load from a running server's metrics
     ("tune", "live"),

@@ -7,7 +7,7 @@ from vllm_text import Engine, Moment, text
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.scrape import Scrape, parse
 from augury.tools.live.window import Window, window
-from augury.tools.shared.fetch import Reply
+from augury.tools.shared.http import Reply
 
 
 def reading(engine: Engine, at: float) -> Reading:

@@ -20,7 +20,7 @@ from augury.tools.advise.served import ENOUGH, profile_of, traffic_of
 from augury.tools.advise.traffic import Traffic
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.scrape import Scrape, parse
-from augury.tools.shared.fetch import Reply
+from augury.tools.shared.http import Reply
 from augury.tools.shared.profile import check_profile, make_profile
 
 CODE = """def add(a, b):

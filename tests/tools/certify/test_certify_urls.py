@@ -21,7 +21,8 @@ from hypothesis import settings
 
 from augury.tools.certify.report import Report
 from augury.tools.certify.urls import UrlPlan, certify_urls
-from augury.tools.shared.endpoint import Endpoint, EndpointError
+from augury.tools.shared.endpoint import Endpoint
+from augury.tools.shared.http import Unreadable
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -269,7 +270,7 @@ def test_errors_of_servers_are_one_line(servers: Any) -> None:
 
 
 def test_a_servers_reason_is_passed_on(servers: Any) -> None:
-    with pytest.raises(EndpointError, match="HTTP 400: the prompt is empty"):
+    with pytest.raises(Unreadable, match="HTTP 400: the prompt is empty"):
         Endpoint("--url", servers[1]).complete("", max_tokens=1, temperature=0.0, seed=0)
 
 

@@ -14,7 +14,7 @@ from vllm_text import made, recorded
 
 from augury.cli import app
 from augury.tools.live.scrape import scrape
-from augury.tools.shared.fetch import Server, Unreadable, address_of
+from augury.tools.shared.http import Server, Unreadable, address_of
 
 HEALTHY = made("healthy-eagle3")[0]
 SECRET = "s%40cr%2Fet%20x"

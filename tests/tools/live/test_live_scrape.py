@@ -17,7 +17,7 @@ from vllm_text import SCENES, Engine, Moment, made, recorded, started, text
 
 from augury.tools.live.reading import readings
 from augury.tools.live.scrape import Scrape, parse, scrape
-from augury.tools.shared.fetch import Reply, Server, Unreadable
+from augury.tools.shared.http import Reply, Server, Unreadable
 
 HEALTHY = made("healthy-eagle3")[0]
 NODE = "# TYPE go_goroutines gauge\ngo_goroutines 8\n# TYPE node_load1 gauge\nnode_load1 0.4\n"

@@ -22,7 +22,7 @@ from augury.tools.live.check_screen import show
 from augury.tools.live.drafting import Drafting
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.window import window
-from augury.tools.shared.fetch import Server
+from augury.tools.shared.http import Server
 
 GOOD = started((0.92, 0.85, 0.77), drafts=100_000)
 

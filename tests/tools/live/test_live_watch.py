@@ -24,7 +24,7 @@ from augury.tools.live.marks import fitted, spark
 from augury.tools.live.session import Session
 from augury.tools.live.track import Track
 from augury.tools.live.watch_screen import frame, line
-from augury.tools.shared.fetch import Server
+from augury.tools.shared.http import Server
 
 RUN = "from augury.cli import main; main()"
 HEALTHY = recorded("healthy-eagle3")

@@ -18,8 +18,7 @@ from augury.cli import app
 from augury.methods.registry import METHODS
 from augury.tools.knowledge.base import look_up
 from augury.tools.knowledge.conditions import KnownFacts, holds
-from augury.tools.monitor.alert import Alert
-from augury.tools.monitor.alerts import alerts, left_out
+from augury.tools.monitor.alerts import Alert, alerts, left_out
 from augury.tools.monitor.settings import bound
 from augury.tools.monitor.worlds import World
 

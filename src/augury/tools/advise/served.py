@@ -13,7 +13,7 @@ from augury.tools.advise.accept import ENOUGH_DRAFTS
 from augury.tools.advise.traffic import Traffic
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.scrape import scrape
-from augury.tools.shared.fetch import Server
+from augury.tools.shared.http import Server
 from augury.tools.shared.profile import make_profile
 
 ENOUGH = 20  # finished requests that a mean length is told from

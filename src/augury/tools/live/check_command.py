@@ -7,17 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.config.errors import ConfigError
 from augury.tools.live.check_screen import show
 from augury.tools.live.checks import Judged
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
 from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Asked, Session
-from augury.tools.shared.fetch import Server
-from augury.tools.shared.terminal import output_console, print_json, waiting
-
-UNREADABLE = 2
+from augury.tools.shared.http import Server
+from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
 
 def check(
@@ -38,17 +35,12 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Check a live vLLM or Augury server. Exit code: 0 healthy, 1 a check failed, 2 it could not be read."""
-    try:
+    with errors_as(as_json):
         asked = Asked(
             known_method(method) if method else None, k, read_band(band) if band else None, model, told(config)
         )
         session = Session(Server(url, api_key, timeout), asked)
         judged = _judged(session, interval, probe, as_json)
-    except ConfigError as error:
-        if not as_json:
-            raise
-        print_json({"error": str(error), "kind": getattr(error, "kind", "usage"), "exit_code": UNREADABLE})
-        raise typer.Exit(UNREADABLE) from None
     code = exit_code(judged, strict)
     if as_json:
         print_json(record(session, judged, code))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from augury.methods.registry import LOOK_UPS
@@ -34,14 +34,8 @@ class Check:
 
     def record(self) -> dict[str, str]:
         """For programs."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "figure": self.figure,
-            "against": self.against,
-            "fix": self.fix,
-            "knowledge": self.entry,
-        }
+        told = asdict(self)
+        return told | {"knowledge": told.pop("entry")}
 
 
 @dataclass(frozen=True, slots=True)

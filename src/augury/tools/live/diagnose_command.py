@@ -23,8 +23,8 @@ from augury.tools.live.remarks import remarks
 from augury.tools.live.server_log import read_log
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.window import window
-from augury.tools.shared.fetch import Server, Unreadable
-from augury.tools.shared.terminal import output_console, print_json, waiting
+from augury.tools.shared.http import Server, Unreadable
+from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
 UNREADABLE = 2
 PIECES = 6  # readings of an interval, for what rises or falls in it
@@ -52,7 +52,7 @@ def diagnose(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
-    try:
+    with errors_as(as_json):
         session = Session(Server(url, api_key, timeout), Asked(model=model))
         sources = _given(log, baseline_url, baseline_json, vllm_version)
         if config is not None:
@@ -62,11 +62,6 @@ def diagnose(
         release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
         sources.release = release_numbers(release)
         sources.config = configured(config, release) if config is not None else None
-    except ConfigError as error:
-        if not as_json:
-            raise
-        print_json({"error": str(error), "kind": getattr(error, "kind", "usage"), "exit_code": UNREADABLE})
-        raise typer.Exit(UNREADABLE) from None
     found = _diagnosed(session, trail, sources)
     code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if not trail else 0)
     if as_json:

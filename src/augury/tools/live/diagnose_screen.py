@@ -114,7 +114,7 @@ def _show_unknown(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _labelled(console: Console, word: str, text: str) -> None:
-    """A word and a text that hangs under itself."""
+    """A word and a text, wrapped with a hanging indent."""
     if not console.is_terminal:
         console.print(Text.assemble("   ", (f"{word}: ", "cyan"), safe(text)), soft_wrap=True)
         return

@@ -1,4 +1,4 @@
-"""From facts to causes: what is seen, what may stand behind it, best supported first, and what nobody can know yet."""
+"""From facts to causes: what is seen, what may cause it, best supported first, and what is not known yet."""
 
 from __future__ import annotations
 

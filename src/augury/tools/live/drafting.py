@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 Z = 1.96  # intervals hold the truth 95 times in 100
@@ -22,6 +23,23 @@ class Drafting:
     accepted: float = 0.0
     accepted_at: tuple[float, ...] = ()
     drafted_at: tuple[float, ...] = ()
+
+    def __add__(self, other: Drafting) -> Drafting:
+        """Both together: of two engines, or two stretches."""
+        return self._with(other, 1)
+
+    def __sub__(self, other: Drafting) -> Drafting:
+        """What came after an earlier reading."""
+        return self._with(other, -1)
+
+    def _with(self, other: Drafting, sign: int) -> Drafting:
+        columns = ((self.accepted_at, other.accepted_at), (self.drafted_at, other.drafted_at))
+        return Drafting(
+            self.drafts + sign * other.drafts,
+            self.drafted + sign * other.drafted,
+            self.accepted + sign * other.accepted,
+            *(tuple(max(0.0, a + sign * b) for a, b in zip_longest(*pair, fillvalue=0.0)) for pair in columns),
+        )
 
     @property
     def rate(self) -> float | None:
@@ -90,7 +108,7 @@ class Drafting:
 
     @property
     def rate_interval(self) -> tuple[float, float] | None:
-        """Wilson's interval, with as many independent tokens as the drafts are worth: within one they hang together."""
+        """Wilson's interval, with fewer trials than tokens, because those of one draft depend on each other."""
         if self.rate is None:
             return None
         return wilson(self.rate, self.drafted / max(1.0, self._clustering()))

@@ -24,7 +24,7 @@ def engine_facts(window: Window) -> dict[str, Any]:
 def _spread(name: str, engines: dict[str, tuple[Drafting, float]]) -> tuple[float | None, float, float]:
     own, tokens = engines[name]
     rest = [drafting for other, (drafting, _) in engines.items() if other != name]
-    others = Drafting(*(sum(column) for column in zip(*((d.drafts, d.drafted, d.accepted) for d in rest), strict=True)))
+    others = sum(rest, Drafting())
     if others.drafts < MANY or not others.rate or others.rate_interval is None:
         return None, 0.0, 0.0
     if not own.drafts:

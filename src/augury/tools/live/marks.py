@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from augury.tools.shared.fetch import shown
+from augury.tools.shared.http import shown
 
 STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "unknown": "cyan", "note": "dim"}
 WORDS = {"pass": "healthy", "warn": "warning", "fail": "fault", "unknown": "not judged", "note": "idle"}

@@ -74,6 +74,11 @@ def readings(scrape: Scrape) -> dict[str, Reading]:
     return {model: _reading(model, scrape.at, samples) for model, samples in sorted(by_model.items())}
 
 
+def over_all(scrape: Scrape) -> Reading:
+    """All models of a server as one."""
+    return _reading("", scrape.at, scrape.samples)
+
+
 def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
     found: dict[str, Any] = {"counters": {}, "gauges": {}, "histograms": {}}
     for figure, names in COUNTERS.items():

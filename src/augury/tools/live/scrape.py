@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from augury.tools.shared.fetch import Reply, Server, Unreadable, shown
+from augury.tools.shared.http import Reply, Server, Unreadable, shown
 
 LONGEST = 20_000  # characters of one line; a longer one is no metric, and the parser's time grows with its square
 Series = list[tuple[dict[str, str], float]]

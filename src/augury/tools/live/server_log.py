@@ -14,7 +14,7 @@ from augury.tools.live.drafting import wilson
 from augury.tools.live.facts import KV_CLIMBS, rise
 from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
-from augury.tools.shared.fetch import shown
+from augury.tools.shared.http import shown
 
 LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
 LINES_FOR_A_TREND = 6  # of load; a gauge wavers
@@ -94,7 +94,7 @@ class ServerLog:
         return found
 
     def _share(self, counts: list[tuple[int, int]]) -> tuple[float, float]:
-        """The rate of some lines, and the drafts that it comes from: tokens of one draft hang together."""
+        """The rate of some lines, and the drafts that it comes from: tokens of one draft depend on each other."""
         accepted, drafted = (sum(column) for column in zip(*counts, strict=True))
         return (min(1.0, accepted / drafted) if drafted else 0.0), drafted / (self.k or USUAL_K)
 

@@ -13,7 +13,7 @@ from augury.tools.live.reading import Reading, readings
 from augury.tools.live.release import release_in
 from augury.tools.live.scrape import scrape
 from augury.tools.live.window import window
-from augury.tools.shared.fetch import Server, Unreadable
+from augury.tools.shared.http import Server, Unreadable
 
 PROBES = 8
 PROBE_TEXT = "Repeat this line ten times.\n" + "the quick brown fox jumps over the lazy dog\n" * 4

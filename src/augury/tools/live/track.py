@@ -13,7 +13,7 @@ from augury.tools.live.expectation import expect
 from augury.tools.live.reading import Reading
 from augury.tools.live.session import Session
 from augury.tools.live.window import Window, window
-from augury.tools.shared.fetch import Unreadable
+from augury.tools.shared.http import Unreadable
 
 JUDGED_OVER = 60.0  # seconds: long enough for a verdict that does not flicker
 KEPT = 240  # readings

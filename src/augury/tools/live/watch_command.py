@@ -22,7 +22,7 @@ from augury.tools.live.expectation import known_method
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.track import State, Track
 from augury.tools.live.watch_screen import frame, line
-from augury.tools.shared.fetch import Server
+from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import output_console, sayable
 
 REDRAW = 0.25  # seconds: how soon a resize or a key shows

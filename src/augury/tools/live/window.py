@@ -49,7 +49,7 @@ class Window:
     @property
     def whole(self) -> Drafting:
         """How drafts fared since the start."""
-        return _drafting(self.after, None)
+        return whole(self.after)
 
     def by_interval(self) -> Window:
         """The same, with the drafts judged by the interval alone."""
@@ -137,9 +137,9 @@ def window(before: Reading | None, after: Reading) -> Window:
     """What went on between two readings; a server that was started anew in between is read since that start."""
     restarted = before is not None and _fell(before, after)
     earlier = None if restarted else before
-    whole = _drafting(after, None)
-    part = _drafting(after, earlier) if earlier else Drafting()
-    since_start = earlier is None or (part.drafts < ENOUGH_DRAFTS and whole.drafts > part.drafts)
+    ever = whole(after)
+    part = ever - whole(earlier) if earlier else Drafting()
+    since_start = earlier is None or (part.drafts < ENOUGH_DRAFTS and ever.drafts > part.drafts)
     counted = dict(after.counters)
     if earlier is not None:
         counted = {name: value - earlier.counters.get(name, 0.0) for name, value in after.counters.items()}
@@ -148,7 +148,7 @@ def window(before: Reading | None, after: Reading) -> Window:
         after,
         after.at - earlier.at if earlier else 0.0,
         counted,
-        whole if since_start else part,
+        ever if since_start else part,
         since_start,
         restarted,
         latencies,
@@ -172,26 +172,12 @@ def _fell(before: Reading, after: Reading) -> bool:
     return any(old is not None and new < old for old, new in [*pairs, *positions])
 
 
-def _drafting(after: Reading, before: Reading | None) -> Drafting:
-    if not after.speculates:
+def whole(reading: Reading) -> Drafting:
+    """How drafts fared since the server started."""
+    if not reading.speculates:
         return Drafting()  # half of the counters would make a rate of 0 or of nothing
-
-    def since(name: str) -> float:
-        return after.counters.get(name, 0.0) - (before.counters.get(name, 0.0) if before else 0.0)
-
-    earlier = before or Reading(after.model, after.at)
-    return Drafting(
-        since("drafts"),
-        since("drafted"),
-        since("accepted"),
-        _less(after.accepted_at, earlier.accepted_at),
-        _less(after.drafted_at, earlier.drafted_at),
-    )
-
-
-def _less(after: tuple[float, ...], before: tuple[float, ...]) -> tuple[float, ...]:
-    padded = before + (0.0,) * (len(after) - len(before))
-    return tuple(max(0.0, new - old) for new, old in zip(after, padded, strict=False))
+    drafts, drafted, accepted = (reading.counters[name] for name in DRAFTING)
+    return Drafting(drafts, drafted, accepted, reading.accepted_at, reading.drafted_at)
 
 
 def _latencies(before: Reading | None, after: Reading) -> tuple[dict[str, Buckets], bool]:

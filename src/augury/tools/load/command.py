@@ -18,13 +18,10 @@ from augury.tools.load.results import as_result, brief
 from augury.tools.load.screen import conditions_line, show, show_comparison
 from augury.tools.load.sweep import Plan, Server, Sweep, run
 from augury.tools.shared.endpoint import Endpoint
-from augury.tools.shared.fetch import Server as Live
-from augury.tools.shared.fetch import address_of
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
 
 INTERRUPTED = 130
-LISTING = 5.0  # seconds to wait for a list of models
 NEW, OLD = "new", "baseline"
 
 
@@ -99,18 +96,8 @@ def bench_serve(
 
 
 def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> Server:
-    base, basic = address_of(url)
-    there = Endpoint(flag, base, key, model or (_listed(flag, url, base) if basic else None))
-    # A password in the address means this server; a key may come from the environment, for any.
-    return Server(name, there.base, there.model, basic or (f"Bearer {key}" if key else None), extra)
-
-
-def _listed(flag: str, url: str, base: str) -> str:
-    """The first model of a server that wants a user and a password."""
-    names = list(Live(url).models(LISTING))
-    if not names:
-        raise ConfigError(f"{flag} {base}: no model is listed to this user; check the password, or name one: --model.")
-    return names[0]
+    there = Endpoint(flag, url if "://" in url else f"http://{url}", key, model)
+    return Server(name, there.base, there.model, there.authorization, extra)
 
 
 def _results(sweep: Sweep, servers: list[Server], plan: Plan) -> dict[str, list[dict[str, Any]]]:
@@ -198,7 +185,7 @@ def _exit_code(interrupted: bool, results: dict[str, list[dict[str, Any]]]) -> i
 
 
 def _check_places(save: Path | None, plot: Path | None) -> None:
-    """Before an hour of measuring, not after it."""
+    """Refuse places that cannot be written before an hour of measuring, not after it."""
     for option, path in {"--save": save, "--plot": plot}.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ConfigError(f"{option} {path}: {'a directory' if path.is_dir() else f'no directory {path.parent}'}.")

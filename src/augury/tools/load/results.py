@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from augury.tools.live.drafting import Drafting
 from augury.tools.load.request import Outcome
-from augury.tools.load.scrape import Counted, added, spec_decode_keys
+from augury.tools.load.scrape import spec_decode_keys
 
 PERCENTILES = (50, 90, 95, 99)
 # Lists with a value for each request; they are saved, so that a later run can be held against this one.
@@ -24,7 +25,7 @@ class Level:
     concurrency: int
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
-    counted: list[Counted | None] = field(default_factory=list)
+    counted: list[Drafting | None] = field(default_factory=list)
 
     @property
     def good(self) -> list[Outcome]:
@@ -41,7 +42,7 @@ class Level:
 
 
 def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
-    """One object as vLLM's bench writes it, with the lists of single requests and ours behind it."""
+    """One object as vLLM's bench writes it, followed by our own keys and the lists of single requests."""
     good, seconds = level.good, level.seconds or float("nan")
     read, written = (sum(getattr(one, name) for one in good) for name in ("input_tokens", "output_tokens"))
     result = {
@@ -63,7 +64,7 @@ def as_result(level: Level, told: dict[str, Any]) -> dict[str, Any]:
     result |= _spread("itl", [gap for one in good for gap in one.itl])
     result |= _spread("e2el", [one.latency for one in good])
     # Without an answer of ours, what the server counted is the traffic of others.
-    result |= spec_decode_keys(added(level.counted) if level.counted and good else None)
+    result |= spec_decode_keys(level.counted if good else [])
     result |= {
         "output_throughput_per_user": per_user(good),
         "tokens_counted_by": "server" if all(one.told for one in good) else "chunks",

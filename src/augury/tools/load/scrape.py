@@ -2,110 +2,67 @@
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.request
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-PREFIX = "vllm:spec_decode_num_"
+from augury.tools.live.drafting import Drafting
+from augury.tools.live.reading import over_all
+from augury.tools.live.scrape import scrape
+from augury.tools.live.window import whole
+from augury.tools.shared.http import Server, Unreadable
+
 SETTLED = 3.0  # seconds to wait until the last step has been counted
 
 
-@dataclass(slots=True)
-class Counted:
-    """Counters of speculation at one moment, over all engines."""
+class Counted(NamedTuple):
+    """Counters of speculation at one moment, over all engines and models."""
 
-    drafts: float = 0.0
-    draft_tokens: float = 0.0
-    accepted_tokens: float = 0.0
-    positions: dict[int, float] = field(default_factory=dict)
-    running: float = 0.0
+    drafting: Drafting
+    running: float
 
 
-def scrape(base: str, authorization: str | None = None, timeout: float = 5.0) -> Counted | None:
-    """What /metrics says now; None where there is none, or no speculation in it."""
-    from prometheus_client.parser import text_string_to_metric_families
-
+def counted(server: Server) -> Counted | None:
+    """What /metrics says now; None if there are none, or no speculation in them: other servers have none."""
     try:
-        request = urllib.request.Request(f"{base}/metrics")
-        if authorization:  # unredirected: another host that we are sent on to must not see it
-            request.add_unredirected_header("Authorization", authorization)
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            text = answer.read().decode()
-        found, speculates = Counted(), False
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                speculates |= _add(found, sample.name, sample.labels, sample.value)
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
-        return None  # no metrics is no fault: other servers have none
-    return found if speculates else None
+        reading = over_all(scrape(server))
+    except Unreadable:
+        return None
+    return Counted(whole(reading), reading.gauges.get("running", 0.0)) if reading.speculates else None
 
 
-def _add(found: Counted, name: str, labels: dict[str, str], value: float) -> bool:
-    if name == "vllm:num_requests_running":
-        found.running += value
-    if not name.startswith(PREFIX) or name.endswith("_created"):
-        return False
-    which = name.removeprefix(PREFIX).removesuffix("_total")
-    if which == "accepted_tokens_per_pos":
-        position = int(labels["position"])
-        found.positions[position] = found.positions.get(position, 0.0) + value
-    elif which in ("drafts", "draft_tokens", "accepted_tokens"):
-        setattr(found, which, getattr(found, which) + value)
-    return True
-
-
-def scrape_when_idle(base: str, authorization: str | None = None) -> Counted | None:
-    """The counters once nothing runs any more, and two readings agree."""
-    limit, before = time.monotonic() + SETTLED, scrape(base, authorization)
+def counted_when_idle(base: str, authorization: str | None = None) -> Drafting | None:
+    """The counters once nothing runs any more and two readings agree."""
+    server = Server(base)
+    server.authorization = authorization
+    limit, before = time.monotonic() + SETTLED, counted(server)
     while before is not None and time.monotonic() < limit:
         time.sleep(0.2)
-        after = scrape(base, authorization)
-        if after is None or (after == before and not after.running):
-            return after
+        after = counted(server)
+        settled = after is None or (after == before and not after.running)
         before = after
-    return before
+        if settled:
+            break
+    return before.drafting if before else None
 
 
-def gained(before: Counted | None, after: Counted | None) -> Counted | None:
+def gained(before: Drafting | None, after: Drafting | None) -> Drafting | None:
     """What was counted in between; None if that cannot be told, as after a restart."""
     if before is None or after is None or after.drafts < before.drafts:
         return None
-    positions = {p: count - before.positions.get(p, 0.0) for p, count in after.positions.items()}
-    return Counted(
-        after.drafts - before.drafts,
-        after.draft_tokens - before.draft_tokens,
-        after.accepted_tokens - before.accepted_tokens,
-        positions,
-    )
+    return after - before
 
 
-def added(parts: list[Counted | None]) -> Counted | None:
-    """Several stretches as one; None if one of them is unknown."""
-    total = Counted()
-    for part in parts:
-        if part is None:
-            return None
-        total.drafts += part.drafts
-        total.draft_tokens += part.draft_tokens
-        total.accepted_tokens += part.accepted_tokens
-        for position, count in part.positions.items():
-            total.positions[position] = total.positions.get(position, 0.0) + count
-    return total
-
-
-def spec_decode_keys(counted: Counted | None) -> dict[str, Any]:
-    """The keys of `vllm bench serve`; as there, the rate is in per cent and the positions are shares."""
-    if counted is None or not counted.draft_tokens or not counted.drafts:
+def spec_decode_keys(parts: list[Drafting | None]) -> dict[str, Any]:
+    """The keys of `vllm bench serve` over all parts; as there, the rate is in per cent and the positions are shares."""
+    known = [part for part in parts if part is not None]
+    total = sum(known, Drafting())
+    if len(known) < len(parts) or total.rate is None or total.length is None:
         return {}
     return {
-        "spec_decode_acceptance_rate": 100 * counted.accepted_tokens / counted.draft_tokens,
-        "spec_decode_acceptance_length": 1 + counted.accepted_tokens / counted.drafts,
-        "spec_decode_num_drafts": int(counted.drafts),
-        "spec_decode_draft_tokens": int(counted.draft_tokens),
-        "spec_decode_accepted_tokens": int(counted.accepted_tokens),
-        "spec_decode_per_position_acceptance_rates": [
-            count / counted.drafts for _, count in sorted(counted.positions.items())
-        ],
+        "spec_decode_acceptance_rate": 100 * total.rate,
+        "spec_decode_acceptance_length": total.length,
+        "spec_decode_num_drafts": int(total.drafts),
+        "spec_decode_draft_tokens": int(total.drafted),
+        "spec_decode_accepted_tokens": int(total.accepted),
+        "spec_decode_per_position_acceptance_rates": total.marginal,
     }

@@ -15,7 +15,7 @@ from augury.tools.load.dataset import Body, fitted, marked
 from augury.tools.load.load import WARM_TOKENS, Stopped, Traffic, run_round
 from augury.tools.load.request import Client
 from augury.tools.load.results import Level
-from augury.tools.load.scrape import gained, scrape_when_idle
+from augury.tools.load.scrape import counted_when_idle, gained
 
 ROUNDS = 6  # turns of each server at one concurrency
 EACH = 4  # requests for each stream, where their number is not given; three times as many where two servers take turns
@@ -147,9 +147,9 @@ async def _level(
             if stopped.asked:
                 continue
             share = plan.bodies(concurrency, server)[number::rounds]
-            before = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
+            before = await asyncio.to_thread(counted_when_idle, server.base, server.authorization)
             done = await run_round(client, share, concurrency, plan.traffic, stopped, partial(tick, said))
-            after = await asyncio.to_thread(scrape_when_idle, server.base, server.authorization)
+            after = await asyncio.to_thread(counted_when_idle, server.base, server.authorization)
             for outcome in done.outcomes:
                 outcome.round = number
             level.outcomes += done.outcomes

@@ -1,273 +1,177 @@
-"""The Grafana dashboard: is speculation healthy, what does it cost, what do users feel, how full is the server."""
+"""The Grafana dashboard: is speculation healthy, what does it cost, what do users feel, how full is the server.
+
+`dashboard.yml` lists the panels, `grafana.yml` what Grafana wants said around them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.monitor.panels import GREEN, RED, YELLOW, Panel, Query, laid_out, row
 from augury.tools.monitor.settings import Settings
+from augury.tools.shared.templates import fill
 
-SCHEMA = 41  # Grafana 11.6 and later; older ones migrate it
+WIDTH = 24  # Grafana's columns
 BY_MODEL = "sum by (model_name)"
-INTERVALS = ("1m", "5m", "15m", "30m", "1h")
+MODEL = 'model_name=~"$model_name"'
+Steps = list[tuple[float | None, str]]
+PLAIN: Steps = [(None, "blue")]
 
 
 def dashboard(settings: Settings) -> dict[str, Any]:
     """The dashboard, ready to be written as JSON and imported."""
-    writer = Panels(settings)
-    rows = [
-        writer.now(),
-        row("Acceptance"),
-        writer.acceptance(),
-        row("What it costs and brings"),
-        writer.worth(),
-        row("What users feel"),
-        writer.latency(),
-        row("Load"),
-        writer.load(),
-        row("Alerts"),
-        writer.alerts(),
-    ]
+    grafana = fill("monitor/grafana.yml", s=settings, chosen_model=settings.selected(MODEL))
+    whole: dict[str, Any] = grafana["dashboard"]
+    if named := settings.datasource:
+        whole["templating"]["list"][0]["current"] = {"text": named, "value": named, "selected": True}
+    queries = _queries(settings)
+    rows = fill("monitor/dashboard.yml", s=settings, **queries)
+    return whole | {"panels": _laid_out(rows, _steps(settings, queries["plain"]["title"]), grafana)}
+
+
+def _queries(settings: Settings) -> dict[str, Any]:
+    """The expressions that panels show, and words that go with them."""
+    chosen = settings.selected(MODEL, 'engine=~"$engine"')
+
+    def rate(counter: str, by: str = BY_MODEL) -> str:
+        return f"{by} (rate({counter}{chosen}[$interval]))"
+
+    def spec(name: str, by: str = BY_MODEL) -> str:
+        return rate(f"vllm:spec_decode_num_{name}_total", by)
+
+    def gauge(name: str, how: str = "sum") -> str:
+        return f"{how} by (model_name) ({name}{chosen})"
+
+    def over(above: str, below: str) -> str:
+        return f"{above} / ({below} > 0)"
+
+    def quantile(share: float, name: str) -> str:
+        bucket = rate(f"vllm:{name}_seconds_bucket", "sum by (model_name, le)")
+        return f"histogram_quantile({share}, {bucket})"
+
+    by_position = "sum by (model_name, position)"
+    accepted = spec("accepted_tokens_per_pos", by_position)
+    if settings.ours:
+        positions = over(accepted, rate("augury:spec_decode_num_draft_tokens_per_pos_total", by_position))
+    else:
+        positions = f"{accepted} / on (model_name) group_left () ({spec('drafts')} > 0)"
+    most = gauge("augury:num_speculative_tokens", "max") if settings.ours else f"count by (model_name) ({accepted})"
+    running = f"avg_over_time(({gauge('vllm:num_requests_running')})[$interval:])"
     return {
-        "uid": "augury-spec-decode",
-        "title": "Augury: speculative decoding",
-        "description": f"Written by `augury monitor init` for {settings.method.name}, K={settings.k}.",
-        "tags": ["augury", "vllm", "speculative-decoding"],
-        "schemaVersion": SCHEMA,
-        "version": 1,
-        "editable": True,
-        "graphTooltip": 1,
-        "refresh": "30s",
-        "time": {"from": "now-3h", "to": "now"},
-        "timezone": "browser",
-        "templating": {"list": _variables(settings)},
-        "annotations": {"list": []},
-        "links": [],
-        "panels": laid_out(rows),
+        "rate": rate, "spec": spec, "gauge": gauge, "over": over, "quantile": quantile,
+        "acceptance": over(spec("accepted_tokens"), spec("draft_tokens")),
+        "length": f"1 + {over(spec('accepted_tokens'), spec('drafts'))}",
+        "positions": positions,
+        "limit": most,
+        "plain": _plain(settings, over(rate("vllm:generation_tokens_total"), running),
+                        gauge("augury:speedup_estimate", "min")),
+        "band": f"Band of {settings.method.name}: {_band(settings)}.",
+        "position": _position_text(settings),
+    }  # fmt: skip
+
+
+def _band(settings: Settings) -> str:
+    band = settings.method.band
+    if band is None:
+        return "none is known"
+    rate = f"rate {band.rate[0]:.2f} to {band.rate[1]:.2f}" if band.rate else "no rate"
+    length = f"length {band.length[0]:g} to {band.length[1]:g}" if band.length else "no length"
+    return f"{rate}, {length} ({band.where})"
+
+
+def _position_text(settings: Settings) -> str:
+    late = "all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are"
+    bar = settings.min_position
+    pays = f"Under {bar:.2f} one seldom pays." if bar else "A look-up has no bar for late ones."
+    over = "drafts that reached it" if settings.ours else late
+    return f"Share of accepted drafts at each position, over {over}. {pays}"
+
+
+def _plain(settings: Settings, each: str, estimate: str) -> dict[str, str]:
+    """Title, explanation and query of the speed-up, as good as it can be told."""
+    title, plain = "Speed-up against plain", settings.baseline_tok_s
+    if settings.ours:
+        text = "Estimated from steps with and without drafts at the same number of requests. Under 1 it does harm."
+        return {"title": title, "text": text, "expr": estimate}
+    if plain is not None:
+        text = f"Tokens a second and request, over the {plain:g} of plain decoding that were given to monitor init."
+        return {"title": title, "text": text, "expr": f"({each}) / {plain:g}"}
+    text = (
+        "vLLM does not measure its speed-up. Measure the server without speculation (augury bench serve) and give "
+        "the figure to augury monitor init --baseline-tok-s; then this panel shows the ratio."
+    )
+    return {"title": "Tokens a second and request", "text": text, "expr": each}
+
+
+def _steps(settings: Settings, title: str) -> dict[str, Steps]:
+    """Colours from values upwards, by the names that panels have for them."""
+    low, healthy, bar = settings.min_acceptance or 0.3, settings.healthy, settings.min_position
+    rate: Steps = [(None, "yellow"), (low, "green")]
+    if healthy and healthy > low:
+        rate = [(None, "red"), (low, "yellow"), (healthy, "green")]
+    band = settings.method.band.length if settings.method.band else None
+    good = max(settings.length_one + 0.01, min(band[0] if band else 1.5, settings.long_length))
+    return {
+        "rate": rate,
+        "length": [(None, "red"), (settings.length_one, "yellow"), (good, "green")],
+        "position": [(None, "red"), (bar, "yellow"), (max(0.6, bar), "green")] if bar else PLAIN,
+        "plain": [(None, "red"), (1.0, "green")] if title.startswith("Speed-up") else PLAIN,
     }
 
 
-def _variables(settings: Settings) -> list[dict[str, Any]]:
-    source = {"type": "prometheus", "uid": "${datasource}"}
-    named = settings.datasource
-    chosen = {"text": named, "value": named, "selected": True} if named else {}
+def _laid_out(rows: list[dict[str, Any]], steps: dict[str, Steps], grafana: dict[str, Any]) -> list[dict[str, Any]]:
+    """Panels numbered and placed: each row of them from left to right, one row below the other."""
+    made: list[dict[str, Any]] = []
+    y = 0
+    for row in rows:
+        if "row" in row:
+            place = {"h": 1, "w": WIDTH, "x": 0, "y": y}
+            head = {"id": len(made) + 1, "type": "row", "title": row["row"], "gridPos": place}
+            made.append(head | {"collapsed": False, "panels": []})
+            y += 1
+        x = height = 0
+        for panel in row["panels"]:
+            width, tall = panel.get("width", 8), panel.get("height", 8)
+            if x + width > WIDTH:
+                x, y, height = 0, y + height, 0
+            place = {"h": tall, "w": width, "x": x, "y": y}
+            made.append(_panel(len(made) + 1, panel, place, steps, grafana))
+            x, height = x + width, max(height, tall)
+        y += height
+    return made
 
-    def labels(name: str, selector: str) -> dict[str, Any]:
-        query = f"label_values(vllm:generation_tokens_total{selector}, {name})"
-        return {
-            "name": name,
-            "label": name,
-            "type": "query",
-            "datasource": source,
-            "query": {"query": query, "refId": name},
-            "refresh": 2,
-            "sort": 1,
-            "multi": True,
-            "includeAll": True,
-            "allValue": ".*",
-            "current": {"text": ["All"], "value": ["$__all"], "selected": True},
-            "options": [],
-            "hide": 0,
-            "regex": "",
-        }
 
-    steps = [{"text": step, "value": step, "selected": step == "5m"} for step in INTERVALS]
+def _panel(
+    number: int, panel: dict[str, Any], place: dict[str, int], steps: dict[str, Steps], grafana: dict[str, Any]
+) -> dict[str, Any]:
+    kind = panel["kind"]
+    made = {"id": number, "type": kind, "title": panel["title"], "description": panel["text"], "gridPos": place}
+    made["options"] = grafana["options"][kind]
+    if "queries" not in panel:
+        return made
+    wanted = panel.get("steps", PLAIN)
+    fields = _fields(kind, panel, steps[wanted] if isinstance(wanted, str) else wanted, grafana)
+    return made | {"datasource": grafana["source"], "targets": _targets(kind, panel, grafana), "fieldConfig": fields}
+
+
+def _targets(kind: str, panel: dict[str, Any], grafana: dict[str, Any]) -> list[dict[str, Any]]:
+    instant, legends = kind in ("stat", "bargauge"), panel.get("legends", ["{{model_name}}"])
     return [
-        {"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus", "refresh": 1,
-         "current": chosen, "options": [], "hide": 0, "regex": "", "includeAll": False, "multi": False},
-        labels("model_name", settings.selected()),
-        labels("engine", settings.selected('model_name=~"$model_name"')),
-        {"name": "interval", "label": "averaged over", "type": "interval", "query": ",".join(INTERVALS),
-         "options": steps, "current": {"text": "5m", "value": "5m", "selected": True}, "hide": 0, "refresh": 2,
-         "auto": False, "auto_count": 30, "auto_min": "10s"},
+        {"refId": chr(ord("A") + i), "datasource": grafana["source"], "editorMode": "code", "expr": expr,
+         "legendFormat": legend, "instant": instant, "range": not instant}
+        for i, (expr, legend) in enumerate(zip(panel["queries"], legends, strict=True))
     ]  # fmt: skip
 
 
-class Panels:
-    """Writes the panels for one choice of settings."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        low, healthy = settings.min_acceptance or 0.3, settings.healthy
-        steps = [(None, RED), (low, YELLOW), *([(healthy, GREEN)] if healthy and healthy > low else [])]
-        self.rate_steps = tuple(steps) if healthy and healthy > low else ((None, YELLOW), (low, GREEN))
-        band = settings.method.band.length if settings.method.band else None
-        good = max(settings.length_one + 0.01, min(band[0] if band else 1.5, settings.long_length))
-        self.length_steps = ((None, RED), (settings.length_one, YELLOW), (good, GREEN))
-        bar = settings.min_position
-        self.position_steps = ((None, RED), (bar, YELLOW), (max(0.6, bar), GREEN)) if bar else ((None, "blue"),)
-        self.band = f"Band of {settings.method.name}: {self._band()}."
-
-    def _band(self) -> str:
-        band = self.settings.method.band
-        if band is None:
-            return "none is known"
-        rate = f"rate {band.rate[0]:.2f} to {band.rate[1]:.2f}" if band.rate else "no rate"
-        length = f"length {band.length[0]:g} to {band.length[1]:g}" if band.length else "no length"
-        return f"{rate}, {length} ({band.where})"
-
-    def _rate(self, counter: str, by: str = BY_MODEL) -> str:
-        chosen = self.settings.selected('model_name=~"$model_name"', 'engine=~"$engine"')
-        return f"{by} (rate({counter}{chosen}[$interval]))"
-
-    def _spec(self, name: str, by: str = BY_MODEL) -> str:
-        return self._rate(f"vllm:spec_decode_num_{name}_total", by)
-
-    def _gauge(self, name: str, how: str = "sum") -> str:
-        chosen = self.settings.selected('model_name=~"$model_name"', 'engine=~"$engine"')
-        return f"{how} by (model_name) ({name}{chosen})"
-
-    def _over(self, above: str, below: str) -> str:
-        return f"{above} / ({below} > 0)"
-
-    def _acceptance(self) -> str:
-        return self._over(self._spec("accepted_tokens"), self._spec("draft_tokens"))
-
-    def _length(self) -> str:
-        return f"1 + {self._over(self._spec('accepted_tokens'), self._spec('drafts'))}"
-
-    def _positions(self) -> str:
-        by = "sum by (model_name, position)"
-        accepted = self._spec("accepted_tokens_per_pos", by)
-        if self.settings.ours:
-            return self._over(accepted, self._rate("augury:spec_decode_num_draft_tokens_per_pos_total", by))
-        return f"{accepted} / on (model_name) group_left () ({self._spec('drafts')} > 0)"
-
-    def _quantiles(self, histogram: str) -> tuple[Query, ...]:
-        bucket = self._rate(f"vllm:{histogram}_bucket", "sum by (model_name, le)")
-        return tuple(
-            Query(f"histogram_quantile({share}, {bucket})", f"{{{{model_name}}}} p{share * 100:.0f}")
-            for share in (0.5, 0.99)
-        )
-
-    def _against_plain(self) -> tuple[str, str, Query]:
-        """Title, explanation and query of the speed-up, as good as it can be told."""
-        each = self._over(
-            self._rate("vllm:generation_tokens_total"),
-            f"avg_over_time(({self._gauge('vllm:num_requests_running')})[$interval:])",
-        )
-        if self.settings.ours:
-            text = "Estimated from steps with and without drafts at the same number of requests. Under 1 it does harm."
-            return "Speed-up against plain", text, Query(self._gauge("augury:speedup_estimate", "min"))
-        if self.settings.baseline_tok_s is not None:
-            plain = f"{self.settings.baseline_tok_s:g}"
-            text = f"Tokens a second and request, over the {plain} of plain decoding that were given to monitor init."
-            return "Speed-up against plain", text, Query(f"({each}) / {plain}")
-        text = (
-            "vLLM does not measure its speed-up. Measure the server without speculation (augury bench serve) and give "
-            "the figure to augury monitor init --baseline-tok-s; then this panel shows the ratio."
-        )
-        return "Tokens a second and request", text, Query(each)
-
-    def now(self) -> list[Panel]:
-        """The figures of the moment."""
-        title, text, query = self._against_plain()
-        steps = ((None, RED), (1.0, GREEN)) if title.startswith("Speed-up") else ((None, "blue"),)
-        waste = f"1 - {self._acceptance()}"
-        firing = 'sum(ALERTS{alertname=~"Augury.*",alertstate="firing",severity!="info"}) or vector(0)'
-        return [
-            Panel("stat", "Acceptance rate", f"Accepted over drafted tokens, without the target's own. {self.band}",
-                  (Query(self._acceptance()),), "percentunit", 4, 4, self.rate_steps),
-            Panel("stat", "Acceptance length", f"Tokens a step and request, the target's own included. {self.band}",
-                  (Query(self._length()),), "short", 4, 4, self.length_steps, decimals=2),
-            Panel("stat", "Wasted drafts", "Share of drafted tokens that were verified and thrown away.",
-                  (Query(waste),), "percentunit", 4, 4),
-            Panel("stat", "Tokens generated a second", "What users receive, over all requests.",
-                  (Query(self._rate("vllm:generation_tokens_total")),), "short", 4, 4),
-            Panel("stat", title, text, (query,), "short", 4, 4, steps, decimals=2),
-            Panel("stat", "Alerts firing", "Of the rules that augury monitor init wrote; notices are not counted.",
-                  (Query(firing, "alerts"),), "short", 4, 4, ((None, GREEN), (1.0, RED))),
-        ]  # fmt: skip
-
-    def acceptance(self) -> list[Panel]:
-        """Rate, length, and every position."""
-        over = (
-            "drafts that reached it"
-            if self.settings.ours
-            else ("all drafts, as vLLM counts: with drafts of varying length late ones look worse than they are")
-        )
-        bar = self.settings.min_position
-        position = f"Share of accepted drafts at each position, over {over}."
-        position += f" Under {bar:.2f} one seldom pays." if bar else " A look-up has no bar for late ones."
-        legend = "{{model_name}} {{position}}"
-        return [
-            Panel("timeseries", "Acceptance rate", f"Accepted over drafted tokens. {self.band}",
-                  (Query(self._acceptance()),), "percentunit", 12, 8, self.rate_steps, 1.0),
-            Panel("timeseries", "Acceptance length", f"Tokens a step, the target's own included. {self.band}",
-                  (Query(self._length()),), "short", 12, 8, self.length_steps, decimals=2),
-            Panel("status-history", "Acceptance by position", f"{position} A sharp edge: K is too large.",
-                  (Query(self._positions(), legend),), "percentunit", 16, 8, self.position_steps, 1.0),
-            Panel("bargauge", "Acceptance by position, now", position,
-                  (Query(self._positions(), legend),), "percentunit", 8, 8, self.position_steps, 1.0),
-        ]  # fmt: skip
-
-    def worth(self) -> list[Panel]:
-        """Drafted against accepted, K, speed-up."""
-        title, text, query = self._against_plain()
-        drafted = Query(self._over(self._spec("draft_tokens"), self._spec("drafts")), "{{model_name}} drafted, mean")
-        if self.settings.ours:
-            limit = Query(self._gauge("augury:num_speculative_tokens", "max"), "{{model_name}} allowed")
-        else:
-            counted = self._spec("accepted_tokens_per_pos", "sum by (model_name, position)")
-            limit = Query(f"count by (model_name) ({counted})", "{{model_name}} configured")
-        return [
-            Panel(
-                "timeseries",
-                "Drafted and accepted tokens a second",
-                "The gap between the two lines is waste.",
-                (
-                    Query(self._spec("draft_tokens"), "{{model_name}} drafted"),
-                    Query(self._spec("accepted_tokens"), "{{model_name}} accepted"),
-                ),
-            ),
-            Panel(
-                "timeseries",
-                "K in use",
-                "Tokens in a draft, on average, and the most there may be.",
-                (drafted, limit),
-                decimals=1,
-            ),
-            Panel("timeseries", title, text, (query,), decimals=2),
-        ]
-
-    def latency(self) -> list[Panel]:
-        """What users feel."""
-        return [
-            Panel("timeseries", "Time to first token", "Speculation leaves it alone; a lost prefix cache does not.",
-                  self._quantiles("time_to_first_token_seconds"), "s"),
-            Panel("timeseries", "Time per output token", "Per request, so it shows what speculation brings. vLLM's "
-                  "inter-token latency is observed once a step, not once a token: it does not.",
-                  self._quantiles("request_time_per_output_token_seconds"), "s"),
-            Panel("timeseries", "Tokens run in a step", "Prompt and generated tokens over steps: near the budget the "
-                  "target computes all the time and drafts are no longer free.",
-                  (Query(self._over(self._rate("vllm:iteration_tokens_total_sum"),
-                                    self._rate("vllm:iteration_tokens_total_count"))),)),
-        ]  # fmt: skip
-
-    def load(self) -> list[Panel]:
-        """How full the server is."""
-        hits = self._over(self._rate("vllm:prefix_cache_hits_total"), self._rate("vllm:prefix_cache_queries_total"))
-        return [
-            Panel("timeseries", "Requests", "Running and waiting. A queue that grows while drafts are good: cut K.",
-                  (Query(self._gauge("vllm:num_requests_running"), "{{model_name}} running"),
-                   Query(self._gauge("vllm:num_requests_waiting"), "{{model_name}} waiting")), width=6),
-            Panel("timeseries", "KV cache in use", "The fullest engine. Acceptance falls as it climbs: memory first.",
-                  (Query(self._gauge("vllm:kv_cache_usage_perc", "max")),), "percentunit", 6,
-                  steps=((None, GREEN), (0.8, YELLOW), (0.95, RED)), most=1.0),
-            Panel("timeseries", "Prefix cache hits", "Share of prompt tokens found in the cache; compare with before "
-                  "speculation was on.", (Query(hits),), "percentunit", 6, most=1.0),
-            Panel("timeseries", "Preemptions a second", "Requests that lost their slot, and their drafts with it.",
-                  (Query(self._rate("vllm:num_preemptions_total")),), width=6),
-        ]  # fmt: skip
-
-    def alerts(self) -> list[Panel]:
-        """What is firing."""
-        return [
-            Panel(
-                "alertlist",
-                "Alerts",
-                "Firing and pending alerts of augury-alerts.yml; each names its first step.",
-                width=24,
-                height=7,
-            )
-        ]
+def _fields(kind: str, panel: dict[str, Any], steps: Steps, grafana: dict[str, Any]) -> dict[str, Any]:
+    colors = [{"color": color, "value": value} for value, color in steps]
+    defaults: dict[str, Any] = {
+        "unit": panel.get("unit", "short"),
+        "min": 0,
+        "color": {"mode": grafana["colors"].get(kind, "palette-classic")},
+        "thresholds": {"mode": "absolute", "steps": colors},
+        "custom": grafana["custom"].get(kind, {}),
+    }
+    if kind == "timeseries" and len(steps) > 1:  # the band behind the lines
+        defaults["custom"] = defaults["custom"] | {"thresholdsStyle": {"mode": "dashed+area"}}
+    defaults |= {name: panel[key] for key, name in (("most", "max"), ("decimals", "decimals")) if key in panel}
+    return {"defaults": defaults, "overrides": []}

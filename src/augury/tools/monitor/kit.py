@@ -11,28 +11,41 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.tools.monitor.alerts import alerts, left_out
 from augury.tools.monitor.dashboard import dashboard
-from augury.tools.monitor.examples import alertmanager_example, prometheus_example, readme, runbook
 from augury.tools.monitor.recording import recording
 from augury.tools.monitor.rule_tests import rule_tests
 from augury.tools.monitor.settings import Settings
+from augury.tools.shared.templates import fill, render
 
 
 def files(settings: Settings, command: str) -> dict[str, str]:
     """Every file's text, by its place in the directory."""
-    rules = {"groups": [{"name": "augury-alerts", "rules": [alert.rule() for alert in alerts(settings)]}]}
-    missing = [f"{name} is left out: {why}." for name, why in left_out(settings).items()]
+    written, missing = alerts(settings), left_out(settings)
+    rules = {"groups": [{"name": "augury-alerts", "rules": [alert.rule() for alert in written]}]}
+    left = [f"{name} is left out: {why}." for name, why in missing.items()]
+    job = next((m.value for m in settings.matchers if m.label == "job" and m.op == "=" and m.value), "vllm")
+    thresholds = ", ".join(f"{name} {value:g}" for name, value in settings.thresholds().items() if value is not None)
+    words = {"s": settings, "command": command, "alerts": written, "left_out": missing, "thresholds": thresholds}
+    prometheus, alertmanager = fill("monitor/prometheus.yml", job=job), fill("monitor/alertmanager.yml")
     return {
-        "README.md": readme(settings, command),
-        "RUNBOOK.md": runbook(settings),
+        "README.md": render("monitor/readme.md", first_words=_first_words, **words),
+        "RUNBOOK.md": _runbook({alert.name for alert in written}),
         "prometheus/augury-recording.yml": _yaml(recording(settings), "Speculation by engine and by model.", command),
-        "prometheus/augury-alerts.yml": _yaml(rules, "Alerts on speculation.", command, *missing),
+        "prometheus/augury-alerts.yml": _yaml(rules, "Alerts on speculation.", command, *left),
         "prometheus/tests.yml": _yaml(rule_tests(settings), "promtool test rules tests.yml", command),
-        "prometheus/prometheus.example.yml": _yaml(
-            prometheus_example(settings), "An example; change targets.", command
-        ),
-        "alertmanager.example.yml": _yaml(alertmanager_example(), "An example; change the receivers.", command),
+        "prometheus/prometheus.example.yml": _yaml(prometheus, "An example; change targets.", command),
+        "alertmanager.example.yml": _yaml(alertmanager, "An example; change the receivers.", command),
         "grafana/augury-speculative-decoding.json": json.dumps(dashboard(settings), indent=2) + "\n",
     }
+
+
+def _first_words(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".").replace("|", "\\|")
+
+
+def _runbook(names: set[str]) -> str:
+    """The sections of the alerts that were written."""
+    head, *sections = render("monitor/runbook.md").split("\n## ")
+    return "\n## ".join([head, *(one for one in sections if one.partition("\n")[0] in names)])
 
 
 def write(directory: Path, texts: dict[str, str], force: bool) -> list[Path]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.monitor.alert import Alert
-from augury.tools.monitor.alerts import alerts, first_low, none_useful, rate_low
+from augury.tools.monitor.alerts import Alert, alerts, first_low, none_useful, rate_low
 from augury.tools.monitor.matchers import example_labels
 from augury.tools.monitor.settings import Settings
 from augury.tools.monitor.worlds import HOUR, World

@@ -1,158 +1,99 @@
-"""An OpenAI-compatible server, whole answers and streams, through the standard library alone."""
+"""An OpenAI-compatible server: whole answers and streams."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPException, HTTPResponse
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from augury.config.errors import ConfigError
-from augury.tools.shared.fetch import address_of
+from augury.tools.shared.http import Server, Unreadable, brief, error_message, listed_models
+
+if TYPE_CHECKING:
+    import httpx
 
 END = "(end)"  # stands for the token that ended an answer, which servers do not show
 DRAFTS = re.compile(r"^vllm:spec_decode_num_drafts(?:_total)?(?:\{[^}]*\})? +([0-9.eE+]+)", re.MULTILINE)
 
 
-class EndpointError(ConfigError):
-    """A server that does not do what is asked of it; the message is one line that names it and the fix."""
-
-
 class Answer(NamedTuple):
     """One completion."""
 
-    tokens: tuple[str, ...]  # as texts; the whole text as one if the server does not say
+    tokens: tuple[str, ...]  # as texts; the whole text as one if the server does not list them
     likely: tuple[dict[str, float], ...] | None  # log-probabilities of the likeliest tokens at each place, if offered
 
     def joined(self) -> Answer:
-        """The same as one text, to be held against a server that names no tokens."""
+        """The same as one text, to compare with a server that lists no tokens."""
         ended = self.tokens[-1:] == (END,)
         text = "".join(self.tokens[:-1] if ended else self.tokens)
         return Answer(((text,) if text else ()) + ((END,) if ended else ()), None)
 
 
-class Endpoint:
-    """A server, by its address."""
+class Endpoint(Server):
+    """A server of completions and chat, by its address; `flag` is the option that names it."""
 
     def __init__(self, flag: str, url: str, key: str | None = None, model: str | None = None, timeout: float = 120.0):
+        if "://" not in url:
+            place = url.rpartition("@")[2]  # a password before it is not shown
+            raise Unreadable(
+                "address", f"{flag} {place}: write the server's address, for example http://localhost:8000."
+            )
+        super().__init__(url, key, timeout, flag)
         self.flag = flag
-        self.base = url.rstrip("/").removesuffix("/completions").removesuffix("/v1")
-        if not re.match(r"https?://[^/\s]", self.base):
-            raise ConfigError(f"{flag} {url}: write the server's address, for example http://localhost:8000.")
-        self.base, self._login = address_of(self.base)  # a name and a password in the address are sent, never shown
-        self._key, self._timeout = key, timeout
         self.model = model or self._first_model()
 
     def complete(self, prompt: str, **options: Any) -> Answer:
         """One answer to a prompt."""
         body = {"model": self.model, "prompt": prompt, "n": 1, "stream": False, **options}
-        reply = self._call("/v1/completions", body)
+        reply = self.post("/v1/completions", body, self.timeout)
         try:
             choice = reply["choices"][0]
             if not isinstance(choice["text"], str):
                 raise TypeError
             return _answer(choice, choice["text"], options["max_tokens"])
         except (LookupError, TypeError, ValueError):
-            raise EndpointError(f"{self.flag} {self.base}: the answer is not a completion: {_short(reply)}") from None
+            raise Unreadable("answer", f"{self.where}: the answer is not a completion: {brief(reply)}") from None
 
     def chat(self, messages: list[dict[str, Any]], **options: Any) -> Iterator[dict[str, Any]]:
         """The chunks of an answer to a conversation, as they come; closing the iterator leaves the server."""
-        path, body = "/v1/chat/completions", {"model": self.model, "messages": messages, "stream": True, **options}
-        with self._open(path, body) as reply:
-            for line in reply:
-                if not line.startswith(b"data:"):
-                    continue
-                if (data := line[5:].strip()) == b"[DONE]":
-                    return
-                chunk = json.loads(data)
-                if "error" in chunk:
-                    raise EndpointError(f"{self.flag} {self.base}: the answer broke off: {_message(data)}")
-                yield chunk
-        raise EndpointError(f"{self.flag} {self.base}: the answer broke off without a reason.")
+        body = {"model": self.model, "messages": messages, "stream": True, **options}
+        for line in self.events("/v1/chat/completions", body):
+            if not line.startswith(b"data:"):
+                continue
+            if (data := line[5:].strip()) == b"[DONE]":
+                return
+            chunk = json.loads(data)
+            if "error" in chunk:
+                raise Unreadable("answer", f"{self.where}: the answer broke off: {error_message(data)}")
+            yield chunk
+        raise Unreadable("answer", f"{self.where}: the answer broke off without a reason.")
 
     def live(self) -> dict[str, Any] | None:
         """Figures of an Augury server; None if it is another's."""
-        try:
-            found = self._call("/augury/live", None)
-        except EndpointError:
-            return None
+        found = self.json("/augury/live", self.timeout)
         return found if isinstance(found, dict) and "num_spec_tokens" in found else None
 
     def drafts(self) -> float | None:
         """Drafts made since the server started, from its metrics; None if it does not tell."""
         try:
-            found = DRAFTS.findall(self._read("/metrics", None).decode("utf-8", "replace"))
-        except EndpointError:
+            found = DRAFTS.findall(self.metrics().body.decode("utf-8", "replace"))
+        except Unreadable:
             return None
         return sum(map(float, found)) if found else None
 
     def _first_model(self) -> str:
-        names = self._models()
+        names = listed_models(self._json("/v1/models", None, self.timeout))
         if not names:
-            raise EndpointError(f"{self.flag} {self.base}: it lists no model under /v1/models; name one with --model.")
-        return names[0]
+            raise Unreadable("model", f"{self.where}: it lists no model under /v1/models; name one with --model.")
+        return next(iter(names))
 
-    def _models(self) -> list[str]:
-        reply = self._call("/v1/models", None)
-        listed = reply.get("data") if isinstance(reply, dict) else None
-        return [str(entry["id"]) for entry in listed or [] if isinstance(entry, dict) and "id" in entry]
-
-    def _call(self, path: str, body: dict[str, Any] | None) -> Any:
-        raw = self._read(path, body)
-        try:
-            return json.loads(raw)
-        except ValueError:
-            said = _short(raw.decode("utf-8", "replace"))
-            raise EndpointError(f"{self.flag} {self.base}{path} does not answer in JSON: {said}") from None
-
-    def _read(self, path: str, body: dict[str, Any] | None) -> bytes:
-        with self._open(path, body) as reply:
-            return reply.read()
-
-    @contextmanager
-    def _open(self, path: str, body: dict[str, Any] | None) -> Iterator[HTTPResponse]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/plain"}
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            request = urllib.request.Request(self.base + path, data, headers)
-            if self._key or self._login:  # unredirected: another host that we are sent on to must not see it
-                request.add_unredirected_header("Authorization", self._login or f"Bearer {self._key}")
-            with urllib.request.urlopen(request, timeout=self._timeout) as reply:
-                yield reply
-        except urllib.error.HTTPError as error:
-            raise self._refusal(path, error.code, error.read(4000)) from None
-        except TimeoutError:
-            raise EndpointError(self._silent()) from None
-        except EndpointError:
-            raise
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            if isinstance(reason, TimeoutError):
-                raise EndpointError(self._silent()) from None
-            said = _short(str(reason)) or type(reason).__name__
-            raise EndpointError(f"{self.flag} {self.base} cannot be reached ({said}); is the server running?") from None
-
-    def _silent(self) -> str:
-        return f"{self.flag} {self.base} did not answer within {self._timeout:g} s; raise --timeout, or ask for less."
-
-    def _refusal(self, path: str, code: int, raw: bytes) -> EndpointError:
-        said, where = _message(raw), f"{self.flag} {self.base}"
-        if code in (401, 403):
-            given = "refuses this key" if self._key else "wants a key"
-            return EndpointError(f"{where} {given} (HTTP {code}); give the right one with --api-key.")
-        if code == 404 and path in ("/v1/completions", "/v1/chat/completions"):
-            try:
-                names = self._models()
-            except EndpointError:
-                names = []
-            offers = f"it offers {', '.join(names[:5])}; name one with --model" if names else said
-            return EndpointError(f"{where}: no model {self.model!r}, or no {path} (HTTP 404); {offers}.")
-        return EndpointError(f"{where}{path}: HTTP {code}: {said}")
+    def _refused(self, path: str, reply: httpx.Response, said: bytes) -> Unreadable:
+        if reply.status_code != 404 or not path.endswith("/completions"):
+            return super()._refused(path, reply, said)
+        names = list(self.models(self.timeout))
+        offers = f"it offers {', '.join(names[:5])}; name one with --model" if names else error_message(said)
+        return Unreadable("not-found", f"{self.where}: no model {self.model!r}, or no {path} (HTTP 404); {offers}.")
 
 
 def _answer(choice: dict[str, Any], text: str, longest: int) -> Answer:
@@ -175,20 +116,3 @@ def _numbers(entry: dict[str, Any] | None, token: str, own: float | None) -> dic
     if own is not None:
         found.setdefault(token, float(own))
     return {name: value for name, value in found.items() if not math.isnan(value)}
-
-
-def _message(raw: bytes) -> str:
-    """What a server says of an error, in whichever of the usual shapes."""
-    text = raw.decode("utf-8", "replace")
-    try:
-        found = json.loads(text)
-        found = found.get("error", found.get("detail", found)) if isinstance(found, dict) else found
-        text = found.get("message", text) if isinstance(found, dict) else str(found)
-    except ValueError:
-        pass
-    return _short(str(text)) or "no reason given"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else f"{text[:197]}..."

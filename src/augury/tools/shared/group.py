@@ -26,7 +26,6 @@ EXTRAS = {
     "fastapi": "serve",
     "starlette": "serve",
     "uvicorn": "serve",
-    "h11": "serve",
 }  # everything else that may be missing is the engine's
 
 

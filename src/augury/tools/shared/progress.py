@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error with the time left; silent where nobody watches."""
+    """A bar on standard error with the time left; nothing where standard error is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

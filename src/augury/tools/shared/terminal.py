@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from augury.tools.shared.runs import Piece, Run
@@ -27,6 +30,18 @@ def print_json(value: Any) -> None:
     # JSON lets these stand as they are, and terminals obey them.
     text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
     print(text.encode("utf-8", "backslashreplace").decode())
+
+
+@contextmanager
+def errors_as(as_json: bool, code: int = 2) -> Iterator[None]:
+    """Print what the user can mend as a JSON object where JSON is asked for, and end with this exit code."""
+    try:
+        yield
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"error": str(error), "kind": getattr(error, "kind", "usage"), "exit_code": code})
+        raise typer.Exit(code) from None
 
 
 def sayable(value: Any) -> Any:

@@ -60,7 +60,7 @@ def traffic(url: str, key: str | None) -> dict[str, float] | None:
     from augury.tools.live.reading import readings
     from augury.tools.live.scrape import scrape
     from augury.tools.live.window import window
-    from augury.tools.shared.fetch import Server, Unreadable
+    from augury.tools.shared.http import Server, Unreadable
 
     try:
         drafting = [window(None, reading).drafting for reading in readings(scrape(Server(url, key))).values()]

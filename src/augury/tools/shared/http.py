@@ -1,0 +1,297 @@
+"""The HTTP client of all tools: a server's answer, or one sentence that says why none came.
+
+`tools/load/stream.py` alone has its own, because it stamps chunks to the microsecond.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import re
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from augury.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    import httpx  # imported on first use: help and refusals must start quickly
+
+LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
+LAST_PORT = 65_535
+
+
+def shown(text: str) -> str:
+    """A server's words, which must not steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+class Unreadable(ConfigError):
+    """A server that could not be read; `kind` is one word for programs."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Reply(NamedTuple):
+    """What a server said."""
+
+    body: bytes
+    kind: str  # its Content-Type, in small letters
+    seconds: float
+
+
+def address_of(url: str) -> tuple[str, str | None]:
+    """An address without user and password, which may be printed, and the Authorization header that they make."""
+    whole = url.strip() if "://" in url else f"http://{url.strip()}"
+    scheme, _, rest = whole.partition("://")
+    place = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    secret, at, host = place.rpartition("@")
+    base = f"{scheme}://{host}{rest[len(place) :]}".rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/?#@]+([/?#]\S*)?", base):
+        shown_url = url if "@" not in url else f"...@{url.rpartition('@')[2]}"
+        raise Unreadable("address", f"{shown_url!r} is no address; write for example http://localhost:8000.")
+    port = re.search(r"(?<!\[):([^\]:]*)$", host)
+    if not at and "@" in rest and port:
+        raise Unreadable("address", "In a user or a password / ? # and @ are written %2F %3F %23 and %40.")
+    if port and not re.fullmatch(r"[0-9]*", port[1]):
+        raise Unreadable("address", f"{scheme}://{host[: port.start()]}: what follows the colon is no port.")
+    if port and int(port[1] or 0) > LAST_PORT:
+        raise Unreadable("address", f"{base}: there is no port {port[1]}; the last one is {LAST_PORT}.")
+    if not at:
+        return base, None
+    user, _, password = secret.partition(":")
+    pair = f"{urllib.parse.unquote(user)}:{urllib.parse.unquote(password)}"
+    return base, f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+class Server:
+    """A server, by its own address or that of its metrics; `flag` is the option that names it in messages."""
+
+    def __init__(self, url: str, key: str | None = None, timeout: float = 5.0, flag: str = "") -> None:
+        whole, basic = address_of(url)
+        whole, _, self._query = whole.partition("?")
+        self.base = re.sub(r"(/metrics|(/v1)?/completions|/v1)?/*$", "", whole)
+        self.where = f"{flag} {self.base}".strip()
+        # A password in the address is meant for this server; a key may come from the environment, for any server.
+        self.authorization = basic or (f"Bearer {key}" if key else None)
+        if self.authorization and not re.fullmatch(r"[\x20-\x7e]+", self.authorization):
+            raise Unreadable("key", "--api-key holds characters that an HTTP header cannot carry.")
+        self.timeout = timeout
+
+    def metrics(self) -> Reply:
+        """The answer of /metrics."""
+        return self._ask("/metrics" + (f"?{self._query}" if self._query else ""), None, self.timeout)
+
+    def json(self, path: str, timeout: float = 1.0) -> Any:
+        """The JSON at a path, or None where there is none."""
+        try:
+            return self._json(path, None, min(timeout, self.timeout))
+        except Unreadable:
+            return None
+
+    def models(self, timeout: float = 1.0) -> dict[str, str]:
+        """The models under /v1/models, each with its owner."""
+        return listed_models(self.json("/v1/models", timeout))
+
+    def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
+        """The JSON that answers a request."""
+        return self._json(path, body, timeout)
+
+    def events(self, path: str, body: dict[str, Any]) -> Iterator[bytes]:
+        """The lines of a streamed answer; the timeout holds for each wait, not for the whole."""
+        rest = b""
+        with self._open(path, body, self.timeout) as reply:
+            for piece in reply.iter_bytes():  # not iter_lines, which also splits at U+2028 inside of JSON
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from lines
+
+    def _json(self, path: str, body: dict[str, Any] | None, timeout: float) -> Any:
+        raw = self._ask(path, body, timeout).body
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            said = brief(raw.decode("utf-8", "replace"))
+            raise Unreadable("json", f"{self.where}{path} does not answer in JSON: {said}") from None
+
+    def _ask(self, path: str, body: dict[str, Any] | None, timeout: float) -> Reply:
+        """Fetch in a thread, because neither a DNS lookup nor a head that drips keeps to a timeout."""
+        answers: queue.SimpleQueue[Reply | Unreadable] = queue.SimpleQueue()
+
+        def fetch() -> None:
+            try:
+                answers.put(self._fetch(path, body, timeout))
+            except Unreadable as error:
+                answers.put(error)
+            except Exception as error:  # whatever a strange answer does to the library, one line is what is wanted
+                answers.put(self._unreachable(error))
+
+        threading.Thread(target=fetch, daemon=True).start()
+        try:
+            answer = answers.get(timeout=timeout + 0.5)
+        except queue.Empty:
+            raise self._late(timeout) from None
+        if isinstance(answer, Unreadable):
+            raise answer
+        return answer
+
+    def _fetch(self, path: str, body: dict[str, Any] | None, timeout: float) -> Reply:
+        begun, pieces, size = time.monotonic(), [], 0
+        with self._open(path, body, timeout) as reply:
+            for piece in reply.iter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > LARGEST:
+                    raise Unreadable("too-large", f"{self.where}: the answer is over {LARGEST // 10**6} MB.")
+                if time.monotonic() > begun + timeout:
+                    raise self._late(timeout)
+            return Reply(b"".join(pieces), reply.headers.get("Content-Type", "").lower(), time.monotonic() - begun)
+
+    @contextmanager
+    def _open(self, path: str, body: dict[str, Any] | None, timeout: float) -> Iterator[httpx.Response]:
+        import httpx
+
+        method = "GET" if body is None else "POST"
+        try:
+            with self._client.stream(method, self.base + path, json=body, timeout=timeout) as reply:
+                if not reply.is_success:
+                    raise self._refused(path.partition("?")[0], reply, next(reply.iter_bytes(4000), b""))
+                yield reply
+        except Unreadable:
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise self._unreachable(error, timeout) from None
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        """One for all requests; proxies and certificates are the system's, as for other programs there."""
+        import httpx
+
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody until certificates are read: 70 ms
+        if self.base.startswith("https:"):
+            tls.load_default_certs()
+
+        def redirected(reply: httpx.Response) -> None:
+            reply.request.headers.pop("Authorization", None)  # where we are redirected to must not see it
+            if reply.has_redirect_location:
+                tls.load_default_certs()
+
+        host = urllib.parse.urlsplit(self.base).hostname or ""
+        proxies = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
+        mounts = {
+            f"{scheme}://": httpx.HTTPTransport(proxy=url if "://" in url else f"http://{url}", verify=tls)
+            for scheme, url in proxies.items()
+            if scheme in ("http", "https")
+        }
+        headers = {"Accept": "application/json, text/plain", "Accept-Encoding": "gzip", "User-Agent": "augury"}
+        return httpx.Client(
+            headers=headers | ({"Authorization": self.authorization} if self.authorization else {}),
+            verify=tls,
+            mounts=mounts,
+            trust_env=False,
+            follow_redirects=True,
+            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed just as it is used
+            event_hooks={"response": [redirected]},
+        )
+
+    def _late(self, timeout: float) -> Unreadable:
+        return Unreadable("timeout", f"{self.where} did not answer within {timeout:g} s; raise --timeout?")
+
+    def _cut(self) -> Unreadable:
+        return Unreadable("truncated", f"{self.where}: the answer was cut off before its end; try again.")
+
+    def _wants_tls(self) -> Unreadable:
+        return Unreadable(
+            "tls", f"{self.where}: it seems to speak TLS, not plain HTTP; write https:// instead of http://."
+        )
+
+    def _refused(self, path: str, reply: httpx.Response, said: bytes) -> Unreadable:
+        """Why a server refuses a request, from its status and the beginning of its answer."""
+        code, told = reply.status_code, self.authorization or ""
+        if code in (401, 403):
+            basic = told.startswith("Basic") or "basic" in reply.headers.get("WWW-Authenticate", "").lower()
+            what, fix = ("user and password", "http://USER:PASSWORD@HOST") if basic else ("key", "--api-key")
+            given = f"refuses this {what}" if told else f"wants a {what}"
+            return Unreadable("forbidden", f"{self.where}{path} {given} (HTTP {code}); give the right one with {fix}.")
+        if code == 404 and path == "/metrics":
+            why = "does not exist (HTTP 404); is this the API server's port, and are its metrics on?"
+            return Unreadable("not-found", f"{self.where}{path} {why}")
+        if code == 400 and self.base.startswith("http://") and b"https" in said.lower():
+            return self._wants_tls()
+        return Unreadable("http", f"{self.where}{path}: HTTP {code}: {error_message(said)}")
+
+    def _unreachable(self, error: Exception, timeout: float | None = None) -> Unreadable:
+        reason = _reason(error)
+        text = str(reason)
+        if isinstance(reason, TimeoutError):
+            return self._late(timeout or self.timeout)
+        if isinstance(reason, ConnectionRefusedError):
+            why = "cannot be reached (connection refused); is the server running?"
+            return Unreadable("refused", f"{self.where} {why}")
+        if isinstance(reason, socket.gaierror):
+            return Unreadable("dns", f"{self.where}: this name is unknown (DNS: {reason.strerror}).")
+        if isinstance(reason, ssl.SSLError):
+            return Unreadable("tls", f"{self.where}: no TLS connection; {_tls_fault(reason)}")
+        if "Error -3 while decompressing" in text:
+            return Unreadable("malformed", f"{self.where}: the answer claims to be gzip and is not.")
+        if "without sending complete message" in text:
+            return self._cut()
+        if "illegal request line" in text:  # what h11 says of an answer that begins with a control character
+            return self._wants_tls()
+        hung_up = isinstance(reason, ConnectionError) or "disconnected without" in text
+        hint = "; if it speaks TLS, write https://" if hung_up and self.base.startswith("http://") else ""
+        return Unreadable("unreachable", f"{self.where} cannot be read ({brief(text) or type(reason).__name__}){hint}.")
+
+
+def listed_models(told: Any) -> dict[str, str]:
+    """The models of an answer of /v1/models, each with its owner."""
+    listed = told.get("data") if isinstance(told, dict) else None
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
+
+
+def _reason(error: BaseException) -> BaseException:
+    """The operating system's error beneath the library's, if there is one."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OSError):
+        found = found.__cause__ or found.__context__
+    timed_out = found is None and type(error).__name__.endswith("Timeout")
+    return TimeoutError() if timed_out else found or error
+
+
+def _tls_fault(error: ssl.SSLError) -> str:
+    """What is wrong with a connection over TLS, and what to do."""
+    if "CERTIFICATE" not in str(error):
+        return "is it http:// rather than https://?"
+    why = getattr(error, "verify_message", "")
+    if "mismatch" in why or "expired" in why:
+        return f"its certificate is not trusted ({why.rstrip('.')})."
+    said = f" ({why})" if why else ""
+    return f"its certificate is not trusted{said}; if it is your own, name its file: SSL_CERT_FILE=ca.pem augury ..."
+
+
+def error_message(raw: bytes) -> str:
+    """What a server says of an error, in whichever of the usual shapes."""
+    text: Any = raw.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+        found = found.get("error", found.get("detail", found)) if isinstance(found, dict) else found
+        text = found.get("message") or found.get("detail") or found if isinstance(found, dict) else found
+    except (ValueError, RecursionError):
+        pass
+    return brief(text) or "no reason given"
+
+
+def brief(value: Any) -> str:
+    """A server's words in one short line that cannot steer a terminal."""
+    text = shown(" ".join(str(value).split()))
+    return text if len(text) <= 200 else f"{text[:197]}..."
