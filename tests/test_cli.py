@@ -190,7 +190,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object) -> bool:
+    def interrupted(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("augury.tools.run.generate.generate", interrupted)

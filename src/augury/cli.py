@@ -13,7 +13,6 @@ from augury.config.errors import ConfigError
 from augury.tools.config.command import config_app
 from augury.tools.knowledge.command import knowledge_app
 from augury.tools.models.command import models_app
-from augury.tools.run.command import demo, generate
 from augury.tools.shared.group import Commands, later
 
 app = typer.Typer(
@@ -48,15 +47,13 @@ def options(
     """Speculative decoding that speaks vLLM's language."""
 
 
-for command in (generate, demo):
-    app.command(rich_help_panel=RUN)(command)
+# The module of tools/ and the function or group in it, and what the list of commands says of it.
 LATER = {
     RUN: {
-        "serve": (
-            "run.serve_command:serve",
-            "Serve a model by OpenAI's API, with metrics and a page to watch speculation.",
-        ),
-        "chat": ("run.chat_command:chat", "Chat with a server or a model, every token coloured by where it came from."),
+        "generate": ("run.command:generate", "Answer a prompt, or many, with accepted drafts in another colour."),
+        "demo": ("run.command:demo", "See three prompts answered, plain decoding against n-gram speculation."),
+        "serve": ("run.command:serve", "Serve a model by OpenAI's API, with metrics and a page to watch speculation."),
+        "chat": ("run.command:chat", "Chat with a server or a model, every token coloured by where it came from."),
     },
     MEASURE: {
         "certify": (
@@ -65,7 +62,7 @@ LATER = {
         ),
         "bench": (
             "bench.group:bench_app",
-            "Measure this engine beside its peers, or (bench serve URL) a running server.",
+            "Measure this engine and its peers, or (bench serve URL) a running server.",
         ),
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
@@ -78,36 +75,25 @@ LATER = {
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
         "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
-        "diagnose": (
-            "live.diagnose_command:diagnose",
-            "Say why speculation on a live server is slow or off, with evidence.",
-        ),
+        "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }
 for panel, commands in LATER.items():
     for name, (place, text) in commands.items():
         later(app, name, f"augury.tools.{place}", text, panel)
+BELOW = (
+    (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
+    (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
+    (suffix_app, "show", "suffix.command:show", "Check a suffix cache's file and say what is in it."),
+)
+for group, name, place, text in BELOW:
+    later(group, name, f"augury.tools.{place}", text)
 
 
 @app.command(rich_help_panel=LOOK_UP)
 def version() -> None:
     """Print the version."""
     _version(True)
-
-
-later(
-    monitor_app,
-    "init",
-    "augury.tools.monitor.command:init",
-    "Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard.",
-)
-later(
-    suffix_app,
-    "build",
-    "augury.tools.suffix.command:build",
-    "Fill a suffix cache from a corpus and save it, for an engine to start with.",
-)
-later(suffix_app, "show", "augury.tools.suffix.command:show", "Check a suffix cache's file and say what is in it.")
 
 
 @app.command(hidden=True)
