@@ -60,7 +60,10 @@ LATER = {
             "certify.command:certify",
             "Show that speculation changes nothing: by proof, on a model, on servers.",
         ),
-        "bench": ("bench.group:bench_app", "Measure this engine and its peers, or (bench serve URL) a running server."),
+        "bench": (
+            "bench.command:bench_app",
+            "Measure this engine and its peers, or (bench serve URL) a running server.",
+        ),
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
     OPERATE: {
