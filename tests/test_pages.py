@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import augury
 from augury import LLM
 from augury.cli import app
 from augury.config.errors import ConfigError
@@ -92,6 +93,12 @@ def test_files_that_contributing_names_exist() -> None:
 def test_cli_page() -> None:
     written = (ROOT / "docs" / "cli.md").read_text()
     assert written == printed("reference", "cli"), "run `augury reference cli > docs/cli.md`"
+
+
+def test_api_page() -> None:
+    written = (ROOT / "docs" / "api.md").read_text()
+    assert written == printed("reference", "api"), "run `augury reference api > docs/api.md`"
+    assert all(f"## {name}\n" in written for name in augury.__all__ if not name.startswith("__"))
 
 
 def test_cli_page_has_every_command_and_option() -> None:

@@ -13,7 +13,6 @@ from augury.config.errors import ConfigError
 from augury.tools.config.command import config_app
 from augury.tools.knowledge.command import knowledge_app
 from augury.tools.models.command import models_app
-from augury.tools.run.command import demo, generate
 from augury.tools.shared.group import Commands, later
 
 app = typer.Typer(
@@ -48,15 +47,13 @@ def options(
     """Speculative decoding that speaks vLLM's language."""
 
 
-for command in (generate, demo):
-    app.command(rich_help_panel=RUN)(command)
+# The module of tools/ and the function or group in it, and what the list of commands says of it.
 LATER = {
     RUN: {
-        "serve": (
-            "run.serve_command:serve",
-            "Serve a model by OpenAI's API, with metrics and a page to watch speculation.",
-        ),
-        "chat": ("run.chat_command:chat", "Chat with a server or a model, every token coloured by where it came from."),
+        "generate": ("run.command:generate", "Answer a prompt, or many, with accepted drafts in another colour."),
+        "demo": ("run.command:demo", "See three prompts answered, plain decoding against n-gram speculation."),
+        "serve": ("run.command:serve", "Serve a model by OpenAI's API, with metrics and a page to watch speculation."),
+        "chat": ("run.command:chat", "Chat with a server or a model, every token coloured by where it came from."),
     },
     MEASURE: {
         "certify": (
@@ -64,8 +61,8 @@ LATER = {
             "Show that speculation changes nothing: by proof, on a model, on servers.",
         ),
         "bench": (
-            "bench.group:bench_app",
-            "Measure this engine beside its peers, or (bench serve URL) a running server.",
+            "bench.command:bench_app",
+            "Measure this engine and its peers, or (bench serve URL) a running server.",
         ),
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
@@ -78,15 +75,19 @@ LATER = {
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
         "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
-        "diagnose": (
-            "live.diagnose_command:diagnose",
-            "Say why speculation on a live server is slow or off, with evidence.",
-        ),
+        "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }
 for panel, commands in LATER.items():
     for name, (place, text) in commands.items():
         later(app, name, f"augury.tools.{place}", text, panel)
+BELOW = (
+    (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
+    (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
+    (suffix_app, "show", "suffix.command:show", "Check a suffix cache's file and say what is in it."),
+)
+for group, name, place, text in BELOW:
+    later(group, name, f"augury.tools.{place}", text)
 
 
 @app.command(rich_help_panel=LOOK_UP)
@@ -95,30 +96,23 @@ def version() -> None:
     _version(True)
 
 
-later(
-    monitor_app,
-    "init",
-    "augury.tools.monitor.command:init",
-    "Write Prometheus rules, alerts with their tests, an Alertmanager example and a Grafana dashboard.",
-)
-later(
-    suffix_app,
-    "build",
-    "augury.tools.suffix.command:build",
-    "Fill a suffix cache from a corpus and save it, for an engine to start with.",
-)
-later(suffix_app, "show", "augury.tools.suffix.command:show", "Check a suffix cache's file and say what is in it.")
-
-
 @app.command(hidden=True)
 def reference(
-    ctx: typer.Context, page: Annotated[Literal["cli", "methods"], typer.Argument(help="Which one.")] = "cli"
+    ctx: typer.Context, page: Annotated[Literal["cli", "methods", "api"], typer.Argument(help="Which one.")] = "cli"
 ) -> None:
     """Print a page of the docs, or the part of it, that is read off the code."""
-    from augury.tools.config.reference import cli_page
-    from augury.tools.config.reference_methods import methods_table
+    if page == "cli":
+        from augury.tools.config.reference import cli_page
 
-    print(cli_page(ctx.find_root().command) if page == "cli" else methods_table())
+        print(cli_page(ctx.find_root().command))
+    elif page == "methods":
+        from augury.tools.config.reference_methods import methods_table
+
+        print(methods_table())
+    else:
+        from augury.tools.config.reference_api import api_page
+
+        print(api_page())
 
 
 FROM_FILES = ("generate", "bench", "serve")  # commands whose flags may come from --config FILE

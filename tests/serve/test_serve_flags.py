@@ -21,7 +21,7 @@ from augury.config.errors import ConfigError
 from augury.model.errors import ModelError
 from augury.serve.defaults import Defaults
 from augury.serve.openai import ChatRequest, CompletionRequest
-from augury.tools.run.serve_command import serve
+from augury.tools.run.command import serve
 from augury.tools.run.serve_words import from_vllm
 
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1, "do_sample": True, "eos_token_id": 1}

@@ -28,7 +28,7 @@ from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.observatory import Observatory
 from augury.serve.service import Settings
-from augury.tools.run import serve_command as serve
+from augury.tools.run import serve
 
 NINES = int("9" * 309)
 
@@ -213,11 +213,11 @@ def test_a_keeper_that_ends_ends_the_server_with_a_code(
     monkeypatch.setattr(engine_client, "ENGINE", (fake_engine.__file__,))
     monkeypatch.setattr(EngineClient, "_mourn", broken)
     monkeypatch.setattr("augury.serve.server.load_tokenizer", slowly)
-    monkeypatch.setattr("augury.tools.run.serve_command.logging.basicConfig", lambda **_: None)
+    monkeypatch.setattr("augury.tools.run.serve.logging.basicConfig", lambda **_: None)
     late = threading.Timer(30, os.kill, [os.getpid(), signal.SIGTERM])  # or a server that goes on would do so for good
     late.start()
     try:
-        assert serve._run(Settings(str(toy_model), {"dies_after": 0.3}, ["toy"], port=0)) == 1
+        assert serve.run(Settings(str(toy_model), {"dies_after": 0.3}, ["toy"], port=0)) == 1
     finally:
         late.cancel()
     assert "nobody thought of this" in capsys.readouterr().err

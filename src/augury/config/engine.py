@@ -27,27 +27,35 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     model: str
-    tokenizer: str | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "half", "float"] = "auto"
-    device: str = "auto"
-    max_model_len: int | None = Field(default=None, ge=1)
-    max_num_seqs: int | None = Field(default=None, ge=1)
-    max_num_batched_tokens: int | None = Field(default=None, ge=1)
-    long_prefill_token_threshold: int = Field(default=0, ge=0)
-    block_size: int = Field(default=16, ge=1, le=256)
-    num_gpu_blocks_override: int | None = Field(default=None, ge=2)
-    kv_cache_memory_bytes: int | None = Field(default=None, ge=1)
-    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
-    enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
-    enforce_eager: bool = False
-    seed: int = 0
+    tokenizer: str | None = Field(default=None, description="If not the model's own.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "half", "float"] = Field(
+        default="auto", description="Arithmetic of the model; 'auto' suits the device and the weights."
+    )
+    device: str = Field(default="auto", description="cpu, cuda, or the best that is there.")
+    max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and answer together, in tokens.")
+    max_num_seqs: int | None = Field(default=None, ge=1, description="Most requests in one step.")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Most tokens in one step.")
+    long_prefill_token_threshold: int = Field(
+        default=0, ge=0, description="Most prompt tokens of one request in a step; 0 for no limit."
+    )
+    block_size: int = Field(default=16, ge=1, le=256, description="Tokens in a block of the KV cache.")
+    num_gpu_blocks_override: int | None = Field(default=None, ge=2, description="Blocks of the KV cache.")
+    kv_cache_memory_bytes: int | None = Field(default=None, ge=1, description="Size of the KV cache in bytes.")
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1, description="Fraction of the GPU's memory to use.")
+    enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
+    enable_chunked_prefill: bool = Field(default=True, description="Read long prompts in chunks.")
+    enforce_eager: bool = Field(default=False, description="Run without CUDA graphs.")
+    seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
-    load_format: Literal["auto", "safetensors", "gguf", "dummy"] = "auto"
+    load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
+        default="auto", description="Format of the weights; 'dummy' makes them up."
+    )
     skip_tokenizer_init: bool = False
-    model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = "auto"
+    model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = Field(
+        default="auto", description="Our own model code ('dense'), or that of transformers ('adapter')."
+    )
     speculative_config: SpeculativeConfig | None = None
-    kv_transfer_config: KVTransferConfig | None = None
+    kv_transfer_config: KVTransferConfig | None = Field(default=None, description="Where hidden states are saved.")
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
 

@@ -64,19 +64,19 @@ def _as_list(value: Any) -> list[Any]:
 class SamplingParams:
     """One request's sampling parameters; every one of them works with speculation, at every drafted position."""
 
-    n: int = 1
+    n: int = field(default=1, metadata={"help": "Answers for each prompt."})
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0 or -1: all tokens
-    min_p: float = 0.0
-    seed: int | None = None  # None: drawn by the engine from its own seed
-    stop: str | list[str] | None = None
+    temperature: float = field(default=1.0, metadata={"help": "0 takes the most likely token."})
+    top_p: float = field(default=1.0, metadata={"help": "Sample from the tokens that make up this probability."})
+    top_k: int = field(default=0, metadata={"help": "Sample from this many tokens; 0 or -1 for all."})
+    min_p: float = field(default=0.0, metadata={"help": "Sample from tokens this likely, relative to the likeliest."})
+    seed: int | None = field(default=None, metadata={"help": "Makes sampling repeatable."})
+    stop: str | list[str] | None = field(default=None, metadata={"help": "End before this text; may be repeated."})
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
-    max_tokens: int | None = 16  # None: up to the context limit
+    max_tokens: int | None = field(default=16, metadata={"help": "Most tokens to generate."})  # None: no limit
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from augury.train.export import export
 from augury.train.fit import fit
-from augury.train.layers import DecoderLayer, Shape
+from augury.train.layers import DecoderLayer, LayerSizes
 from augury.train.pairs import Deck, shake
 from augury.train.recipe import Recipe
 from augury.train.study import Lesson, Study, block_layers
@@ -62,7 +62,7 @@ def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int, dice: torch
 class DFlash(nn.Module):
     """Layers whose queries are blocks; the context only gives keys and values."""
 
-    def __init__(self, shape: Shape, streams: int) -> None:
+    def __init__(self, shape: LayerSizes, streams: int) -> None:
         super().__init__()
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
@@ -95,7 +95,7 @@ def row(x: Tensor, i: int, size: int) -> Tensor:
     return x[i::size].repeat_interleave(size, 0)
 
 
-def begin(module: DFlash, shape: Shape) -> None:
+def begin(module: DFlash, shape: LayerSizes) -> None:
     """Small random matrices; but the context is the target's last stream, and attention looks at few places."""
     shake(module)
     with torch.no_grad():
@@ -106,7 +106,7 @@ def begin(module: DFlash, shape: Shape) -> None:
 
 def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
     """Train it to fill blocks of `depth` masks; gives the last loss."""
-    shape = replace(Shape.like(study.config), theta=THETA)
+    shape = replace(LayerSizes.like(study.config), theta=THETA)
     layers = block_layers(study.config.num_hidden_layers)
     mask = study.config.vocab_size - 1  # its embedding is nobody's otherwise
     module = DFlash(shape, len(layers))

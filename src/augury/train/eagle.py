@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from augury.model.target import NORMED
 from augury.train.export import export, linked_copy
 from augury.train.fit import fit
-from augury.train.layers import DecoderLayer, Shape
+from augury.train.layers import DecoderLayer, LayerSizes
 from augury.train.pairs import Deck, PairHead, pack, shake
 from augury.train.recipe import Recipe
 from augury.train.study import Study, stream_layers
@@ -23,7 +23,7 @@ from augury.train.words import Competition, fading, word_loss
 class Eagle(PairHead):
     """EAGLE-1: a projection of token and feature, and a layer without its first norm; the head is the target's."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LayerSizes) -> None:
         super().__init__()
         self.fc = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
         self.layer = DecoderLayer(shape, input_norm=False)
@@ -41,7 +41,7 @@ class Eagle(PairHead):
 class Mtp(PairHead):
     """An MTP layer as MiMo has it: the hidden state first."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LayerSizes) -> None:
         super().__init__()
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
             nn.RMSNorm(shape.hidden, eps=shape.eps) for _ in range(3)
@@ -64,7 +64,7 @@ class Eagle3(PairHead):
     """EAGLE-3 with words of its own and 3.1's norms over the streams, which are loud and differ much from one another;
     with a mask token it drafts in one pass (P-EAGLE)."""
 
-    def __init__(self, shape: Shape, streams: int, words: int, mask: int | None) -> None:
+    def __init__(self, shape: LayerSizes, streams: int, words: int, mask: int | None) -> None:
         super().__init__()
         self.fc_norm = nn.ModuleList(nn.RMSNorm(shape.hidden, eps=shape.eps) for _ in range(streams))
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
@@ -100,7 +100,7 @@ class Eagle3(PairHead):
 
 def train_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
     """A head as its authors publish it; gives the last loss."""
-    shape = Shape.like(study.config)
+    shape = LayerSizes.like(study.config)
     module = Eagle(shape)
     last = _against_the_target(module, study, recipe)
     config = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(study, shape)}
@@ -110,9 +110,9 @@ def train_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
 
 def train_mtp(study: Study, directory: Path, recipe: Recipe) -> float:
     """The target once more, by links, with the layer in a file of its own beside its weights."""
-    shape = Shape.like(study.config)
+    shape = LayerSizes.like(study.config)
     # The layer's sizes are the target's: its config.json has no others.
-    module = Mtp(Shape(shape.hidden, study.config.intermediate_size, *_rest(shape)))
+    module = Mtp(LayerSizes(shape.hidden, study.config.intermediate_size, *_rest(shape)))
     last = _against_the_target(module, study, recipe)
     config = json.loads((study.directory / "config.json").read_text())
     linked_copy(
@@ -134,7 +134,7 @@ def train_p_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
 
 
 def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | None) -> float:
-    shape, layers, words = Shape.like(study.config), stream_layers(study.config.num_hidden_layers), study.words
+    shape, layers, words = LayerSizes.like(study.config), stream_layers(study.config.num_hidden_layers), study.words
     module = Eagle3(shape, len(layers), len(words), mask)
     shake(module)
     with torch.no_grad():
@@ -178,9 +178,9 @@ def _against_the_target(module: PairHead, study: Study, recipe: Recipe) -> float
     return fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
 
 
-def _sizes(study: Study, shape: Shape) -> dict[str, Any]:
+def _sizes(study: Study, shape: LayerSizes) -> dict[str, Any]:
     return shape.config(study.config.vocab_size, study.config.max_position_embeddings)
 
 
-def _rest(shape: Shape) -> tuple[int, int, int, float, float]:
+def _rest(shape: LayerSizes) -> tuple[int, int, int, float, float]:
     return shape.heads, shape.kv_heads, shape.dim, shape.theta, shape.eps

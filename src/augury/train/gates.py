@@ -44,7 +44,7 @@ KINDS: dict[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateHead:
     """A gate in the cache."""
 
     kind: str
@@ -77,17 +77,17 @@ class Gates:
             self._study = Study.of(self._target, self._prompts, self._length)
         return self._study
 
-    def find(self, kind: str) -> Gate | None:
+    def find(self, kind: str) -> GateHead | None:
         """A gate that is there and has seen the prompts."""
         directory = self._root / kind
         try:
             told: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
-            gate = Gate(**told | {"directory": directory})
+            gate = GateHead(**told | {"directory": directory})
         except (OSError, ValueError, TypeError):
             return None
         return gate if gate.serves(self._digests, self._length) else None
 
-    def train(self, kind: str, steps: int | None = None, tick: Callable[[float], None] | None = None) -> Gate:
+    def train(self, kind: str, steps: int | None = None, tick: Callable[[float], None] | None = None) -> GateHead:
         """Make a gate, in place of any that is there."""
         made, directory = KINDS[kind], self._root / kind
         recipe = replace(made.recipe, steps=steps or made.recipe.steps, tick=tick or made.recipe.tick)
@@ -96,7 +96,7 @@ class Gates:
             begun = time.perf_counter()
             loss = made.train(study, room / kind, recipe)
             seconds = time.perf_counter() - begun
-            gate = Gate(kind, directory, round(seconds, 1), recipe.steps, loss, self._digests, self._length)
+            gate = GateHead(kind, directory, round(seconds, 1), recipe.steps, loss, self._digests, self._length)
             told = {name: value for name, value in asdict(gate).items() if name != "directory"}
             (room / kind / MANIFEST).write_text(json.dumps(told, indent=2) + "\n")
             discard(directory)

@@ -13,7 +13,7 @@ KeysValues = tuple[Tensor, Tensor]  # each [R, kv_heads, dim]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LayerSizes:
     """Sizes of a head's layers."""
 
     hidden: int
@@ -25,7 +25,7 @@ class Shape:
     eps: float
 
     @classmethod
-    def like(cls, config: Any) -> Shape:
+    def like(cls, config: Any) -> LayerSizes:
         """Layers like the target's, with a narrower middle: a gate need not be as clever."""
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(
@@ -68,7 +68,7 @@ def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 class Attention(nn.Module):
     """Queries over rows that all of them may share, and over a few rows that each has for itself."""
 
-    def __init__(self, shape: Shape, width: int, normed: bool = False) -> None:
+    def __init__(self, shape: LayerSizes, width: int, normed: bool = False) -> None:
         super().__init__()
         self.shape = shape
         self.q_proj = nn.Linear(width, shape.heads * shape.dim, bias=False)
@@ -106,7 +106,7 @@ class Attention(nn.Module):
 class GatedMLP(nn.Module):
     """down(silu(gate x) * up x)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LayerSizes) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden, shape.inner, bias=False)
         self.up_proj = nn.Linear(shape.hidden, shape.inner, bias=False)
@@ -123,7 +123,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: LayerSizes,
         width: int | None = None,
         input_norm: bool = True,
         hidden_norm: bool = False,

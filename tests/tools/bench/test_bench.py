@@ -25,7 +25,7 @@ from augury.tools.shared.prompts import SETS, load_prompts
 CONTENDERS = list(all_contenders("ngram").values())
 
 
-def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan:
+def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.BenchPlan:
     settings: dict[str, Any] = {
         "model": str(model),
         "peers": ["augury", "augury-ngram"],
@@ -37,7 +37,7 @@ def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan
         "dtype": "float32",
         "speculative": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
     }
-    return command.Plan(**(settings | changes))
+    return command.BenchPlan(**(settings | changes))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from augury.tools.bench.rounds import Key
 from augury.train.gates import Gates
 
 
-def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan:
+def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.BenchPlan:
     settings: dict[str, Any] = {
         "model": str(model),
         "peers": [],
@@ -34,7 +34,7 @@ def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Plan
         "dtype": "float32",
         "speculative": {"method": "ngram", "num_speculative_tokens": 4},
     }
-    return command.Plan(**(settings | changes))
+    return command.BenchPlan(**(settings | changes))
 
 
 @pytest.fixture

@@ -48,9 +48,9 @@ def plain(toy_model: Path) -> Any:
 
 
 def compare(plain: Any, fast: Any, **amounts: Any) -> Report:
-    from augury.tools.certify.model import Plan, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
 
-    return certify_model(plain, fast, Plan(["abcabcabc", "hello hello", "z"], **{"max_tokens": 12, **amounts}))
+    return certify_model(plain, fast, ModelPlan(["abcabcabc", "hello hello", "z"], **{"max_tokens": 12, **amounts}))
 
 
 def test_coupled_is_token_for_token(plain: Any, toy_model: Path, shallow: Path) -> None:
@@ -180,11 +180,11 @@ def test_embedded_model(rule: str, prompts: int, embedded: Any, default_model: P
     from shallow import shallow_copy
 
     from augury import LLM
-    from augury.tools.certify.model import SETTINGS, Plan, certify_model
+    from augury.tools.certify.model import SETTINGS, ModelPlan, certify_model
     from augury.tools.certify.prompts import PROMPTS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
     fast = LLM(str(default_model), **EMBEDDED, speculative_config=speculation(weak, rule, tokens=3))
-    plan = Plan(PROMPTS[:prompts], SETTINGS[:2], max_tokens=16, samples=250)
+    plan = ModelPlan(PROMPTS[:prompts], SETTINGS[:2], max_tokens=16, samples=250)
     report = certify_model(embedded, fast, plan)
     assert report.exit_code == 0, report.record()

@@ -20,7 +20,7 @@ import pytest
 from cycling import QUESTION, cycling_model
 from served import NGRAM, RUN, Served, served
 
-from augury.tools.run.chat_talk import Tally, origin
+from augury.tools.run.chat import Tally, origin
 from augury.tools.shared.terminal import UNSAFE
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")

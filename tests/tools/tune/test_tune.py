@@ -26,9 +26,9 @@ from augury.tools.tune.families import PLAIN_ARM, Arm, Family, families_of
 from augury.tools.tune.intervals import ratio, student
 from augury.tools.tune.page import tuning_page
 from augury.tools.tune.prompts import conversations, token_ids
-from augury.tools.tune.race import LEAST_GROUPS, Race, Ran, Turn, size
+from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
 from augury.tools.tune.report import report_of, show
-from augury.tools.tune.run import Plan, groups_of, race_all, split
+from augury.tools.tune.run import TunePlan, groups_of, race_all, split
 
 # --- intervals -----------------------------------------------------------------------------------------------------
 
@@ -68,13 +68,13 @@ def test_one_pair_says_nothing() -> None:
 # --- the race ------------------------------------------------------------------------------------------------------
 
 
-def scripted(speeds: dict[Arm, float], noise: float = 0.02) -> Callable[[Turn], Ran]:
+def scripted(speeds: dict[Arm, float], noise: float = 0.02) -> Callable[[RaceTurn], GroupRun]:
     """A runner whose arms are as fast as told, on groups that differ, on a machine with noise."""
     dice = random.Random(3)
 
-    def answer(turn: Turn) -> Ran:
+    def answer(turn: RaceTurn) -> GroupRun:
         weight = 1 + (turn.group % 5) / 5
-        return Ran(weight / speeds.get(turn.arm, 1.0) * dice.gauss(1, noise), 100, 10, 40, 20)
+        return GroupRun(weight / speeds.get(turn.arm, 1.0) * dice.gauss(1, noise), 100, 10, 40, 20)
 
     return answer
 
@@ -100,7 +100,7 @@ def test_everybody_runs_the_same_groups_beside_plain_decoding() -> None:
     arms, turns = arms_of("a", 1, 2, 3), []
     answer = scripted({}, 0.3)
 
-    def note(turn: Turn) -> Ran:
+    def note(turn: RaceTurn) -> GroupRun:
         turns.append(turn)
         return answer(turn)
 
@@ -133,7 +133,7 @@ def test_chance_seldom_makes_a_winner_of_equals() -> None:
     for trial in range(120):
         arms, dice = arms_of("a", 1, 2, 3, 4), random.Random(trial)
         race = Race(arms, 64)
-        race.run(lambda turn, dice=dice: Ran(dice.gauss(1, 0.1), 100))  # type: ignore[misc]
+        race.run(lambda turn, dice=dice: GroupRun(dice.gauss(1, 0.1), 100))  # type: ignore[misc]
         wrong += any(lane.out.startswith("slower than") for lane in race.lanes.values())
     assert wrong <= 12
 
@@ -377,16 +377,16 @@ class Interrupted:
     def __init__(self, runs: int) -> None:
         self.left = runs
 
-    def answer(self, arm: Arm, group: list[int]) -> Ran:
+    def answer(self, arm: Arm, group: list[int]) -> GroupRun:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
-        return Ran(1.0 / (1 + arm.k), 10 * len(group))
+        return GroupRun(1.0 / (1 + arm.k), 10 * len(group))
 
 
 @pytest.mark.parametrize("runs", [0, 1, 5, 20])
 def test_what_was_run_before_ctrl_c_is_reported(runs: int, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan([1, 4], 1.0, 0.95, {"temperature": 0.0, "max_tokens": 8}, list(range(8)), list(range(8)))
+    plan = TunePlan([1, 4], 1.0, 0.95, {"temperature": 0.0, "max_tokens": 8}, list(range(8)), list(range(8)))
     races, stopped = race_all(plan, [CHAIN], Interrupted(runs))  # type: ignore[arg-type]
     assert stopped and list(races) == [1]
     conditions = {

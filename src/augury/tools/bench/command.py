@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,8 @@ from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.surfaces import from_json
 from augury.tools.bench.contenders import Contender, Setup, choose
-from augury.tools.bench.plan import Plan, conditions_of, find_weights, tokenize
+from augury.tools.bench.plan import BenchPlan, conditions_of, find_weights, tokenize
+from augury.tools.shared.group import Commands, later, panels
 from augury.tools.shared.progress import progress
 
 SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
@@ -49,7 +49,7 @@ def bench(
     ] = "",
 ) -> None:
     """Measure tokens a second beside transformers and llama.cpp, alternating, with medians and spread."""
-    plan = Plan(
+    plan = BenchPlan(
         model,
         _words(peers),
         _sizes(batch),
@@ -82,11 +82,11 @@ def bench(
         run_bench(plan, as_json, plot)
 
 
-def run_bench(plan: Plan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
+def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
     """Run the plan, print table or JSON, draw the plot, and give the report back."""
     from augury.model.packed import PACKED_FILE
     from augury.tools.bench.figures import agreements_of, disturbance, lines_of
-    from augury.tools.bench.plot import plot as draw
+    from augury.tools.bench.plots import plot_bench
     from augury.tools.bench.report import as_report, conditions_line, show
     from augury.tools.shared.terminal import output_console, print_json
 
@@ -105,12 +105,11 @@ def run_bench(plan: Plan, as_json: bool = False, plot: Path | None = None) -> di
     else:
         show(output_console(), report, lines, agreements)
     if plot is not None and lines:
-        draw(lines, conditions_line(conditions), plot)
-        print(f"wrote {plot}", file=sys.stderr)
+        plot_bench(lines, conditions_line(conditions), plot)
     return report
 
 
-def measure(plan: Plan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
+def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
     """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
     from augury.tools.bench.rounds import Bench, Record
     from augury.tools.bench.worker import PeerError, Worker
@@ -174,3 +173,33 @@ def _speculation(text: str) -> dict[str, Any]:
     assert parsed is not None
     check_runnable(parsed)
     return parsed.to_dict()
+
+
+class BenchCommands(Commands):
+    """Runs the bench of engines unless one of its commands is named, whose options are its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; the bench of engines must then not run as well."""
+        found = super().resolve_command(ctx, args)
+        given = [name for name in ctx.params if "COMMANDLINE" in str(ctx.get_parameter_source(name))]
+        if given:
+            option = "--json" if given[0] == "as_json" else "--" + given[0].replace("_", "-")
+            raise ConfigError(f"{option} stands before {found[0]!r}, whose options come after it.")
+        self.callback = None
+        return found
+
+
+bench_app = typer.Typer(cls=BenchCommands, add_completion=False, rich_markup_mode=panels())
+bench_app.callback(invoke_without_command=True)(bench)
+later(
+    bench_app,
+    "serve",
+    "augury.tools.load.command:bench_serve",
+    "Load a running OpenAI server, ours or vLLM's, at several concurrencies, and compare two of them.",
+)
+later(
+    bench_app,
+    "gpu",
+    "augury.tools.bench.gpu.command:bench_gpu",
+    "Measure the engine alone on random weights with a given acceptance: step by step, beside vLLM's figures.",
+)

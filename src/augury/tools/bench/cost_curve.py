@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.tools.advise.curve import FORMAT, CostCurve, check_curve
-from augury.tools.bench.threads import limit_threads
+from augury.tools.bench.plan import limit_threads
 from augury.tools.bench.worker import machine_seconds
 
 if TYPE_CHECKING:
     from augury.engine.llm import LLM
-    from augury.tools.bench.plan import Plan
+    from augury.tools.bench.plan import BenchPlan
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # rows a request: the sizes that passes are padded to
 CONTEXTS = (64, 512)
@@ -37,10 +37,11 @@ MODEL_FREE = (
 Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests: cycles, each milliseconds by rows
 
 
-def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
+def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
     """Measure, check, store, print."""
-    from augury.tools.bench.cost_curve_report import draw, show, store
+    from augury.tools.bench.cost_curve_report import conditions_line, show, store
     from augury.tools.bench.plan import find_weights, tokenize
+    from augury.tools.bench.plots import plot_curve
     from augury.tools.shared.progress import progress
     from augury.tools.shared.terminal import output_console, print_json
 
@@ -75,12 +76,12 @@ def run_cost_curve(plan: Plan, file: Path | None, as_json: bool = False, plot: P
     else:
         show(output_console(), curve, file)
     if plot is not None:
-        draw(curve, plot)
+        plot_curve(curve, conditions_line(curve), plot)
     return curve
 
 
 def measure_steps(
-    plan: Plan, directory: str, texts: list[list[int]], tick: Callable[[str], None]
+    plan: BenchPlan, directory: str, texts: list[list[int]], tick: Callable[[str], None]
 ) -> tuple[Times, list[float]]:
     """Steps of every size, and the milliseconds that a token of a prompt took."""
     from augury.engine.llm import LLM
@@ -180,7 +181,7 @@ def _requests(llm: LLM, context: int, count: int, tokens: int, texts: list[list[
 
 
 def measure_drafting(
-    plan: Plan, directory: str, config: dict[str, Any], texts: list[list[int]], tick: Callable[[str], None]
+    plan: BenchPlan, directory: str, config: dict[str, Any], texts: list[list[int]], tick: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """What a method's drafting takes in the steps of ordinary decoding, by number of requests."""
     from augury.config.sampling import SamplingParams
@@ -220,7 +221,7 @@ def buckets(most: int) -> list[int]:
     return sorted({round_up(rows) for rows in range(1, most + 1)})
 
 
-def conditions_of(plan: Plan, before: tuple[float, float, float]) -> dict[str, Any]:
+def conditions_of(plan: BenchPlan, before: tuple[float, float, float]) -> dict[str, Any]:
     """What the curve depends on, and how much of the machine others had meanwhile."""
     from augury.observe.machine import cpu_name
     from augury.tools.bench.report import versions

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from textwrap import fill
-from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -15,7 +12,6 @@ from rich.table import Table
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
 from augury.tools.advise.curve import CostCurve
-from augury.tools.bench.plot import FAINT, INK
 from augury.tools.bench.report import QUIET
 
 LEGEND = (
@@ -80,31 +76,3 @@ def conditions_line(curve: CostCurve) -> str:
         f"{told.get('cpu')}, {told.get('threads')} threads; model {told.get('model')} in {told.get('dtype')}, greedy; "
         f"{told.get('cycles')} times each, sizes in turn; taken {told.get('taken')}; {libraries}"
     )
-
-
-def draw(curve: CostCurve, path: Path) -> None:
-    """Step time against rows, a line for each number of requests, a panel for each context."""
-    from matplotlib.figure import Figure
-
-    contexts, sizes, _ = curve.axes
-    figure = Figure(figsize=(6.0 * len(contexts), 4.6), facecolor="white", layout="constrained")
-    for axis, context in zip(figure.subplots(1, len(contexts), squeeze=False)[0], contexts, strict=True):
-        _panel(axis, curve, context, sizes)
-    figure.supxlabel(fill(conditions_line(curve), 150), color=FAINT, fontsize=7.5, x=0.01, ha="left")
-    figure.savefig(path, dpi=140, format="png")
-    print(f"wrote {path}", file=sys.stderr)
-
-
-def _panel(axis: Any, curve: CostCurve, context: int, sizes: list[int]) -> None:
-    for size in sizes:
-        points = [p for p in curve.file.steps if (p.context, p.requests) == (context, size)]
-        points.sort(key=lambda p: p.rows)
-        rows = [p.rows for p in points]
-        (line,) = axis.plot(rows, [p.ms for p in points], marker="o", markersize=3, label=f"{size} at once")
-        axis.fill_between(rows, [p.low for p in points], [p.high for p in points], color=line.get_color(), alpha=0.2)
-    axis.set_title(f"ms of a step behind {context} tokens", loc="left", fontsize=10, color=INK)
-    axis.set_xlabel("rows a request", color=FAINT, fontsize=9)
-    axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(color="#eceef0", linewidth=0.8)

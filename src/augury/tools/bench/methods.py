@@ -6,7 +6,6 @@ path and says nothing of a method's quality.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS
 from augury.tools.bench.methods_lines import MethodLine, choose_lines
-from augury.tools.bench.threads import limit_threads
+from augury.tools.bench.plan import limit_threads
 
 if TYPE_CHECKING:
     from augury.tools.bench.methods_run import MethodRecord, MethodWorker
-    from augury.tools.bench.plan import Plan
-    from augury.train.gates import Gate, Gates
+    from augury.tools.bench.plan import BenchPlan
+    from augury.train.gates import GateHead, Gates
 
 Prompts = dict[str, list[list[int]]]
 
 
 def run_methods(
-    plan: Plan, methods: list[str], retrain: bool = False, as_json: bool = False, plot: Path | None = None
+    plan: BenchPlan, methods: list[str], retrain: bool = False, as_json: bool = False, plot: Path | None = None
 ) -> dict[str, Any]:
     """Train what is missing, measure, print table or JSON, draw the picture, and give the report back."""
-    from augury.tools.bench.methods_plot import draw
     from augury.tools.bench.methods_report import conditions_line, conditions_of, report_of, show
     from augury.tools.bench.plan import find_weights, tokenize
+    from augury.tools.bench.plots import plot_methods
     from augury.tools.shared.terminal import output_console, print_json
 
     lines, left_out = choose_lines(methods)
@@ -47,14 +46,13 @@ def run_methods(
     else:
         show(output_console(), report)
     if plot is not None and report["results"]:
-        draw(report["results"], conditions_line(conditions), plot)
-        print(f"wrote {plot}", file=sys.stderr)
+        plot_methods(report["results"], conditions_line(conditions), plot)
     return report
 
 
 def find_gates(
     lines: list[MethodLine], directory: Path, prompts: Prompts, length: int, retrain: bool
-) -> dict[str, Gate]:
+) -> dict[str, GateHead]:
     """A gate head for every kind the lines need, from the cache or trained now."""
     from augury.train.gates import Gates
 
@@ -64,7 +62,7 @@ def find_gates(
     return {kind: (None if retrain else home.find(kind)) or _train(home, kind) for kind in kinds}
 
 
-def _train(home: Gates, kind: str) -> Gate:
+def _train(home: Gates, kind: str) -> GateHead:
     from augury.tools.shared.progress import progress
     from augury.tools.shared.terminal import waiting
     from augury.train.gates import KINDS
@@ -76,7 +74,7 @@ def _train(home: Gates, kind: str) -> Gate:
 
 
 def measure(
-    plan: Plan, lines: list[MethodLine], directory: Path, prompts: Prompts, gates: dict[str, Gate]
+    plan: BenchPlan, lines: list[MethodLine], directory: Path, prompts: Prompts, gates: dict[str, GateHead]
 ) -> MethodRecord:
     """Build all engines, then run all rounds."""
     from augury.tools.bench.methods_run import MethodRecord
@@ -101,7 +99,13 @@ def measure(
 
 
 def _build(
-    line: MethodLine, directory: Path, plan: Plan, room: int, gates: dict[str, Gate], folder: str, record: MethodRecord
+    line: MethodLine,
+    directory: Path,
+    plan: BenchPlan,
+    room: int,
+    gates: dict[str, GateHead],
+    folder: str,
+    record: MethodRecord,
 ) -> MethodWorker | None:
     """An engine, or a word in the record on why there is none."""
     from augury.model.checkpoint import read_config

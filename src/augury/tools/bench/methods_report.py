@@ -18,8 +18,8 @@ from augury.tools.bench.report import QUIET, versions
 from augury.tools.bench.rounds import Key
 
 if TYPE_CHECKING:
-    from augury.tools.bench.plan import Plan
-    from augury.train.gates import Gate
+    from augury.tools.bench.plan import BenchPlan
+    from augury.train.gates import GateHead
 
 SHOWN = 10  # places of a draft in the table; all are in the JSON
 
@@ -30,7 +30,7 @@ LEGEND = (
 )
 
 
-def conditions_of(plan: Plan, counts: dict[str, int], record: MethodRecord) -> dict[str, Any]:
+def conditions_of(plan: BenchPlan, counts: dict[str, int], record: MethodRecord) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "cpu": cpu_name(),
@@ -67,7 +67,7 @@ def report_of(
     conditions: dict[str, Any],
     lines: list[MethodLine],
     record: MethodRecord,
-    gates: dict[str, Gate],
+    gates: dict[str, GateHead],
     left_out: dict[str, str],
 ) -> dict[str, Any]:
     """Everything, for --json; tables and pictures are made from it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from augury.tools.shared.prompts import load_prompts
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """What the command line asked for, checked."""
 
     model: str
@@ -46,7 +48,7 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
     return directory, model if model.endswith(".gguf") else None
 
 
-def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
+def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
     """What the figures depend on."""
     from augury.observe.machine import cpu_name
     from augury.tools.bench.report import versions
@@ -66,3 +68,14 @@ def conditions_of(plan: Plan, counts: dict[str, int], gguf: str | None) -> dict[
         "rounds": plan.rounds,
         "openmp_wait_policy": "passive",
     }
+
+
+def limit_threads(threads: int) -> None:
+    """Limit an engine's threads by the environment, which libraries read as they load, or by torch if it has loaded."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads)
+        return
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads)))
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -10,11 +10,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from augury.tools.bench.clock import CORE, PARTS, Steps, watched
-from augury.tools.bench.threads import limit_threads
+from augury.tools.bench.plan import limit_threads
 
 if TYPE_CHECKING:
     from augury.engine.llm import LLM
-    from augury.tools.bench.plan import Plan
+    from augury.tools.bench.plan import BenchPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def profile_of(prompts: str, batch: int, contender: str, watch: Steps) -> Profil
     return Profile(prompts, batch, contender, len(steps), watch.tokens, whole, middle, reading, parts)
 
 
-def run_profile(plan: Plan, as_json: bool = False) -> list[Profile]:
+def run_profile(plan: BenchPlan, as_json: bool = False) -> list[Profile]:
     """Profile plain and speculative decoding at every batch size, and print it."""
     from augury.tools.bench.plan import conditions_of, find_weights, tokenize
     from augury.tools.bench.report import conditions_line
@@ -74,7 +74,7 @@ def run_profile(plan: Plan, as_json: bool = False) -> list[Profile]:
 
 
 def _profiles(
-    plan: Plan, name: str, directory: str, speculative: dict[str, Any] | None, prompts: dict[str, list[list[int]]]
+    plan: BenchPlan, name: str, directory: str, speculative: dict[str, Any] | None, prompts: dict[str, list[list[int]]]
 ) -> list[Profile]:
     """One contender on every set at every batch size."""
     from augury.engine.llm import LLM

@@ -71,7 +71,7 @@ class Record:
                 del figures[key]
 
 
-class Job(NamedTuple):
+class Call(NamedTuple):
     """One call to one contender."""
 
     worker: Worker
@@ -86,7 +86,7 @@ def groups_of(count: int, batch: int) -> list[list[int]]:
     return [list(range(start, start + batch)) for start in range(0, count - batch + 1, batch)]
 
 
-def jobs_of(workers: list[Worker], count: int, batches: list[int], turn: int) -> list[Job]:
+def jobs_of(workers: list[Worker], count: int, batches: list[int], turn: int) -> list[Call]:
     """One round over `count` prompts.
 
     A contender that takes prompts one after another does the same at any batch size, so its run of a prompt counts for
@@ -97,13 +97,13 @@ def jobs_of(workers: list[Worker], count: int, batches: list[int], turn: int) ->
         holding = [b for b in batches for group in groups_of(count, b) for n in group if n == i]
         for worker in _turned(workers, turn + i):
             if worker.contender.in_turn and holding:
-                jobs.append(Job(worker, [i], holding))
+                jobs.append(Call(worker, [i], holding))
             elif not worker.contender.in_turn and worker.contender.batching != PADDED and 1 in batches:
-                jobs.append(Job(worker, [i], [1]))
+                jobs.append(Call(worker, [i], [1]))
     together = [worker for worker in workers if not worker.contender.in_turn]
     for batch in (b for b in batches if b > 1):
         for g, group in enumerate(groups_of(count, batch)):
-            jobs += [Job(worker, group, [batch]) for worker in _turned(together, turn + g)]
+            jobs += [Call(worker, group, [batch]) for worker in _turned(together, turn + g)]
     return jobs
 
 
@@ -148,7 +148,7 @@ class Bench:
                 group = groups_of(len(prompts), size)[0]
                 self._try(worker, [prompts[i] for i in group], min(WARM_UP_TOKENS, self.max_tokens))
 
-    def _measure(self, job: Job, name: str, number: int) -> None:
+    def _measure(self, job: Call, name: str, number: int) -> None:
         prompts = self.prompts[name]
         ran = self._try(job.worker, [prompts[i] for i in job.group], self.max_tokens)
         if ran is not None:

@@ -131,13 +131,13 @@ def _model(
     # On a GPU the two engines share its memory.
     plain = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.45)
     fast = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.9, speculative_config=spec)
-    from augury.tools.certify.model import SETTINGS, Plan, Setting, certify_model
+    from augury.tools.certify.model import SETTINGS, ModelPlan, SamplingSetting, certify_model
 
     settings: Any = SETTINGS
     if temperatures:
         named = [(f"T={heat:g}" if heat else "greedy", heat) for heat in dict.fromkeys(temperatures)]
-        settings = [Setting(words, {"temperature": heat}) for words, heat in named]
-    return certify_model(plain, fast, Plan(prompts, settings, **amounts), progress)
+        settings = [SamplingSetting(words, {"temperature": heat}) for words, heat in named]
+    return certify_model(plain, fast, ModelPlan(prompts, settings, **amounts), progress)
 
 
 def _servers(

@@ -31,18 +31,18 @@ UNSEEN = "it did not happen again when the scores were looked at"
 LAW_PROMPTS = 2  # prompts whose answers are sampled many times
 
 
-class Setting(NamedTuple):
+class SamplingSetting(NamedTuple):
     """How tokens are drawn."""
 
     name: str
     params: dict[str, Any]
 
 
-GREEDY = Setting("greedy", {"temperature": 0.0})
+GREEDY = SamplingSetting("greedy", {"temperature": 0.0})
 SETTINGS = (
     GREEDY,
-    Setting("T=0.7", {"temperature": 0.7}),
-    Setting(
+    SamplingSetting("T=0.7", {"temperature": 0.7}),
+    SamplingSetting(
         "T=1 top-p penalties",
         {
             "temperature": 1.0,
@@ -56,18 +56,18 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ModelPlan:
     """How much to compare."""
 
     prompts: Sequence[Asked]
-    settings: Sequence[Setting] = SETTINGS
+    settings: Sequence[SamplingSetting] = SETTINGS
     max_tokens: int = 64
     seeds: int = 2
     samples: int = 2000
     alpha: float = ALPHA
 
 
-def certify_model(plain: LLM, fast: LLM, plan: Plan, progress: Progress | None = None) -> Report:
+def certify_model(plain: LLM, fast: LLM, plan: ModelPlan, progress: Progress | None = None) -> Report:
     """Compare an engine that speculates with one that does not."""
     begun = time.perf_counter()
     return _Comparison(plain, fast, plan, progress or Unwatched()).run(begun)
@@ -77,7 +77,7 @@ def certify_model(plain: LLM, fast: LLM, plan: Plan, progress: Progress | None =
 class _Comparison:
     plain: LLM
     fast: LLM
-    plan: Plan
+    plan: ModelPlan
     progress: Progress
     tokens: list[list[int]] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ class _Comparison:
 
     # --- token for token -------------------------------------------------------------------------------------------
 
-    def equality(self, setting: Setting) -> Equality:
+    def equality(self, setting: SamplingSetting) -> Equality:
         """Every prompt with every seed, both ways; each first difference is run again to see its scores."""
         seeds = self.plan.seeds if setting.params["temperature"] > 0 else 1
         asked = [(p, p * seeds + s) for p in range(len(self.tokens)) for s in range(seeds)]
@@ -133,7 +133,7 @@ class _Comparison:
                     found.append(self.difference(setting, prompt, seed, (a, b), parted[seed], views))
         return Equality(setting.name, len(asked), sum(len(a) for _, a, _ in pairs), found)
 
-    def answers(self, llm: LLM, setting: Setting, asked: list[tuple[int, int]]) -> list[list[int]]:
+    def answers(self, llm: LLM, setting: SamplingSetting, asked: list[tuple[int, int]]) -> list[list[int]]:
         """Token ids of every (prompt, seed); the cache starts empty, so that a second run is the first over again."""
         llm.reset_prefix_cache()
         every = [self.params(setting, seed=seed, max_tokens=self.plan.max_tokens) for _, seed in asked]
@@ -141,7 +141,7 @@ class _Comparison:
         return [output.outputs[0].token_ids for output in outputs]
 
     def look_again(
-        self, llm: LLM, setting: Setting, asked: list[tuple[int, int]], parted: dict[int, int]
+        self, llm: LLM, setting: SamplingSetting, asked: list[tuple[int, int]], parted: dict[int, int]
     ) -> dict[int, Seen]:
         """The same requests in the same company, with the scores at the tokens where the answers part."""
         self.progress.begin(f"{setting.name}: the scores where answers part", len(asked))
@@ -153,7 +153,7 @@ class _Comparison:
 
     def difference(
         self,
-        setting: Setting,
+        setting: SamplingSetting,
         prompt: int,
         seed: int,
         runs: tuple[list[int], list[int]],
@@ -186,7 +186,7 @@ class _Comparison:
 
     # --- the law ---------------------------------------------------------------------------------------------------
 
-    def places(self, setting: Setting) -> list[Place]:
+    def places(self, setting: SamplingSetting) -> list[Place]:
         """Sampled answers held against the plain law, behind their most frequent beginnings."""
         found: list[Place] = []
         for number, prompt in enumerate(self.tokens[:LAW_PROMPTS]):
@@ -208,7 +208,7 @@ class _Comparison:
         config = self.fast.config.speculative_config
         return min(DEEPEST, (config.num_speculative_tokens if config else 0) + FURTHER, self.plan.max_tokens)
 
-    def sampled(self, setting: Setting, number: int, prompt: list[int]) -> list[list[int]]:
+    def sampled(self, setting: SamplingSetting, number: int, prompt: list[int]) -> list[list[int]]:
         """Many answers to one prompt, each with a seed of its own."""
         self.progress.begin(f"{setting.name}: sampling prompt {number + 1}", self.plan.samples)
         # No two samples share their noise: the tests are added up as if independent, and must be.
@@ -217,7 +217,7 @@ class _Comparison:
         output = self.fast.generate([prompt], params, use_tqdm=lambda **_: _Steps(self.progress))[0]
         return [answer.token_ids for answer in output.outputs]
 
-    def laws(self, setting: Setting, prompt: list[int], beginnings: list[list[int]]) -> list[dict[int, float]]:
+    def laws(self, setting: SamplingSetting, prompt: list[int], beginnings: list[list[int]]) -> list[dict[int, float]]:
         """The plain law behind each beginning, from the logits of the engine that does not speculate."""
         self.progress.begin(f"{setting.name}: the plain law", len(beginnings))
         prompts = [prompt + beginning for beginning in beginnings]
@@ -229,7 +229,7 @@ class _Comparison:
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
-    def params(self, setting: Setting, **more: Any) -> SamplingParams:
+    def params(self, setting: SamplingSetting, **more: Any) -> SamplingParams:
         """Sampling parameters; an end of text would only make the comparison shorter."""
         return SamplingParams(**setting.params, **more, ignore_eos=True, detokenize=False)
 

@@ -87,11 +87,9 @@ def _shown(command: Any, kind: str) -> list[Any]:
 def _row(parameter: Any, context: Any) -> str:
     """One line of a table: how it is written, what it is unless told, what it does."""
     is_option = parameter.param_type_name == "option"
-    name = (
-        " ".join([", ".join(parameter.opts), _value(parameter, context)]) if is_option else _value(parameter, context)
-    )
+    name = f"{', '.join(parameter.opts) if is_option else ''} {_value(parameter, context)}".strip()
     if parameter.secondary_opts:
-        name = f"{name.strip()} / {', '.join(parameter.secondary_opts)}"
+        name = f"{name} / {', '.join(parameter.secondary_opts)}"
     notes = [_line(parameter.help), _limits(parameter), f"Also {parameter.envvar}." if parameter.envvar else ""]
     said = _cell(" ".join(filter(None, notes))).replace("<", "&lt;")
     return f"| `{_cell(name)}` | {_default(parameter)} | {said} |"

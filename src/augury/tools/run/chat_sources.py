@@ -17,8 +17,8 @@ Messages = list[dict[str, Any]]
 
 
 @dataclass(slots=True)
-class Wishes:
-    """What holds for the next answer."""
+class NextAnswer:
+    """How the next answer is to be made."""
 
     temperature: float
     max_tokens: int
@@ -27,7 +27,7 @@ class Wishes:
 
     @property
     def speculative(self) -> dict[str, Any]:
-        """The request's wish about speculation; every answer is to show its steps."""
+        """The request's `speculative` field; every answer shows its steps."""
         return {"trace": True, **({"enabled": False} if self.plain else {})}
 
 
@@ -48,7 +48,7 @@ class Source(Protocol):
     ours: bool  # whether it shows where tokens come from, and speculation can be switched off
     breakable: bool  # whether an answer may be interrupted anywhere, or only between two chunks
 
-    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+    def ask(self, messages: Messages, settings: NextAnswer) -> Iterator[Chunk]:
         """The answer to a conversation; closing the iterator stops it."""
         ...
 
@@ -66,13 +66,13 @@ class Remote:
         said = f", {method}, K={live['num_spec_tokens']}" if live and method else ""
         self.title = f"{endpoint.model} at {endpoint.base}{said}"
 
-    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+    def ask(self, messages: Messages, settings: NextAnswer) -> Iterator[Chunk]:
         """Stream from the server."""
-        options: dict[str, Any] = {"temperature": wishes.temperature, "max_tokens": wishes.max_tokens}
-        if wishes.seed is not None:
-            options["seed"] = wishes.seed
+        options: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
+        if settings.seed is not None:
+            options["seed"] = settings.seed
         if self.ours:
-            options["speculative"] = wishes.speculative
+            options["speculative"] = settings.speculative
         for chunk in self.endpoint.chat(messages, stream_options={"include_usage": True}, **options):
             choices, usage = chunk.get("choices") or [{}], chunk.get("usage") or {}
             yield Chunk(
@@ -93,16 +93,16 @@ class Local:
         spec = llm.config.speculative_config
         self.title = llm.config.model + (f", {spec.method}, K={spec.num_speculative_tokens}" if spec else "")
 
-    def ask(self, messages: Messages, wishes: Wishes) -> Iterator[Chunk]:
+    def ask(self, messages: Messages, settings: NextAnswer) -> Iterator[Chunk]:
         """Run the engine's steps until the answer is complete."""
         from augury.serve.reports import Report
 
         engine = self.llm.engine
         params = SamplingParams(
-            temperature=wishes.temperature,
-            max_tokens=wishes.max_tokens,
-            seed=wishes.seed,
-            extra_args={"speculative": wishes.speculative},
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+            extra_args={"speculative": settings.speculative},
         )
         prompt = chat_prompt(self.llm, messages)["prompt_token_ids"]
         (request,) = self.llm.intake.requests("chat", prompt, params)

@@ -1,17 +1,41 @@
-"""The options of `augury generate` and `augury demo`."""
+"""`augury generate`, `demo`, `chat` and `serve`: their options, most of them read off the models they fill."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from augury.config import surfaces
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.config.surfaces import SHORTCUTS, from_json
+from augury.tools.run import options
+from augury.tools.run.options import ENGINE, SPECULATION, ServerOptions, SpeculationOptions, options_of, takes
 from augury.tools.shared.options import Json
 
+if TYPE_CHECKING:
+    from augury.tools.run.chat_sources import Messages, NextAnswer, Source
 
+CHAT_KEYS = (*options.API_KEYS, "OPENAI_API_KEY")
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "n")
+ENGINE_OPTIONS = ("max_model_len", "dtype", "device")
+SERVE_ENGINE_OPTIONS = (
+    "tokenizer", "dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
+    "long_prefill_token_threshold", "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes",
+    "gpu_memory_utilization", "enable_prefix_caching", "enable_chunked_prefill", "enforce_eager", "seed", "load_format",
+    "model_impl", "kv_transfer_config",
+)  # fmt: skip
+
+
+@takes(
+    options_of(SamplingParams, *SAMPLING, max_tokens=256, temperature=0.0),
+    options_of(SpeculationOptions),
+    options_of(EngineConfig, *ENGINE_OPTIONS),
+)
 def generate(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; without it, standard input is read.")] = None,
     model: Annotated[str, typer.Option(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
@@ -19,38 +43,16 @@ def generate(
         Path | None, typer.Option(help='Many prompts: one a line, or JSONL with "prompt" or "messages".')
     ] = None,
     chat: Annotated[bool, typer.Option("--chat/--raw", help="Use the model's chat template, or the bare text.")] = True,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
-    top_p: float = 1.0,
-    top_k: Annotated[int, typer.Option(help="0: all tokens.")] = 0,
-    min_p: float = 0.0,
-    seed: int | None = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
-    n: Annotated[int, typer.Option("--n", "-n", help="Answers for each prompt.")] = 1,
-    speculative_config: Annotated[
-        str | None, typer.Option("--speculative-config", "-sc", metavar="JSON", help="How to speculate, as in vLLM.")
-    ] = None,
-    spec_method: Annotated[str | None, typer.Option(help="Its 'method'.")] = None,
-    spec_model: Annotated[str | None, typer.Option(help="Its 'model'.")] = None,
-    spec_tokens: Annotated[int | None, typer.Option(help="Its 'num_speculative_tokens'.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="Longest prompt and answer together.")] = None,
-    dtype: str = "auto",
-    device: str = "auto",
     as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Answer a prompt, or many. On a terminal, tokens that came from accepted drafts have another colour."""
-    from augury.config.sampling import SamplingParams
-    from augury.tools.run.generate import Job
     from augury.tools.run.generate import generate as run
     from augury.tools.shared.given_prompts import gather
 
-    params = SamplingParams(
-        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, stop=stop, n=n
-    )
-    shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
-    spec = surfaces.gather(speculative_config, shortcuts, os.environ)
-    arguments = {"dtype": dtype, "device": device, "max_model_len": max_model_len, "speculative_config": spec}
-    if not run(Job(gather(prompt, prompts_file), chat, params, model, arguments, as_json)):
+    params = SamplingParams(**{name: given.pop(name) for name in SAMPLING})
+    given["speculative_config"] = options.speculation(given)
+    if not run(gather(prompt, prompts_file), chat, params, as_json, model=model, **given):
         raise typer.Exit(1)
 
 
@@ -61,3 +63,78 @@ def demo(
     from augury.tools.run.demo import demo as run
 
     run(max_tokens, as_json)
+
+
+@takes(
+    options_of(SpeculationOptions),
+    options_of(SamplingParams, "temperature", "seed", temperature=0.0),
+    options_of(EngineConfig, *ENGINE_OPTIONS),
+)
+def chat(
+    url: Annotated[
+        str | None, typer.Argument(help="A server, such as http://localhost:8000; without it, a model runs here.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="'default', a directory, a .gguf file, a hub id; with URL, a name it serves.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option(help=f"For URL. Also {', '.join(CHAT_KEYS)}.")] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told before anything else.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 512,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for URL's next token.")] = 300.0,
+    **given: Any,
+) -> None:
+    """Chat with a server or a local model. In a pipe, standard input is the question and only the answer is printed."""
+    from augury.tools.run.chat_sources import Local, NextAnswer, Remote
+
+    answer = NextAnswer(given.pop("temperature"), max_tokens, given.pop("seed"))
+    if url is not None:
+        if any(given[name] is not None for name in ("speculative_config", *SHORTCUTS)):
+            raise ConfigError("--speculative-config: a server has its own; leave it out, or leave URL out.")
+        from augury.tools.shared.endpoint import Endpoint
+
+        key = api_key or next((os.environ[name] for name in CHAT_KEYS if os.environ.get(name)), None)
+        source: Source = Remote(Endpoint("URL", url, key, model, timeout))
+    else:
+        from augury.tools.shared.loading import load
+
+        source = Local(load(model or "default", speculative_config=options.speculation(given), **given))
+    begun: Messages = [{"role": "system", "content": system}] if system else []
+    if sys.stdin is None or not sys.stdin.isatty():
+        return _once(source, begun, answer)
+    from augury.tools.run.chat import Conversation
+
+    return Conversation(source, begun, answer).run()
+
+
+def _once(source: Source, begun: Messages, answer: NextAnswer) -> None:
+    """One question from standard input, one answer to standard output."""
+    from augury.tools.shared.given_prompts import gather
+    from augury.tools.shared.terminal import UNSAFE
+
+    question = gather("-", None)[0]
+    for chunk in source.ask([*begun, {"role": "user", "content": question}], answer):
+        sys.stdout.write(chunk.text.translate(UNSAFE) if sys.stdout.isatty() else chunk.text)
+        sys.stdout.flush()
+    print()
+
+
+@takes(
+    options_of(SpeculationOptions, panel=SPECULATION),
+    options_of(ServerOptions, strict=True),
+    options_of(EngineConfig, *SERVE_ENGINE_OPTIONS, panel=ENGINE),
+)
+def serve(
+    model: Annotated[str, typer.Argument(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
+    **given: Any,
+) -> None:
+    """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
+    from augury.tools.run.serve import run, settings_of
+
+    server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
+    given["speculative_config"] = options.speculation(given)
+    if (text := given["kv_transfer_config"]) is not None:
+        given["kv_transfer_config"] = from_json(text, "--kv-transfer-config")
+    if not all(key.strip() for key in server.api_key or ()):
+        raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
+    EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch
+    raise typer.Exit(run(settings_of(model, given, server)))

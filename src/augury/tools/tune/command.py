@@ -17,7 +17,7 @@ from augury.config.surfaces import from_json
 from augury.tools.tune.choose import UNSURE, choose
 from augury.tools.tune.families import families_of
 from augury.tools.tune.prompts import conversations
-from augury.tools.tune.run import Plan, confirm, race_all, split
+from augury.tools.tune.run import TunePlan, confirm, race_all, split
 
 
 def tune(
@@ -53,7 +53,7 @@ def tune(
     loads, ks = _numbers("--concurrency", concurrency), _numbers("--tokens", tokens) if tokens else []
     asked = conversations(_words(prompts))
     params = {"temperature": temperature, "max_tokens": max_tokens}
-    plan = Plan(loads, minutes, confidence, params, *split(len(asked)))
+    plan = TunePlan(loads, minutes, confidence, params, *split(len(asked)))
     begun = time.perf_counter()
     if url:
         if written or methods or tree:
@@ -89,7 +89,7 @@ def _check_paths(*paths: Path | None) -> None:
             raise ConfigError(f"{path} cannot be written; name a file in a directory of yours.")
 
 
-def _conditions(plan: Plan, prompts: str, seconds: float) -> dict[str, Any]:
+def _conditions(plan: TunePlan, prompts: str, seconds: float) -> dict[str, Any]:
     return {
         "prompts": prompts,
         "racing": len(plan.racing),

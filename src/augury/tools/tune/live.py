@@ -11,7 +11,7 @@ from augury.config.errors import ConfigError
 from augury.tools.load.dataset import Body
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.tune.families import PLAIN_ARM, TOKENS, Arm, Family
-from augury.tools.tune.race import Ran
+from augury.tools.tune.race import GroupRun
 
 SERVER, CANARY = "server", "canary"
 
@@ -51,14 +51,14 @@ class LiveRunner:
         usual = {k for k in TOKENS if k < most} | {most}
         return [Family(SERVER, {"method": live.get("method")}, tuple(sorted(set(ks) or usual)))]
 
-    def answer(self, arm: Arm, group: Sequence[int]) -> Ran:
+    def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """The prompts of a group at once; the first time with so many, a short run goes before it and is not timed."""
         if (arm, len(group)) not in self._warm:
             self._warm.add((arm, len(group)))
             self._run(arm, group, min(8, self._params["max_tokens"]))
         return self._run(arm, group, self._params["max_tokens"])
 
-    def _run(self, arm: Arm, group: Sequence[int], max_tokens: int) -> Ran:
+    def _run(self, arm: Arm, group: Sequence[int], max_tokens: int) -> GroupRun:
         begun = time.perf_counter()
         with ThreadPoolExecutor(len(group)) as pool:
             replies = list(pool.map(lambda number: self._ask(arm, number, max_tokens), group))
@@ -70,7 +70,7 @@ class LiveRunner:
         tokens = sum(reply.tokens for reply in replies)
         if not tokens:
             raise ConfigError(f"{self.server.base} answers with nothing; there is nothing to measure.")
-        return Ran(
+        return GroupRun(
             seconds, tokens, total("num_spec_steps"), total("num_draft_tokens"), total("num_accepted_draft_tokens")
         )
 

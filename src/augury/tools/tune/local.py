@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from augury.config.errors import ConfigError
 from augury.methods.registry import LOOK_UPS
 from augury.tools.tune.families import PLAIN_ARM, Arm, Family
-from augury.tools.tune.race import Ran
+from augury.tools.tune.race import GroupRun
 
 if TYPE_CHECKING:
     from augury.engine.llm import LLM
@@ -45,12 +45,12 @@ class LocalRunner:
             spec = family.at(k if family.tree else max(family.ks))
             self._engines[key] = self._beside(spec)
 
-    def answer(self, arm: Arm, group: Sequence[int]) -> Ran:
+    def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """The prompts of a group at once; the first time with so many, a short run goes before it and is not timed."""
         llm, wish = self._llm(arm)
         return self._timed(llm, group, wish, (arm, len(group)))
 
-    def answer_with(self, spec: dict[str, Any] | None, group: Sequence[int]) -> Ran:
+    def answer_with(self, spec: dict[str, Any] | None, group: Sequence[int]) -> GroupRun:
         """The prompts of a group by a configuration as it is written down, for the last word."""
         key = repr(spec)
         if spec is not None and key not in self._engines:
@@ -74,13 +74,13 @@ class LocalRunner:
             spec = {**known.forgets, **spec}  # a prompt comes back in later rungs: to remember its answer would be luck
         return LLM(self._model, weights_of=self._plain, speculative_config=spec, **self._options)
 
-    def _timed(self, llm: LLM, group: Sequence[int], wish: int | None, warm: tuple[Arm, int]) -> Ran:
+    def _timed(self, llm: LLM, group: Sequence[int], wish: int | None, warm: tuple[Arm, int]) -> GroupRun:
         if warm not in self._warm:
             self._warm.add(warm)
             self._run(llm, group, wish, min(8, self._params["max_tokens"]))
         return self._run(llm, group, wish, self._params["max_tokens"])
 
-    def _run(self, llm: LLM, group: Sequence[int], wish: int | None, max_tokens: int) -> Ran:
+    def _run(self, llm: LLM, group: Sequence[int], wish: int | None, max_tokens: int) -> GroupRun:
         from augury.config.sampling import SamplingParams
         from augury.observe.stats import SpecStats
 
@@ -96,7 +96,7 @@ class LocalRunner:
         tokens = sum(len(answer.outputs[0].token_ids) for answer in answers)
         if not tokens:
             raise ConfigError("the model ends its answer at once; there is nothing to measure. Use other prompts.")
-        return Ran(seconds, tokens, spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens)
+        return GroupRun(seconds, tokens, spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens)
 
     def conditions(self) -> dict[str, Any]:
         """What the figures depend on besides the command line."""

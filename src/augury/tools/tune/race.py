@@ -21,7 +21,7 @@ from augury.tools.tune.intervals import Interval, ratio
 LEAST_GROUPS = 6  # of prompts in the first rung: an interval of fewer says nothing
 
 
-class Ran(NamedTuple):
+class GroupRun(NamedTuple):
     """A group of prompts answered by one arm."""
 
     seconds: float
@@ -31,7 +31,7 @@ class Ran(NamedTuple):
     accepted: int = 0
 
 
-class Turn(NamedTuple):
+class RaceTurn(NamedTuple):
     """Who runs which group next."""
 
     rung: int
@@ -43,7 +43,7 @@ class Turn(NamedTuple):
 class Lane:
     """What one arm has done."""
 
-    runs: dict[int, list[Ran]] = field(default_factory=lambda: defaultdict(list))  # by group of prompts
+    runs: dict[int, list[GroupRun]] = field(default_factory=lambda: defaultdict(list))  # by group of prompts
     out: str = ""  # why it left the race
     rung: int = 0  # the last it ran in
 
@@ -86,7 +86,7 @@ class Race:
         """The fastest; plain decoding where nothing else is left."""
         return self.left[0] if self.left else PLAIN_ARM
 
-    def run(self, answer: Callable[[Turn], Ran], enough: Callable[[], bool] = lambda: False) -> None:
+    def run(self, answer: Callable[[RaceTurn], GroupRun], enough: Callable[[], bool] = lambda: False) -> None:
         """Race until it is decided or somebody has had enough; the first rung is always finished."""
         for rung in range(self.rungs):
             for turn in self._turns(rung):
@@ -100,7 +100,7 @@ class Race:
                 self.sure = True
                 return
 
-    def _turns(self, rung: int) -> Iterator[Turn]:
+    def _turns(self, rung: int) -> Iterator[RaceTurn]:
         """A rung: every arm, plain decoding too, on each group; the order turns, so that nobody keeps a neighbour."""
         arms = [PLAIN_ARM, *self.left]
         many = LEAST_GROUPS * 2**rung
@@ -108,7 +108,7 @@ class Race:
         for group in range(first, first + many):
             at = group % len(arms)
             for arm in arms[at:] + arms[:at]:
-                yield Turn(rung, arm, group)
+                yield RaceTurn(rung, arm, group)
 
     def _drop(self, rung: int) -> None:
         left = self.left

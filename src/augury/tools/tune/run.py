@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from augury.tools.tune.choose import Choice
 from augury.tools.tune.families import Arm, Family
 from augury.tools.tune.intervals import Interval, ratio
-from augury.tools.tune.race import LEAST_GROUPS, Race, Ran, Turn, size
+from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
 
 HELD_OUT = 4  # one prompt in so many is kept for the last word
 LEAST_HELD_OUT = 3
@@ -21,13 +21,13 @@ PAIRS = 6  # runs of the winner against plain decoding in the end, at each load
 class Runner(Protocol):
     """Somebody who answers groups of prompts, by their numbers, in the way of an arm."""
 
-    def answer(self, arm: Arm, group: Sequence[int]) -> Ran:
+    def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """Time a group."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TunePlan:
     """What the command line asked for, checked."""
 
     loads: list[int]
@@ -38,7 +38,7 @@ class Plan:
     held_out: list[int]
 
 
-def race_all(plan: Plan, families: Sequence[Family], runner: Runner) -> tuple[dict[int, Race], bool]:
+def race_all(plan: TunePlan, families: Sequence[Family], runner: Runner) -> tuple[dict[int, Race], bool]:
     """A race at every load; Ctrl-C ends them, and what has been run so far is kept."""
     races: dict[int, Race] = {}
     arms = [arm for family in families for arm in family.arms]
@@ -52,14 +52,14 @@ def race_all(plan: Plan, families: Sequence[Family], runner: Runner) -> tuple[di
     return races, False
 
 
-def race_at(load: int, plan: Plan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
+def race_at(load: int, plan: TunePlan, race: Race, groups: Sequence[Sequence[int]], runner: Runner) -> None:
     """One race, with so many requests at once."""
     from augury.tools.shared.progress import progress
 
     until = time.monotonic() + plan.minutes * 60 / len(plan.loads)
     with progress("racing", size(len(race.lanes) - 1)) as tick:
 
-        def answer(turn: Turn) -> Ran:
+        def answer(turn: RaceTurn) -> GroupRun:
             tick(f"{load} at once, rung {turn.rung + 1}: {len(race.left)} left, {turn.arm.name}")
             return runner.answer(turn.arm, groups[turn.group % len(groups)])
 
@@ -73,7 +73,7 @@ def groups_of(numbers: Sequence[int], load: int) -> list[list[int]]:
     return [[numbers[(group * step + i) % len(numbers)] for i in range(load)] for group in range(many)]
 
 
-def confirm(choice: Choice, plan: Plan, runner: Any) -> dict[int, Interval]:
+def confirm(choice: Choice, plan: TunePlan, runner: Any) -> dict[int, Interval]:
     """The configuration as it is written against plain decoding, on prompts that had no part in the choice."""
     from augury.tools.shared.progress import progress
 

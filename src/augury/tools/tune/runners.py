@@ -9,11 +9,11 @@ from augury.config.errors import ConfigError
 from augury.tools.load.dataset import Body
 from augury.tools.tune.families import Family
 from augury.tools.tune.prompts import token_ids
-from augury.tools.tune.run import Plan, Runner
+from augury.tools.tune.run import Runner, TunePlan
 
 
 def local_runner(
-    model: str, families: list[Family], plan: Plan, asked: list[Body]
+    model: str, families: list[Family], plan: TunePlan, asked: list[Body]
 ) -> tuple[Runner, list[Family], dict[str, str], dict[str, Any]]:
     """The engines, those families that could be built, and why the others could not."""
     from augury.model.errors import ModelError

@@ -20,7 +20,7 @@ CONDITIONS = {
 }
 
 
-class Case(NamedTuple):
+class Anchor(NamedTuple):
     """Everything a figure belongs to but the batch size."""
 
     shape: str
@@ -32,17 +32,17 @@ class Case(NamedTuple):
 
 
 # tok/s over all requests, by batch size.
-FIGURES: dict[Case, dict[int, int]] = {
-    Case("llama-8b", "none", 0, 1.0, 128, 512): {1: 200, 8: 1497, 32: 5357, 64: 9482, 128: 14688},
-    Case("llama-8b", "eagle3", 3, 3.0, 128, 512): {1: 451, 8: 3359, 32: 11114, 64: 16100, 128: 18812},
-    Case("llama-8b", "eagle3", 5, 3.5, 128, 512): {1: 458, 8: 3307, 32: 10016, 64: 13392, 128: 9527},
-    Case("llama-8b", "draft:llama-1b", 4, 3.5, 128, 512): {1: 253, 8: 1672, 32: 6195, 64: 9231, 128: 7346},
+FIGURES: dict[Anchor, dict[int, int]] = {
+    Anchor("llama-8b", "none", 0, 1.0, 128, 512): {1: 200, 8: 1497, 32: 5357, 64: 9482, 128: 14688},
+    Anchor("llama-8b", "eagle3", 3, 3.0, 128, 512): {1: 451, 8: 3359, 32: 11114, 64: 16100, 128: 18812},
+    Anchor("llama-8b", "eagle3", 5, 3.5, 128, 512): {1: 458, 8: 3307, 32: 10016, 64: 13392, 128: 9527},
+    Anchor("llama-8b", "draft:llama-1b", 4, 3.5, 128, 512): {1: 253, 8: 1672, 32: 6195, 64: 9231, 128: 7346},
 }
 
 
 def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, device: str) -> dict[str, Any] | None:
     """The peer's figure for just this case; None where nobody measured it or this is no GPU."""
-    case = Case(shape, drafter.name, drafter.tokens, drafter.length, prompt, new)
+    case = Anchor(shape, drafter.name, drafter.tokens, drafter.length, prompt, new)
     speed = FIGURES.get(case, {}).get(batch)
     return {"name": PEER, "tok_s": speed} if speed and device == "cuda" and not _changed(drafter) else None
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.kernels import choose, verify
 from augury.kernels.torch_ops import TorchOps
-from augury.tools.bench.gpu.micro_cases import CASES, Case
+from augury.tools.bench.gpu.micro_cases import CASES, KernelCase
 from augury.tools.bench.gpu.roofline import copy_speed
 from augury.tools.bench.gpu.shapes import shape_of
 
@@ -49,7 +49,7 @@ def _reference() -> verify.VerifyOps:
     return verify.VerifyOps(verify.draw, verify.walk)
 
 
-def _row(case: Case, ours: Faces, reference: Faces, device: torch.device, speed: float) -> dict[str, Any]:
+def _row(case: KernelCase, ours: Faces, reference: Faces, device: torch.device, speed: float) -> dict[str, Any]:
     copies = min(MOST_COPIES, max(1, -(-LEAST[device.type] // max(1, case.bytes))))
     inputs = [case.make(i) for i in range(copies)]
     difference = _difference(case.run(ours, inputs[0]), case.run(reference, case.make(0)))

@@ -22,7 +22,7 @@ EPS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """One call: how to make its inputs, how a face runs it, what it must read and write."""
 
     name: str
@@ -31,7 +31,7 @@ class Case:
     run: Callable[[Any, Any], Tensor]  # from Faces and inputs
 
 
-Maker = Callable[[Config, int, int, int, torch.device], Iterator[Case]]
+Maker = Callable[[Config, int, int, int, torch.device], Iterator[KernelCase]]
 
 
 def _dtype(device: torch.device) -> torch.dtype:
@@ -43,7 +43,7 @@ def _normal(seed: int, device: torch.device, *shape: int) -> Tensor:
     return torch.randn(shape, generator=random, device=device, dtype=_dtype(device))
 
 
-def norm(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+def norm(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """A layer's norm with the residual added, and without."""
     rows, size = batch * (1 + tokens), config["hidden_size"]
     one = rows * size * _dtype(device).itemsize
@@ -52,8 +52,10 @@ def norm(config: Config, batch: int, tokens: int, context: int, device: torch.de
     def make(seed: int) -> tuple[Tensor, Tensor]:
         return _normal(seed, device, rows, size), _normal(seed + 1000, device, rows, size)
 
-    yield Case(f"rms_norm {rows}x{size}", 2 * one, make, lambda faces, given: faces.ops.rms_norm(given[0], weight, EPS))
-    yield Case(
+    yield KernelCase(
+        f"rms_norm {rows}x{size}", 2 * one, make, lambda faces, given: faces.ops.rms_norm(given[0], weight, EPS)
+    )
+    yield KernelCase(
         f"add_rms_norm {rows}x{size}",
         4 * one,
         make,
@@ -61,7 +63,7 @@ def norm(config: Config, batch: int, tokens: int, context: int, device: torch.de
     )
 
 
-def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """The matrices of a layer, and the head."""
     rows, hidden, inner = batch * (1 + tokens), config["hidden_size"], config["intermediate_size"]
     dim = config["head_dim"]
@@ -75,7 +77,7 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
     }
     for name, (out, width) in shapes.items():
         x = _normal(0, device, rows, width)
-        yield Case(
+        yield KernelCase(
             f"{name} {out}x{width}, {rows} rows",
             out * width * _dtype(device).itemsize,
             lambda seed, out=out, width=width: _normal(seed, device, out, width) * width**-0.5,  # type: ignore[misc]
@@ -83,7 +85,7 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
         )
 
 
-def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """Attention of one layer: every request has one known row, and a chain behind it."""
     heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
     rows, item = chain_rows(batch, tokens, context, device), _dtype(device).itemsize
@@ -102,10 +104,10 @@ def attend(config: Config, batch: int, tokens: int, context: int, device: torch.
         return out
 
     seen = _seen_once(rows)
-    yield Case(f"{batch} x {1 + tokens} rows behind {context}", least, make, run)
+    yield KernelCase(f"{batch} x {1 + tokens} rows behind {context}", least, make, run)
 
 
-def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """Rotation of queries and keys, and the write to the cache."""
     from augury.model.heads.files import llama_config
 
@@ -126,10 +128,10 @@ def rope(config: Config, batch: int, tokens: int, context: int, device: torch.de
         out: Tensor = faces.ops.rotate_and_store(qkv, seen(faces), tables, keys, values, *norms, EPS)
         return out
 
-    yield Case(f"{count} rows", least, make, run)
+    yield KernelCase(f"{count} rows", least, make, run)
 
 
-def verification(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[Case]:
+def verification(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """The target's draw at every line, greedy and with temperature 0.8 and top-p 0.9."""
     lines, vocab = batch * (1 + tokens), config["vocab_size"]
     slots = torch.arange(batch, device=device).repeat_interleave(1 + tokens)
@@ -150,7 +152,7 @@ def verification(config: Config, batch: int, tokens: int, context: int, device: 
             plain=True,
             greedy=greedy,
         )
-        yield Case(
+        yield KernelCase(
             f"{'greedy' if greedy else 'T=0.8 top-p 0.9'}, {lines} x {vocab}",
             lines * vocab * 4,
             lambda seed: 3 * _normal(seed, device, lines, vocab).float(),

@@ -17,7 +17,7 @@ import numpy as np
 Requests = list[dict[str, list[int]]]
 
 
-class Contender(Protocol):
+class SuffixPeer(Protocol):
     """A cache behind one set of names."""
 
     def keep(self, name: str, response: np.ndarray) -> None: ...
@@ -83,7 +83,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def replay(contender: Contender, requests: Requests, depth: int, held: int) -> dict[str, Any]:
+def replay(contender: SuffixPeer, requests: Requests, depth: int, held: int) -> dict[str, Any]:
     """Keep the responses of all but the last `held` requests, then walk through those, accepting what is right."""
     kept = [np.array(r["response"], np.int64) for r in requests[:-held]]
     before, start = resident(), time.perf_counter()

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from augury.config.errors import ConfigError
 from augury.observe.stats import SpecStats
-from augury.tools.run.chat_sources import Chunk, Messages, Source, Wishes
+from augury.tools.run.chat_sources import Chunk, Messages, NextAnswer, Source
 from augury.tools.shared.terminal import UNSAFE, drafted_style, output_console
 
 HELP = """\
@@ -95,11 +95,11 @@ class Stop:
             signal.signal(signal.SIGINT, before)
 
 
-class Talk:
-    """The conversation."""
+class Conversation:
+    """Reads questions and slash commands, and shows the answers."""
 
-    def __init__(self, source: Source, begun: Messages, wishes: Wishes) -> None:
-        self.source, self.begun, self.wishes = source, begun, wishes
+    def __init__(self, source: Source, begun: Messages, settings: NextAnswer) -> None:
+        self.source, self.begun, self.settings = source, begun, settings
         self.messages = list(begun)
         self.whole = Tally()
         self.console = output_console()
@@ -134,7 +134,7 @@ class Talk:
     def _answer(self, question: str) -> None:
         asked = [*self.messages, {"role": "user", "content": question}]
         tally, stop, text = Tally(), Stop(self.source.breakable), ""
-        chunks = self.source.ask(asked, self.wishes)
+        chunks = self.source.ask(asked, self.settings)
         try:
             with stop.listening():
                 for chunk in self._timed(chunks, tally):
@@ -204,15 +204,15 @@ class Talk:
         if not self.source.ours:
             self.console.print("this server does not switch speculation by request", style="red")
             return
-        self.wishes.plain = not self.wishes.plain
-        self.console.print(f"speculation is {'off' if self.wishes.plain else 'on'}", style="dim")
+        self.settings.plain = not self.settings.plain
+        self.console.print(f"speculation is {'off' if self.settings.plain else 'on'}", style="dim")
 
     def _seed(self, given: str) -> None:
         if given and not (given.isdecimal() and int(given) < 2**63):
             self.console.print("/seed takes a whole number from 0 on", style="red")
             return
-        self.wishes.seed = int(given) if given else None
-        self.console.print(f"seed {self.wishes.seed}" if given else "no seed", style="dim")
+        self.settings.seed = int(given) if given else None
+        self.console.print(f"seed {self.settings.seed}" if given else "no seed", style="dim")
 
 
 def origin(token: dict[str, Any]) -> str:

@@ -1,0 +1,154 @@
+"""Command-line options generated from the models whose fields they fill: type, default, bounds and help."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+
+from augury.config import surfaces
+
+API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
+NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
+SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
+PLAIN = (str, int, float, bool)
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class SpeculationOptions(BaseModel):
+    """How a command that runs a model is told to speculate."""
+
+    speculative_config: str | None = Field(
+        None, description="How to speculate, as in vLLM.", json_schema_extra={"metavar": "JSON"}
+    )
+    spec_method: str | None = Field(None, description="Its 'method'.")
+    spec_model: str | None = Field(None, description="Its 'model'.")
+    spec_tokens: int | None = Field(None, description="Its 'num_speculative_tokens'.")
+
+
+def _server(default: Any, panel: str, text: str, metavar: str | None = None, **more: Any) -> Any:
+    extra = {"panel": panel, "metavar": metavar, "envvar": more.pop("envvar", None)}
+    return Field(default, description=text, json_schema_extra=extra, **more)
+
+
+class ServerOptions(BaseModel):
+    """What `augury serve` is told besides the engine's arguments."""
+
+    host: str = _server("127.0.0.1", NETWORK, "Where to listen; 0.0.0.0 for every interface.")
+    port: int = _server(8000, NETWORK, "0 takes a free one.", ge=0, le=65535)
+    uds: str | None = _server(None, NETWORK, "Listen on a Unix socket instead.", "PATH")
+    api_key: list[str] | None = _server(
+        None, NETWORK, f"Clients must send it; may be repeated. Also {' or '.join(API_KEYS)}."
+    )
+    share_between_keys: bool = _server(
+        False, NETWORK, "Keys use each other's cached prompts and learn from each other's answers; they can read them."
+    )
+    allowed_host: list[str] | None = _server(
+        None, NETWORK, "A name that browsers may use for the server, besides its address; may be repeated.", "NAME"
+    )
+    served_model_name: list[str] | None = _server(
+        None, NETWORK, "The model's names for clients; several may follow one flag."
+    )
+    max_concurrent_requests: int = _server(1024, LIMITS, "More than this many get 429.", ge=1)
+    max_request_bytes: int = _server(16 << 20, LIMITS, "Larger requests get 413.", ge=1)
+    read_timeout: float = _server(30.0, LIMITS, "Seconds a client has to send its request.", ge=0.1)
+    write_timeout: float = _server(30.0, LIMITS, "Seconds a client may take nothing of its answer.", ge=0.1)
+    shutdown_timeout: float = _server(30.0, LIMITS, "Seconds that running requests have to finish.", ge=0)
+    per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = _server(
+        "summary", SPECULATION, "What each response says about speculation."
+    )
+    disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
+    log_stats_interval: float = _server(
+        10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"
+    )
+    enable_access_log: bool = _server(False, LOG, "Log a line for each request.")
+    generation_config: str = _server(
+        "auto", ENGINE, "Sampling defaults: 'auto' for the model's own, 'vllm' for none, or a directory's."
+    )
+
+
+def takes(*groups: list[inspect.Parameter]) -> Callable[[Function], Function]:
+    """Give a command these options in place of its `**given`."""
+
+    def add(function: Function) -> Function:
+        own = inspect.signature(function, eval_str=True)
+        written = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        parameters = [*written, *(option for group in groups for option in group)]
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return add
+
+
+def options_of(
+    model: type, *names: str, panel: str | None = None, strict: bool = False, **defaults: Any
+) -> list[inspect.Parameter]:
+    """The fields of a model as options, all or those named; `defaults` replace the model's own.
+
+    Bounds and choices are checked here only if `strict`; otherwise the model refuses them, with the message that
+    Python users get.
+    """
+    fields = model.model_fields if issubclass(model, BaseModel) else _as_fields(model)
+    return [_option(name, fields[name], panel, strict, defaults) for name in names or fields]
+
+
+def _as_fields(model: Any) -> dict[str, FieldInfo]:
+    """A dataclass's fields as pydantic declares its own."""
+    hints = get_type_hints(model)
+    return {
+        one.name: FieldInfo(annotation=hints[one.name], default=one.default, description=one.metadata.get("help"))
+        for one in dataclasses.fields(model)
+    }
+
+
+def _option(
+    name: str, field: FieldInfo, panel: str | None, strict: bool, defaults: dict[str, Any]
+) -> inspect.Parameter:
+    kind, default = _kind(field.annotation, strict), defaults.get(name, field.default)
+    extra: dict[str, Any] = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    limits = {"min": "ge", "max": "le"} if strict else {}
+    option: Any = typer.Option(
+        *SHORT.get(name, ("--" + name.replace("_", "-"),) if default is False else ()),
+        help=field.description,
+        metavar=extra.get("metavar") or ("JSON" if _is_object(field.annotation) else None),
+        envvar=extra.get("envvar"),
+        rich_help_panel=extra.get("panel") or panel,
+        **{bound: getattr(one, key) for one in field.metadata for bound, key in limits.items() if hasattr(one, key)},
+    )
+    annotation: Any = Annotated[kind if default is not None else kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _kind(declared: Any, strict: bool) -> Any:
+    """The type on the command line: lists of texts and plain types as they are, objects as JSON text."""
+    kinds = list(_parts(declared))
+    if list[str] in kinds:
+        return list[str]
+    if get_origin(kinds[0]) is Literal:
+        return kinds[0] if strict else str
+    return kinds[0] if kinds[0] in PLAIN else str
+
+
+def _is_object(declared: Any) -> bool:
+    return any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _parts(declared))
+
+
+def _parts(declared: Any) -> Iterator[Any]:
+    if get_origin(declared) in (Union, UnionType):
+        yield from (part for part in get_args(declared) if part is not type(None))
+    else:
+        yield declared
+
+
+def speculation(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the options of SpeculationOptions out of `given`, as the one speculative_config they mean."""
+    text = given.pop("speculative_config")
+    shortcuts = {name: given.pop(name) for name in surfaces.SHORTCUTS}
+    return surfaces.gather(text, shortcuts, os.environ)

@@ -1,0 +1,146 @@
+"""What `augury generate` and `augury demo` show: answers with their accepted drafts in colour, and a table."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from augury.tools.shared.loading import chat_prompt
+from augury.tools.shared.runs import Piece, Run, follow
+from augury.tools.shared.terminal import UNSAFE, colored, drafted_style, output_console, summary
+
+if TYPE_CHECKING:
+    from augury.config.sampling import SamplingParams
+    from augury.engine.llm import LLM
+    from augury.engine.outputs import CompletionOutput, RequestOutput
+    from augury.tools.run.demo import DemoPrompt, Duel
+
+FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
+COLUMNS = ("plain\ntok/s", "n-gram\ntok/s", "speed-up", "drafts\naccepted", "acceptance\nlength", "same\ntext")
+
+
+def stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
+    """Answer one prompt: in colours on a terminal, as it is in a pipe."""
+    console = output_console()
+    style = drafted_style(console)
+
+    def show(pieces: list[Piece], _: Run) -> None:
+        if console.is_terminal:
+            console.print(colored(pieces, style), end="", soft_wrap=True)
+        else:
+            sys.stdout.write("".join(piece.text for piece in pieces))
+            sys.stdout.flush()
+
+    run = follow(llm, prompt, params, show)
+    print()
+    if console.is_terminal:
+        speculating = llm.config.speculative_config is not None
+        if speculating:
+            console.print("accepted drafts", style=style, end=" · ")
+        console.print(summary(run, speculating), style="dim")
+
+
+def show_answers(outputs: list[RequestOutput], llm: LLM, params: SamplingParams) -> None:
+    """Print the answers to several prompts, each after its number."""
+    console = output_console()
+    style = drafted_style(console)
+    decode = llm.tokenizer.decoder(params.skip_special_tokens)
+    for i, output in enumerate(outputs, 1):
+        for answer in output.outputs:
+            name = f"--- prompt {i}" + (f", answer {answer.index + 1}" if params.n > 1 else "")
+            console.print(name, style="dim")
+            if console.is_terminal and not output.error:
+                console.print(_colored_answer(output.prompt_token_ids, answer, decode, style), soft_wrap=True)
+            else:
+                print(answer.text)
+
+
+def _colored_answer(prompt: list[int], answer: CompletionOutput, decode: Any, style: str) -> Text:
+    """A finished answer with its accepted drafts marked."""
+    from augury.engine.text import TextStream
+
+    growing, pieces = TextStream(decode, prompt), []
+    for token, drafted in zip(answer.token_ids, answer.from_draft, strict=True):
+        before = len(growing.text)
+        growing.push(token)
+        pieces.append(Piece(growing.text[before:], drafted))
+    return colored(pieces, style)[: len(answer.text.translate(UNSAFE))]
+
+
+def show_title(console: Console) -> None:
+    """The demo's first lines."""
+    legend = Text("Text in ") + Text("this colour" if not console.no_color else "bold", drafted_style(console))
+    legend += Text(" was guessed by looking back, and accepted by the model; the rest it wrote one token at a time.")
+    console.print()
+    console.print("Augury · SmolLM2-135M-Instruct on this machine, with n-gram speculation", style="bold")
+    if console.is_terminal:
+        console.print(legend)
+
+
+def answer_live(console: Console, llm: LLM, number: int, prompt: DemoPrompt, params: SamplingParams) -> None:
+    """Answer one prompt of the demo: live in a frame on a terminal, as text in a pipe."""
+    console.print()
+    console.print(f"{number}. {prompt.title}", style="bold")
+    console.print(Text(prompt.question, "dim"))
+    tokens = chat_prompt(llm, prompt.messages)
+    if not console.is_terminal:
+        run = follow(llm, tokens, params)
+        console.print(Group(Text(), Text(run.text.translate(UNSAFE)), Text(f"({summary(run, True)})")))
+        return
+    text, style, width, drawn = Text(), drafted_style(console), min(console.width, 100), 0.0
+
+    def panel(run: Run | None = None) -> Panel:
+        figures = "reading the prompt"
+        if run is not None:
+            figures = f"{len(run.token_ids)} tokens in {run.steps} passes · {run.speed:.0f} tok/s"
+        return Panel(text, box=box.ROUNDED, border_style="dim", width=width, subtitle=figures, subtitle_align="right")
+
+    def add(pieces: list[Piece], run: Run) -> None:
+        nonlocal drawn
+        text.append_text(colored(pieces, style))
+        if (now := time.perf_counter()) - drawn >= FRAME:
+            drawn = now
+            live.update(panel(run), refresh=True)
+
+    with Live(panel(), console=console, auto_refresh=False) as live:
+        live.update(panel(follow(llm, tokens, params, add)), refresh=True)
+
+
+def show_table(console: Console, duels: list[Duel], facts: dict[str, Any], seconds: float) -> None:
+    """The demo's figures, and what they depend on."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("prompt", vertical="bottom")
+    for name in COLUMNS:
+        table.add_column(name, justify="right")
+    for duel in duels:
+        plain, ngram = duel.speeds
+        spec = duel.ngram[-1].spec
+        table.add_row(
+            duel.prompt.title,
+            f"{plain:.1f}",
+            f"{ngram:.1f}",
+            Text(f"{duel.speedup:.2f}x", "green" if duel.speedup >= 1.05 else ""),
+            f"{spec.acceptance_rate:.0%}" if spec.num_drafts else "none made",
+            f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-",
+            "yes" if duel.identical else "NO",
+        )
+    console.print()
+    console.print(table)
+    spec = facts["speculative_config"]
+    lookup = f"{spec['prompt_lookup_min']} to {spec['prompt_lookup_max']} tokens looked up"
+    runs = f"median of {facts['rounds']} runs each, in turns" if facts["rounds"] > 1 else "one run each"
+    for line in (
+        "Accepted: share of drafted tokens the model kept. Length: tokens per pass that had a draft, its own included.",
+        f"{facts['model']}, {facts['dtype']}, {facts['device']}, {facts['threads']} threads, torch {facts['torch']}, "
+        f"temperature {facts['temperature']:g}, K={facts['K']}, {lookup}, one prompt at a time, "
+        f"up to {facts['max_tokens']} tokens, {runs}, timed from the first token. Whole demo: {seconds:.0f} s.",
+    ):
+        console.print(line, style="dim")
