@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from benching import STEADY, bench, fake, script_file
@@ -258,12 +259,14 @@ def test_ctrl_c_keeps_what_was_measured(server: str, tmp_path: Path) -> None:
         "--save",
         str(tmp_path / "kept.json"),
     ]
+    before = len(httpx.get(f"{server}/asked").json())
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(4)
+    while len(httpx.get(f"{server}/asked").json()) < before + 6 and process.poll() is None:
+        time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    shown, told = process.communicate(timeout=20)
+    shown, told = process.communicate(timeout=120)
     assert process.returncode == 130 and "interrupted" in shown and "Traceback" not in told, (shown, told)
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert kept["conditions"]["interrupted"] and 0 < kept["results"][0]["completed"] < 200
@@ -305,10 +308,12 @@ def test_events_do_not_depend_on_how_bytes_arrive(events: list[bytes], size: int
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=8)))
     pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
 
+    request = stream.Address("http://x", None).post("/", b"{}")
+
     async def go() -> tuple[int, list[bytes]]:
         connection, got = stream.Connection(), list[bytes]()
         connection._transport, connection.open = Silent(), True  # type: ignore[assignment]
-        asking = asyncio.create_task(connection.ask(b"", lambda now, event: got.append(event)))
+        asking = asyncio.create_task(connection.ask(request, lambda now, event: got.append(event)))
         await asyncio.sleep(0)
         for piece in pieces:
             connection.data_received(piece)

@@ -103,6 +103,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The loop hands bytes over."""
+        if not data:  # which h11 would take for the end
+            return
         self._begun = True
         self._take(data, time.perf_counter(), "not HTTP", f"cannot read {data[:60]!r}")
 
