@@ -98,21 +98,13 @@ def version() -> None:
 
 @app.command(hidden=True)
 def reference(
-    ctx: typer.Context, page: Annotated[Literal["cli", "methods", "api"], typer.Argument(help="Which one.")] = "cli"
+    ctx: typer.Context, page: Annotated[Literal["cli", "methods"], typer.Argument(help="Which one.")] = "cli"
 ) -> None:
     """Print a page of the docs, or the part of it, that is read off the code."""
-    if page == "cli":
-        from augury.tools.config.reference import cli_page
+    from augury.tools.config.reference import cli_page
+    from augury.tools.config.reference_methods import methods_table
 
-        print(cli_page(ctx.find_root().command))
-    elif page == "methods":
-        from augury.tools.config.reference_methods import methods_table
-
-        print(methods_table())
-    else:
-        from augury.tools.config.reference_api import api_page
-
-        print(api_page())
+    print(cli_page(ctx.find_root().command) if page == "cli" else methods_table())
 
 
 FROM_FILES = ("generate", "bench", "serve")  # commands whose flags may come from --config FILE
