@@ -23,7 +23,7 @@ KERNELS = {
     "top_of_chunk",
     "top_of_line",
     "weigh",
-    "write_law",
+    "write_probs",
     "find_chances",
     "follow",
     "sum_left",
