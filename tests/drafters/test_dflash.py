@@ -54,7 +54,7 @@ def a_turn(lengths: list[int], history: Tensor | None = None, **more: Any) -> Dr
         "span": 64,
         "row_begin": zero,
         "start": zero,
-        "known": zero,
+        "num_new_tokens": zero,
         "nodes": zero,
         "path": torch.full((len(lengths), 1), -1),
         **more,

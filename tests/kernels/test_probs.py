@@ -132,5 +132,5 @@ def test_penalties_see_the_drafts_above_them(face: Face) -> None:
 def test_the_face_is_chosen_by_device() -> None:
     assert verify_probs.choose("cpu") is verify_probs_numba.probabilities
     assert verify_probs.choose(torch.device("meta")) is verify_probs.probabilities
-    probs_triton = pytest.importorskip("augury.kernels.law_triton")
+    probs_triton = pytest.importorskip("augury.kernels.probs_triton")
     assert verify_probs.choose(torch.device("cuda")) is probs_triton.probabilities

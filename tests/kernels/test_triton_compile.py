@@ -21,7 +21,7 @@ DRAW = {
     "top_of_chunk",
     "top_of_line",
     "weigh",
-    "write_law",
+    "write_probs",
     "find_chances",
     "follow",
     "sum_left",

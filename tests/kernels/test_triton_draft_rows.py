@@ -58,7 +58,7 @@ def groups(draw: st.DrawFn, slot: int) -> tuple[dict[str, int], list[int]]:
     numbers = {
         "slots": slot,
         "start": start,
-        "known": known,
+        "num_new_tokens": known,
         "nodes": nodes,
         "lengths": lengths,
         "carried": int(carried),
@@ -74,11 +74,13 @@ def cases(draw: st.DrawFn) -> Case:
     size = draw(st.sampled_from([1, 2, 4]))
     order = draw(st.permutations(range(SLOTS)))[: draw(st.integers(1, size))]
     drawn = [draw(groups(slot)) for slot in order]
-    blank = dict.fromkeys(("start", "known", "nodes", "lengths", "carried", "budget", "fits"), 0) | {"slots": SLOTS}
+    blank = dict.fromkeys(("start", "num_new_tokens", "nodes", "lengths", "carried", "budget", "fits"), 0) | {
+        "slots": SLOTS
+    }
     drawn += [(blank, [-1] * NODES)] * (size - len(drawn))
     column = {name: torch.tensor([g[name] for g, _ in drawn], device=DEVICE) for name in blank}
     carried, fits = column.pop("carried"), column.pop("fits")
-    passed = column["known"] + column["nodes"]
+    passed = column["num_new_tokens"] + column["nodes"]
     rows = int(passed.sum()) + draw(st.integers(0, 2))
     apart = draw(st.sampled_from([0, 1]))  # a verdict's paths do not lie side by side
     inputs = DraftInput(
