@@ -46,7 +46,7 @@ def same(a: Verdict, b: Verdict) -> None:
     assert torch.equal(a.path, b.path)
     assert torch.equal(a.accepted, b.accepted)
     assert torch.equal(a.tokens, b.tokens)
-    torch.testing.assert_close(a.law[a.active], b.law[b.active], atol=1e-12, rtol=0)
+    torch.testing.assert_close(a.probs[a.active], b.probs[b.active], atol=1e-12, rtol=0)
 
 
 def entropy(p: Tensor, draft: Draft, active: Tensor, u: Tensor) -> Verdict:

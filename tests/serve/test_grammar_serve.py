@@ -17,6 +17,7 @@ from grammar_cases import deep_schema, gbnf_chain, lark_chain, late_explosion, l
 from served import Served, served
 
 from augury.engine.grammar_jobs import Busy
+from augury.serve.backlog import Backlog
 from augury.serve.engine_client import EngineClient
 from augury.serve.engine_process import EngineProcess
 from augury.serve.errors import ApiError
@@ -139,7 +140,7 @@ def test_an_innocent_that_finds_no_room_gets_503_and_when_to_come_back() -> None
 
     async def hear() -> ApiError:
         client = EngineClient("m", {}, None, lambda why: None)  # type: ignore[arg-type]
-        job = Batch(1).add(7, 3, None)
+        job = Batch(1, Backlog()).add(7, 3, None)
         client._jobs[7] = job
         client._dispatch(wire.sent[0])
         with pytest.raises(ApiError) as caught:

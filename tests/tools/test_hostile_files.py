@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from augury.model.errors import ModelError
 from augury.tools.doctor.examine import Asked, Examination, examine
 from augury.tools.doctor.fix import MOST_WORK, mended
 from augury.tools.doctor.found import allowance as allowances
-from augury.tools.doctor.found.allowance import MOST, MOST_COMMANDS, Allowance
+from augury.tools.doctor.found.allowance import MOST, MOST_COMMANDS
 from augury.tools.doctor.found.find import find_commands
 from augury.tools.replay import traces
 from augury.tools.replay.traces import TraceError, TraceReader
@@ -94,8 +95,14 @@ BOMBS: dict[str, tuple[str, str]] = {
 def test_what_grows_is_bounded(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Letters added are counted, and the reading ends in one error at the limit."""
     spent: list[int] = []
-    spend = Allowance.spend
-    monkeypatch.setattr(Allowance, "spend", lambda self, letters: spent.append(letters) or spend(self, letters))
+    left = allowances._left
+
+    def take(value: int) -> Any:
+        if (before := left.get()) is not None:
+            spent.append(before - value)
+        return left.set(value)
+
+    monkeypatch.setattr(allowances, "_left", SimpleNamespace(get=left.get, set=take, reset=left.reset))
     with pytest.raises(ConfigError, match="variables of this text add more than 2,000,000 letters"):
         find_commands(text, name)
     assert sum(spent[:-1]) <= MOST and len(spent) <= MOST
@@ -509,8 +516,9 @@ class Pieces:
 
 def test_the_allowance_is_of_one_text() -> None:
     with allowances.one_text():
-        outer = allowances.allowance()
-        assert allowances.allowance() is outer
+        allowances.spend(MOST - 10)
         with allowances.one_text():
-            assert allowances.allowance() is not outer
-        assert allowances.allowance() is outer
+            allowances.spend(MOST)  # its own
+        allowances.spend(10)
+        with pytest.raises(ConfigError, match="letters"):
+            allowances.spend(1)

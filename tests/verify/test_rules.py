@@ -56,7 +56,7 @@ def test_a_tree_of_only_children_is_a_chain(seed: int) -> None:
         plain = rule(p, draft, active, u)
         padded = rule(torch.cat([p[:, :1], p[:, 1:], p[:, 1:]], 1), wide, active, torch.cat([u, u], 1))
         assert torch.equal(padded.tokens[:, :nodes], plain.tokens)
-        torch.testing.assert_close(padded.law[active], plain.law[active], atol=1e-12, rtol=0)
+        torch.testing.assert_close(padded.probs[active], plain.probs[active], atol=1e-12, rtol=0)
 
 
 @REPEATABLE
@@ -83,7 +83,7 @@ def test_groups_do_not_meet(seed: int) -> None:
             )
             alone = rule(p[g : g + 1], own, active[g : g + 1], u[g : g + 1])
             assert torch.equal(alone.path[0], whole.path[g])
-            assert torch.equal(alone.law[0], whole.law[g]) or not active[g]
+            assert torch.equal(alone.probs[0], whole.probs[g]) or not active[g]
 
 
 @pytest.mark.parametrize("rule", [rejection.standard, rejection.block, lossy.typical, entropy, lossy.ascend_block])

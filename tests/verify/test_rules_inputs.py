@@ -112,7 +112,7 @@ def test_typical_is_the_naive_one(seed: int, bars: tuple[float, float]) -> None:
         path = naive_typical(p[g].numpy(), tokens, parents, *bars) if active[g] else []
         assert verdict.path[g].tolist() == path + [-1] * (len(verdict.path[g]) - len(path))
         if active[g]:
-            assert torch.equal(verdict.law[g], p[g, path[-1] + 1 if path else 0])
+            assert torch.equal(verdict.probs[g], p[g, path[-1] + 1 if path else 0])
 
 
 def test_typical_takes_the_longest_then_the_likeliest_path() -> None:
@@ -145,7 +145,7 @@ def test_borders_belong_to_refusal() -> None:
         case = chain_case([[0.0, 1.0], [0.5, 0.5]], [0], [0.0], q)
         for rule in (rejection.standard, rejection.block, lossy.ascend_block, lossy.typical):
             assert rule(*case).accepted.item() == 0
-            assert rule(*case).law.tolist() == [[0, 1]]
+            assert rule(*case).probs.tolist() == [[0, 1]]
 
 
 @BOTH
@@ -154,7 +154,7 @@ def test_a_placeholder_ends_a_chain_with_the_targets_own_law(rule: Judge) -> Non
     for q in (None, [[0.5, 0.5]] * 3):
         verdict = rule(*chain_case(law, [1, -1, 0], [0.1, 0.0, 0.0], q))
         assert verdict.path.tolist() == [[0, -1, -1]]
-        assert verdict.law.tolist() == [[0.25, 0.75]]
+        assert verdict.probs.tolist() == [[0.25, 0.75]]
 
 
 @BOTH
@@ -162,11 +162,11 @@ def test_impossible_drafts_and_broken_laws(rule: Judge) -> None:
     # The drafter says it could not have drawn 0: refused, though the target likes it.
     verdict = rule(*chain_case([[0.9, 0.1], [0.5, 0.5]], [0], [0.0], [[0.0, 1.0]]))
     assert verdict.accepted.item() == 0
-    assert verdict.law.tolist() == [[1, 0]]
+    assert verdict.probs.tolist() == [[1, 0]]
     # NaN is no chance, wherever it stands.
     verdict = rule(*chain_case([[NAN, 1.0, NAN], [0.5, 0.5, 0.0]], [0], [0.0], [[0.5, NAN, 0.5]]))
     assert verdict.accepted.item() == 0
-    assert verdict.law.tolist() == [[0, 1, 0]]
+    assert verdict.probs.tolist() == [[0, 1, 0]]
     assert rule(*chain_case([[0.5, 0.5], [1.0, 0.0]], [0], [0.0], [[NAN, NAN]])).accepted.item() == 0
     # A target that says nothing: no draft holds, and token 0 comes out, as from draw.
     verdict = rule(*chain_case([[NAN] * 3] * 2, [1], [0.0]))
@@ -181,7 +181,7 @@ def test_twins_fare_as_one(rule: Judge) -> None:
     for u, path in (([0.2, 0.0, 0.0], 0), ([0.3, 0.0, 0.0], -1)):
         verdict = rule(p, draft, active, torch.tensor([u]))
         assert verdict.path[0, 0].item() == path
-    torch.testing.assert_close(verdict.law, torch.tensor([[2 / 3, 0, 1 / 3]]))
+    torch.testing.assert_close(verdict.probs, torch.tensor([[2 / 3, 0, 1 / 3]]))
 
 
 @BOTH
@@ -198,8 +198,8 @@ def test_vocabularies_may_differ(rule: Judge, distinct: bool) -> None:
         own = replace(draft, tokens=tokens)
         want, got = rule(padded_p, own, active, u), rule(p, own, active, u)
         assert torch.equal(want.path, got.path)
-        torch.testing.assert_close(want.law[active, : p.shape[2]], got.law[active])
-        assert not want.law[:, p.shape[2] :].any()
+        torch.testing.assert_close(want.probs[active, : p.shape[2]], got.probs[active])
+        assert not want.probs[:, p.shape[2] :].any()
     narrow = replace(draft, probs=draft.probs[..., :2] / draft.probs[..., :2].sum(-1, keepdim=True))
     same(
         rule(p, replace(narrow, probs=torch.nn.functional.pad(narrow.probs, (0, p.shape[2] - 2))), active, u),
@@ -235,7 +235,7 @@ def test_wide_vocabularies(rule: Judge, vocab: int) -> None:
     tokens = torch.multinomial(q.flatten(0, 1), 1, generator=random).view(2, 3)
     draft = Draft(tokens, torch.tensor([[-1, 0, 0]] * 2), torch.tensor([3, 3]), q, distinct=True)
     verdict = rule(p, draft, torch.tensor([True, True]), torch.tensor([[0.2, 0.99999, 0.5]] * 2))
-    assert verdict.law.shape == (2, vocab)
-    torch.testing.assert_close(verdict.law.sum(1), torch.ones(2), atol=1e-5, rtol=0)
+    assert verdict.probs.shape == (2, vocab)
+    torch.testing.assert_close(verdict.probs.sum(1), torch.ones(2), atol=1e-5, rtol=0)
     outcome = finish(verdict, last_noise(verdict, torch.tensor([1, 2]), torch.tensor([5, 6])))
     assert bool((outcome.emitted < vocab).all())
