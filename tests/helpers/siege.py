@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import sys
 import tempfile
@@ -186,9 +185,11 @@ def _below(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
+    """Its proportional share: pages that forked processes have in common count once."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):  # it has ended meanwhile
         return 0
 
 

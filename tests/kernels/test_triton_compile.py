@@ -15,6 +15,7 @@ DRAW = {
     "find_peaks",
     "join_peaks",
     "narrow",
+    "tighten",
     "run_race",
     "settle",
     "list_edits",
