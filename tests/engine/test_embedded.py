@@ -52,11 +52,11 @@ COPYING = [
 
 @pytest.fixture(scope="module")
 def prompts(default_model: Path) -> list[dict]:
-    """24 chat prompts as token ids."""
+    """12 chat prompts as token ids, 24 with AUGURY_TEST_FULL."""
     from augury.model.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(default_model)
-    chats = [[{"role": "user", "content": text}] for text in QUESTIONS + COPYING]
+    chats = [[{"role": "user", "content": text}] for text in QUESTIONS[: None if FULL else 8] + COPYING]
     return [{"prompt_token_ids": tokenizer.chat(chat, add_generation_prompt=True)} for chat in chats]
 
 
@@ -133,7 +133,7 @@ def sampled_tokens(prompts: list[dict], plain: LLM) -> list[list[int]]:
 # variant with AUGURY_TEST_FULL.
 SERVED = {
     "plain, 8 at a time": ({"max_num_seqs": 8}, 9),
-    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, 24),
+    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, len(QUESTIONS + COPYING)),
     "plain, one by one": ({"max_num_seqs": 1}, 2),
     "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 2),
     "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 5),
