@@ -25,7 +25,7 @@ class SpecOptions(NamedTuple):
         return nodes if self.max_draft is None else min(nodes, self.max_draft)
 
 
-def read_wish(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> SpecOptions:
+def read_spec_options(extra_args: Mapping[str, Any] | None, loaded: SpeculativeConfig | None) -> SpecOptions:
     """The wish in a request's extra arguments, within what the engine has loaded."""
     given = (extra_args or {}).get(KEY)
     without = SpecOptions(off=NOT_LOADED) if loaded is None else SpecOptions()

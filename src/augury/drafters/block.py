@@ -78,7 +78,7 @@ def check_depth(depth: int) -> None:
 def block_rows(
     inputs: DraftInput, masks: Tensor, steps: int, mask_token: int, anchored: bool = False
 ) -> tuple[Rows, Tensor]:
-    """The newest token of each group and masks behind it, as rows, [G * width]; and which of them are masks.
+    """The newest token of each group and masks after it, as rows, [G * width]; and which of them are masks.
 
     The newest token lies at its own position, the last known one. A mask i places on stands for the token there, and
     `masks` of them guess as many tokens; `anchored`, every row guesses the token behind it, and one mask fewer does.

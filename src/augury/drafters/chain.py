@@ -1,4 +1,4 @@
-"""A chain being drafted: tokens one after another, and the laws they were drawn from where a rule wants them."""
+"""A chain being drafted: its tokens, and the probabilities they were drawn from if a rule needs them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from augury.verify.tree import Draft
 
 
 class DFlashDrafter(BlockDrafter):
-    """Reads the streams of what was accepted, then fills the block behind it."""
+    """Reads the streams of what was accepted, then fills the block after it."""
 
     name = "dflash"
 

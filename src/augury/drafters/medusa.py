@@ -22,7 +22,7 @@ from augury.verify.tree import Draft, chain_parents
 
 
 class MedusaDrafter(StatelessDrafter):
-    """Reads the hidden state behind the newest token; keeps nothing between steps."""
+    """Reads the hidden state that the newest token was drawn from; keeps nothing between steps."""
 
     name = "medusa"
 

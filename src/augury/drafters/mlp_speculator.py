@@ -22,7 +22,7 @@ from augury.verify.tree import Draft, chain_parents
 
 
 class MLPSpeculatorDrafter(StatelessDrafter):
-    """Starts from the hidden state behind the newest token and that token; keeps nothing between steps."""
+    """Starts from the hidden state that the newest token was drawn from and that token; keeps nothing between steps."""
 
     name = "mlp_speculator"
 

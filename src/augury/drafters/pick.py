@@ -21,7 +21,7 @@ from augury.verify.verdict import draft_purpose
 
 
 class PickedTokens(NamedTuple):
-    """A token a group, and the law it was drawn from where a rule wants to know it."""
+    """A token a group, and the probabilities it was drawn from, if a rule needs them."""
 
     tokens: Tensor  # int64 [G]
     probs: Tensor | None = None  # float32 [G, V]

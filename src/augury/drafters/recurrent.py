@@ -141,7 +141,7 @@ class RecurrentDrafter(Drafter):
         return tree.grow(logits, hidden, run, budget, self.head.targets)
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
-        """Behind a prefix found in the cache, the first row needs features that this request never computes."""
+        """After a prefix found in the cache, the first row needs features that this request never computes."""
         self._carried[slot] = int(cached > 0)
 
     def reset(self, slot: int) -> None:

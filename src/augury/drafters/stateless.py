@@ -1,4 +1,4 @@
-"""Drafters that start from the hidden state behind the newest token and keep nothing between steps."""
+"""Drafters that start from the hidden state that the newest token was drawn from and keep nothing between steps."""
 
 from __future__ import annotations
 

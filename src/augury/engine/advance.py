@@ -57,7 +57,7 @@ def advance(
 def _move_path(
     target: Target, state: SlotState, seg: Segments, layout: Layout, outcome: Outcome, block_size: int
 ) -> None:
-    """Bring the accepted path's cache rows into line behind the known ones; other branches are overwritten later."""
+    """Bring the accepted path's cache rows into line after the known ones; other branches are overwritten later."""
     if target.cache.pools is not None and face(seg.slots.device) == "triton":
         from augury.kernels.move_triton import move_path
 

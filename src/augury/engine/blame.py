@@ -30,7 +30,7 @@ def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception)
     """
     admitted, engine.scheduler.seated = set(engine.scheduler.seated), []
     culprits: Culprits = {}
-    for request in sorted(admitted.difference(engine.in_step), key=lambda r: r.arrival):  # they have no share yet
+    for request in sorted(admitted.difference(engine.in_step), key=lambda r: r.arrival):  # they are not scheduled yet
         try:
             engine.seat(request)
         except Exception as caught:

@@ -23,7 +23,7 @@ class _Recording(NamedTuple):
 
 
 class Captured:
-    """Replays `run(work)`; all it reads besides the segments is slot state and weights that stay where they are."""
+    """Replays `run(step_input)`; besides the segments it reads only slot state and weights, which never move."""
 
     def __init__(self, run: Callable[[Any], StepOutput], padding_slot: int) -> None:
         self._run, self._padding_slot = run, padding_slot

@@ -6,7 +6,7 @@ import threading
 
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
-from augury.config.per_request import SpecOptions, read_wish
+from augury.config.per_request import SpecOptions, read_spec_options
 from augury.config.sampling import SamplingParams
 from augury.engine.edits import Edits
 from augury.engine.engine import Engine
@@ -50,7 +50,7 @@ class Intake:
         params.check_vocabulary(vocab)
         if self.engine.saver:
             self.engine.saver.check(params)
-        spec_options = read_wish(params.extra_args, self.config.speculative_config)
+        spec_options = read_spec_options(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
         edits = Edits.of(params, self._words(params))  # once for all n
         return [self._request(names[i], tokens, params, i, spec_options, edits) for i in range(params.n)]

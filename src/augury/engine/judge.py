@@ -52,7 +52,7 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
 
 
 def _standard_in_triton(otherwise: Decide) -> Decide:
-    """`standard` over chains without laws in memory; drafts that branch are left to the reference."""
+    """`standard` over chains without probabilities in memory; drafts that branch are left to the reference."""
     from augury.kernels import acceptance_triton, standard_triton
 
     def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
@@ -100,7 +100,7 @@ def _by_rejection(rule: str, config: SpeculativeConfig, device: torch.device) ->
 
 
 def _parameters(rule: str, config: SpeculativeConfig) -> tuple[dict[str, Any], bool]:
-    """What a rule takes besides laws and noise, and whether it reads the target's entropy."""
+    """What a rule takes besides probabilities and noise, and whether it reads the target's entropy."""
     if rule == "typical":
         given = {"threshold": config.posterior_threshold, "alpha": config.posterior_alpha}
         return {name: value for name, value in given.items() if value is not None}, False

@@ -82,8 +82,8 @@ def _rewrite(state: SlotState, request: Request, kept: list[int], tokens: list[i
         pending.tokens[slot, :count] = torch.tensor(tokens, device=pending.tokens.device)
         pending.parents[slot, :count] = torch.tensor(parents, device=pending.tokens.device)
     if pending.probs is not None:
-        # A sampled draft that survives was drawn from the drafter's law given that the grammar allows it. Rules that
-        # reject and draw anew are lossless against that law only.
+        # A sampled draft that survives was drawn from the drafter's probabilities given that the grammar allows it.
+        # Rules that reject and draw anew are lossless against those only.
         assert request.grammar is not None
         bits = torch.from_numpy(request.grammar.masks[[parent + 1 for parent in parents]]).to(pending.probs.device)
         probs = torch.where(unpacked(bits, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)

@@ -36,12 +36,12 @@ class StepShape(NamedTuple):
 
 @dataclass(slots=True)
 class Segments:
-    """Each group's share of the pass, int64 [G]; a padding group has known = nodes = scored = 0."""
+    """What each group runs in the pass, int64 [G]; a padding group has no new tokens, nodes or scored rows."""
 
     slots: Tensor
     start: Tensor  # known tokens already in the cache
     num_new_tokens: Tensor  # known tokens to run now
-    nodes: Tensor  # draft nodes to run behind them
+    nodes: Tensor  # draft nodes to run after them
     scored: Tensor  # how many of the known rows, counted from the end, want logits: 0, 1, or all for prompt_logprobs
     active: Tensor  # bool: the last known row is the end of the sequence, so a token is drawn there
     reserved_rows: Tensor  # cache rows the request has blocks for

@@ -17,19 +17,19 @@ from augury.observe.stats import EngineStats
 
 
 class ScheduledRequest(NamedTuple):
-    """One request's share of a pass."""
+    """What one request runs in a pass."""
 
     request: Request
     start: int  # tokens already in the cache
-    num_new_tokens: int  # known tokens to run
-    nodes: int  # draft nodes to run behind them
+    num_new_tokens: int  # tokens of its text to run: a prompt chunk, or the one drawn last
+    nodes: int  # draft nodes to run after them
 
-    active: bool  # the pass reaches the end of the known tokens, so a token is drawn
-    scored: int  # known rows that want logits: the last if active, all of a prompt to be scored
+    active: bool  # the pass reaches the end of the text, so a token is drawn
+    scored: int  # of the new tokens, those that want logits: the last if active, all of a prompt to be scored
 
 
 def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> ScheduledRequest:
-    """The request's next `known` tokens and its draft's first `nodes`."""
+    """The request's next tokens and the first nodes of its draft."""
     start = request.computed
     active = start + num_new_tokens == request.length
     asked = request.scores_prompt and start < request.prompt_len
@@ -67,11 +67,11 @@ class Scheduler:
         self._free_slots = list(range(slots - 1, -1, -1))
 
     def add(self, request: Request) -> None:
-        """Queue a request behind those that came before it; it may be late, for want of its grammar."""
+        """Queue a request by its arrival: it may come late, because its grammar took a while to compile."""
         insort(self.waiting, request, key=_arrival)
 
     def plan(self) -> list[ScheduledRequest]:
-        """Choose the shares of the next pass; empty when there is nothing to do."""
+        """Choose what runs in the next pass; empty when there is nothing to do."""
         self.seated = []
         size = self.block_size
         for request in [r for r in self.running if len(r.tokens) - r.computed == 1]:
@@ -103,7 +103,7 @@ class Scheduler:
                 self.pool.publish(block, key)
 
     def finish(self, request: Request) -> None:
-        """Take a request out, wherever it stands."""
+        """Take a request out, running or waiting."""
         if request.slot >= 0:
             self._leave(request)
             return
@@ -124,7 +124,7 @@ class Scheduler:
         return schedule_request(request, 1, nodes)
 
     def _look_ahead(self, scheduled: list[ScheduledRequest]) -> None:
-        """Give drafters room behind the text this pass may reach, as far as free blocks go: drafts push nobody out."""
+        """Reserve blocks for what a drafter writes after the text of this pass, if free: drafts preempt nobody."""
         for item in scheduled:
             if item.active:
                 request = item.request

@@ -28,7 +28,7 @@ def record_logprobs(request: Request, item: ScheduledRequest, group: int, kept: 
 
 
 def _record_prompt(request: Request, item: ScheduledRequest, group: int, output: StepOutput) -> None:
-    """Line i of the chunk scores the token behind it; nothing scores the first token."""
+    """Line i of the chunk scores the token after it; nothing scores the first token."""
     if not request.prompt_logprobs:
         request.prompt_logprobs.append(None)
     tokens = request.tokens[item.start + 1 : min(item.start + item.num_new_tokens + 1, request.prompt_len)]

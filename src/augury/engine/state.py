@@ -103,7 +103,7 @@ class SlotState:
         sampling.bias = self._table(torch.float32)
 
     def append(self, slots: Tensor, ends: Tensor, outcome: Outcome) -> None:
-        """Write what a step emitted behind the `ends` known tokens of each slot."""
+        """Write what a step emitted after the `ends` known tokens of each slot."""
         column = torch.arange(outcome.emitted.shape[1], device=ends.device)
         real = column < outcome.emitted_count[:, None]
         trash = self.history.shape[1] - 1

@@ -36,7 +36,7 @@ def trace_step(
 
 
 def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list[int]) -> list[float]:
-    """What the target gave each node behind its own path: raw logits at temperature 1, as logprobs are."""
+    """What the target gave each node after its own path: raw logits at temperature 1, as logprobs are."""
     device = output.scores.logits.device
     lines = torch.tensor([first + 1 + parent for parent in parents], device=device)
     law = torch.softmax(output.scores.logits[lines].float(), dim=-1)

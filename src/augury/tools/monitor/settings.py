@@ -103,11 +103,6 @@ class Settings:
         every = [*(m for m in self.matchers if m.label != "engine"), *([self.model] if self.model else []), *more]
         return f"augury:{name}{{{','.join(map(str, every))}}}" if every else f"augury:{name}"
 
-    @property
-    def recorded_selector(self) -> str:
-        """That selector alone."""
-        return self.recorded("").removeprefix("augury:")
-
     def selected(self, *more: str) -> str:
         """The selector in braces, the model's matcher and some more with it."""
         every = [*map(str, self.matchers), *([str(self.model)] if self.model else []), *more]
