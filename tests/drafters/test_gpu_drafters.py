@@ -66,6 +66,6 @@ def test_one_graph_for_target_and_drafter(toy_model: Path, heads: dict[str, Path
         runs.append(tokens)
         assert llm.engine.drafter is not None and not llm.engine.drafter.on_host
         if not eager:
-            assert llm.engine.captured is not None and llm.engine.captured.replays > 20
+            assert llm.engine.runner.captured is not None and llm.engine.runner.captured.replays > 20
             assert llm.engine.stats.spec.num_draft_tokens > 0
     assert runs[0] == runs[1]

@@ -90,7 +90,7 @@ def test_random_trees_change_nothing_but_the_number_of_passes(toy_model: Path, p
     wide = {**NGRAM, "num_speculative_tokens": 12}
     llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=wide)
     truth = {i: [*plain.tokenizer.encode(p), *w] for i, (p, w) in enumerate(zip(PROMPTS, want, strict=True))}
-    llm.engine.drafter = RandomTrees(12, truth)
+    llm.engine.runner.drafter = RandomTrees(12, truth)
     assert ids(llm, PROMPTS, params) == want
     spec = llm.engine.stats.spec
     assert spec.num_accepted_tokens > 100 and llm.engine.stats.steps < 55

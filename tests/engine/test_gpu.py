@@ -30,6 +30,6 @@ def test_captured_passes_draw_the_eager_tokens(toy_model: Path, spec: dict | Non
     for eager in (True, False):
         llm = LLM(str(toy_model), device="cuda", max_model_len=256, speculative_config=spec, enforce_eager=eager)
         texts.append([o.outputs[0].token_ids for o in llm.generate(PROMPTS, params, use_tqdm=False)])
-        captured = llm.engine.captured
+        captured = llm.engine.runner.captured
         assert (captured is None) if eager else (captured is not None and captured.replays > 20)
     assert texts[0] == texts[1]

@@ -93,7 +93,7 @@ def trap_drafter(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[
 def trap_judge(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[int]:
     """The logits of the guilty request cannot be processed; everyone else's already were."""
     engine, failures = llm.engine, list[int]()
-    judge = engine.judge
+    judge = engine.runner.judge
 
     def fails(logits: Any, layout: Any, sampling: Any, slots: torch.Tensor) -> Any:
         outcome = judge.decide(logits, layout, sampling, slots)
@@ -103,7 +103,7 @@ def trap_judge(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[in
             raise IndexError("no such logit")
         return outcome
 
-    monkeypatch.setattr(engine, "judge", judge._replace(decide=fails))
+    monkeypatch.setattr(engine.runner, "judge", judge._replace(decide=fails))
     return failures
 
 
@@ -252,7 +252,7 @@ def test_when_everyone_fails_the_step_fails(toy_model: Path, monkeypatch: pytest
 
 def item(number: int) -> ScheduledRequest:
     request = Request(str(number), number, 1, [0], SamplingParams(), 0, frozenset(), [], 9, None)
-    return ScheduledRequest(request, 0, 1, 0, True, 1)
+    return ScheduledRequest(request, 0, 1, 0, True, 1, True, 0, 1)
 
 
 @settings(max_examples=200, deadline=None)

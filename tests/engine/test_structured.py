@@ -99,7 +99,7 @@ def test_random_trees_change_nothing_but_the_number_of_passes(toy_model: Path, p
     want = answers(plain, PROMPTS, params)
     llm = make(toy_model, {**NGRAM, "num_speculative_tokens": 12})
     truth = {i: [*plain.tokenizer.encode(p), *w[0]] for i, (p, w) in enumerate(zip(PROMPTS, want, strict=True))}
-    llm.engine.drafter = RandomTrees(12, truth)
+    llm.engine.runner.drafter = RandomTrees(12, truth)
     assert answers(llm, PROMPTS, params) == want
     assert answers(llm, PROMPTS, params) == want  # what the trees left in the prefix cache is sound
     assert llm.engine.stats.spec.num_accepted_tokens > 100

@@ -77,7 +77,7 @@ def test_the_law_of_the_answer_through_a_sampling_drafter(toy_model: Path, weak:
     sampled = {"draft_sample_method": "probabilistic", "rejection_sample_method": rule}
     spec = {"method": "draft_model", "model": str(weak), "num_speculative_tokens": 2, **sampled}
     llm = make(toy_model, spec, max_num_seqs=64)
-    llm.engine.drafter = Dice(dict(zip(encode("aqzb"), (0.05, 0.1, 0.35, 0.5), strict=True)), 2)
+    llm.engine.runner.drafter = Dice(dict(zip(encode("aqzb"), (0.05, 0.1, 0.35, 0.5), strict=True)), 2)
     params = SamplingParams(temperature=8, n=trials, seed=7, structured_outputs={"choice": choices})
     seen = Counter(tuple(tokens) for tokens, _, _ in answers(llm, [prompt], params))
     spec_stats = llm.engine.stats.spec

@@ -84,8 +84,8 @@ def test_forbidden_drafts_cost_no_row_and_are_not_counted(toy_model: Path) -> No
     """Behind every 1 the prompt says a, which the answer may not."""
     llm = make(toy_model, NGRAM)
     rows = []
-    run = llm.engine.run
-    llm.engine.run = lambda work: rows.append(work.logits_rows) or run(work)  # type: ignore[method-assign,func-returns-value]
+    run = llm.engine.runner.run
+    llm.engine.runner.run = lambda work: rows.append(work.logits_rows) or run(work)  # type: ignore[method-assign,func-returns-value]
     params = SamplingParams(temperature=0, max_tokens=9, structured_outputs={"regex": "(1b){3}"})
     [(_, text, _)] = answers(llm, ["1a1a1a1a1a"], params)
     assert text == "1b1b1b"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 from rows import Segment, make_rows, scattered_tables
+from step_cases import slot_tables
 
 from augury.engine import rows
 from augury.engine.state import SlotState
@@ -16,6 +17,7 @@ from augury.kernels import (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    resume_triton,
     rope_triton,
     streams_triton,
     walk_triton,
@@ -75,20 +77,11 @@ def steps(nodes: int, branching: bool) -> None:
     table = torch.zeros(8, 8, dtype=torch.int64)
     state.make_tables()
     rows._with_triton(state, table, rows.StepShape(8, 32, 32, 0, False, False, True, branching, True), BLOCK_SIZE)
-    draft, ones, sampling = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64), state.sampling
+    draft, ones = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64)
+    resume_triton.resume(table, state.length, state.alive, state.draft.count)
     for rates in (None, torch.zeros(nodes, dtype=torch.float64)):
         walk_triton.walk(
-            torch.zeros(32, dtype=torch.int64),
-            ones,
-            draft,
-            table,
-            state.history,
-            state.limit,
-            sampling.counts,
-            sampling.seed,
-            rates,
-            nodes,
-            branching,
+            torch.zeros(32, dtype=torch.int64), ones, draft, table, slot_tables(state), rates, nodes, branching
         )
     if branching:
         walk_triton.depths(draft)

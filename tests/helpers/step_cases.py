@@ -43,6 +43,16 @@ def with_face(face: str, call: Callable[..., Any], *args: Any, **named: Any) -> 
         return call(*args, **named)
 
 
+def slot_tables(state: SlotState) -> Any:
+    """What the walk takes of the slots."""
+    from augury.kernels.walk_triton import SlotTables
+
+    sampling = state.sampling
+    return SlotTables(
+        state.history, state.length, state.alive, state.limit, state.end_tokens, sampling.counts, sampling.seed
+    )
+
+
 @st.composite
 def states(draw: st.DrawFn, branching: bool) -> SlotState:
     """Slots full of tokens, with a pending draft each; some drafts hold placeholders."""
@@ -57,6 +67,8 @@ def states(draw: st.DrawFn, branching: bool) -> SlotState:
         for i in range(nodes):
             state.draft.parents[:, i] = torch.randint(-1, i, (SLOTS + 1,)) if i else -1
     state.sampling.seed[:SLOTS] = torch.randint(0, 2**40, (SLOTS,))
+    state.end_tokens[:SLOTS, :2] = torch.randint(-1, 8 * TOKENS, (SLOTS, 2))
+    state.alive[:SLOTS] = 1
     if draw(st.booleans()):
         state.make_tables()
     return state

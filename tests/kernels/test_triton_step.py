@@ -12,10 +12,12 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 import interpreter  # noqa: F401
-from step_cases import DEVICE, TOKENS, Pass, passes, quick, with_face
+from step_cases import DEVICE, TOKENS, Pass, passes, quick, slot_tables, with_face
 
 from augury.engine import rows, settle
+from augury.engine.resume import resume
 from augury.engine.rows import Layout, Segments
+from augury.engine.scheduler import CONTINUES
 from augury.kernels import layout_triton, move_triton, top, verify, walk_triton
 from augury.verify.lossy import synthetic_walk
 from augury.verify.sampling import Outcome
@@ -68,27 +70,36 @@ def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObje
     expected = judged(case, layout, drawn, rates)
     state.append(seg.slots, layout.ends, expected)
     lengths = layout.ends + expected.emitted_count
+    state.note_lengths(seg.slots, lengths, expected)
 
-    walked = walk_triton.walk(
-        drawn,
-        layout.first,
-        layout.draft,
-        table,
-        mine.history,
-        mine.limit,
-        mine.sampling.counts,
-        mine.sampling.seed,
-        rates,
-        *limits,
-    )
+    walked = walk_triton.walk(drawn, layout.first, layout.draft, table, slot_tables(mine), rates, *limits)
     accepted, emitted = walked.summary[:, 0], walked.summary[:, 1]
     assert torch.equal(accepted, expected.accepted) and torch.equal(emitted, expected.emitted_count)
     assert torch.equal(walked.summary[:, 2:], expected.emitted) and torch.equal(walked.path, expected.path)
     assert torch.equal(walked.lengths, lengths)
+    assert torch.equal(mine.length[:-1], state.length[:-1]) and torch.equal(mine.alive[:-1], state.alive[:-1])
     assert torch.equal(walked.budget, settle._budget(expected, lengths, state.limit[seg.slots], seg, limits))
     assert torch.equal(mine.history[:, :-1], state.history[:, :-1])  # the last column takes what means nothing
     if mine.sampling.counts is not None and state.sampling.counts is not None:
         assert torch.equal(mine.sampling.counts, state.sampling.counts)
+
+
+@quick(60)
+@given(passes(), st.data())
+def test_requests_go_on_where_the_reference_says(case: Pass, data: st.DataObject) -> None:
+    state, table, _ = case
+    for slot in range(len(state.length)):
+        state.length[slot], state.draft.count[slot] = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 5))
+        state.alive[slot] = data.draw(st.integers(0, 1))
+    for group in range(table.shape[1]):
+        if data.draw(st.booleans()):
+            table[1, group] = CONTINUES
+    expected = with_face("torch", resume, table, state)
+    assert torch.equal(with_face("triton", resume, table, state), expected)
+    went_on = table[1] == CONTINUES
+    assert (expected[1] >= 0).all() and torch.equal(expected[:, ~went_on], table[:, ~went_on])
+    rows_used = expected[1] + expected[2] + expected[3]
+    assert (rows_used <= expected[6])[went_on & (expected[5] == 1)].all()  # never past what is reserved
 
 
 @quick(10)

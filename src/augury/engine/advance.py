@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from augury.engine.judge import Judge
+from augury.engine.masks import GroupMasks
 from augury.engine.rows import Layout, Segments, StepShape, lay_out
 from augury.engine.settle import DraftLimits, Settled, settle
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 from augury.model.target import Scores, Target
-from augury.verify.sampling import Masks, Outcome
+from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 
 
@@ -42,11 +43,12 @@ def advance(
     count: int,
     block_size: int,
     limits: DraftLimits,
-    masks: Masks | None = None,
+    masks: GroupMasks | None = None,
 ) -> StepOutput:
     """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
     layout = lay_out(state, seg.table, shape, count, block_size)
-    layout.draws.masks = masks
+    if masks is not None:
+        layout.draws.masks = masks.place(layout.first, shape.logits_rows)
     scores = target.forward(layout.rows, features)
     settled = settle(judge, scores.logits, layout, state, seg, limits)
     if shape.branching:

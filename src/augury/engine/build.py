@@ -17,6 +17,7 @@ from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
+from augury.engine.runner import Runner
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
@@ -60,20 +61,21 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         stats,
         spec.kv_lookahead if spec else 0,
     )
-    engine = Engine(
+    on_gpu = device.type == "cuda"
+    runner = Runner(
         target,
         state,
-        scheduler,
         make_judge(spec, device),
         drafter,
-        _budget(config),
-        stats,
-        capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
+        config.block_size,
+        scheduler.lookahead,
+        capture=on_gpu and target.capturable and not config.enforce_eager,
     )
-    engine.warm_up((1, 8))
+    engine = Engine(runner, scheduler, _budget(config), stats, depth=int(on_gpu))
+    runner.warm_up((1, 8))
     if drafter is not None:
         drafter.warm_up(device)
-    engine.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
+    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
 
 

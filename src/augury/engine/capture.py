@@ -57,7 +57,7 @@ class Captured:
             self.forget()
             self._version = version
         recording = self._recording(step_input)
-        recording.segments.copy_(step_input.segments)
+        recording.segments.copy_(step_input.segments, non_blocking=True)
         recording.graph.replay()
         self.replays += 1
         return recording.output

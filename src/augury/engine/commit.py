@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from augury.engine.advance import StepOutput
 from augury.engine.request import Request
+from augury.engine.runner import Flight
 from augury.engine.scheduler import ScheduledRequest
 from augury.kernels.verify import tree_depths
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
-from augury.verify.tree import Draft
 
 
 class Update(NamedTuple):
@@ -36,13 +35,12 @@ def count(item: ScheduledRequest, tokens: list[int], accepted: int, stats: Engin
     return Update(item.request, tokens, accepted)
 
 
-def drafted(
-    output: StepOutput, report: list[list[int]], drafts: Draft | None, branching: bool
-) -> tuple[list[int], list[int]]:
+def drafted(flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], list[int]]:
     """Nodes and depth of every new draft; those drafted in the pass come with its report."""
+    drafts = flight.drafts
     if drafts is None:
         return [0] * len(report), [0] * len(report)
-    if output.draft is not None:
+    if flight.output.draft is not None:
         return [line[-2] for line in report], [line[-1] for line in report]
     nodes = drafts.count.tolist()
     return nodes, tree_depths(drafts).tolist() if branching else nodes

@@ -1,76 +1,70 @@
-"""The loop: plan, one pass of the target, verdict, new drafts, commit."""
+"""The loop: plan, launch a pass, take in the pass before it."""
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections import deque
 
-import numpy as np
 import torch
 
-from augury.drafters.base import Drafter, DraftInput
-from augury.engine.advance import StepOutput, advance
+from augury.drafters.base import Drafter
+from augury.drafters.saver import Saver
 from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
-from augury.engine.capture import Captured
 from augury.engine.commit import Update, count, drafted
 from augury.engine.grammar import Ahead
-from augury.engine.judge import Judge
-from augury.engine.masks import gather, prune, read_ahead
+from augury.engine.masks import prune, read_ahead
 from augury.engine.request import Request
-from augury.engine.rows import Segments, StepShape, round_up, row_sizes
-from augury.engine.scheduler import ScheduledRequest, Scheduler
+from augury.engine.runner import Flight, Runner
+from augury.engine.scheduler import CONTINUES, ScheduledRequest, Scheduler
 from augury.engine.scoring import record_logprobs
-from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
 from augury.engine.trace import trace_step
-from augury.kernels.faces import face
-from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
-from augury.verify.sampling import Masks
-from augury.verify.tree import Draft, first_outside
 
-
-class StepInput(NamedTuple):
-    """A planned pass as the device wants it."""
-
-    segments: torch.Tensor  # int64 [8, G], see Segments.pack
-    shape: StepShape
-    logits_rows: int  # lines in use
-    requests: int  # groups in use
-    masks: Masks | None = None  # what grammars allow, if anyone has one
+NO_STEP = Step(0, 0, 0, 0, 0.0)
 
 
 class Engine:
-    """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts."""
+    """Runs requests on one target, with or without a drafter: plain decoding is the same loop with empty drafts.
 
-    def __init__(
-        self,
-        target: Target,
-        state: SlotState,
-        scheduler: Scheduler,
-        judge: Judge,
-        drafter: Drafter | None,
-        budget: Budget,
-        stats: EngineStats,
-        capture: bool,
-    ) -> None:
-        self.target = target
-        self.state = state
+    The scheduler and the text are the host's business, the passes are the runner's. With `depth` 1 the host plans and
+    launches a pass while the one before it is under way, so that the device need not wait for the host.
+    """
+
+    def __init__(self, runner: Runner, scheduler: Scheduler, budget: Budget, stats: EngineStats, depth: int) -> None:
+        self.runner = runner
         self.scheduler = scheduler
-        self.judge = judge
-        self.drafter = drafter
-        self.saver = drafter.saver if drafter is not None else None
         self.budget = budget
         self.stats = stats
-        self.limits = DraftLimits(scheduler.lookahead, drafter is not None and drafter.branching)
-        self.last = Step(0, 0, 0, 0, 0.0)  # what the last pass did
-        self.in_step: list[Request] = []  # whose step it was, should it fail
-        self.captured = Captured(self._advance, state.padding_slot) if capture else None
-        # Our own kernels look everything up by slot, so one graph serves every mix of requests.
-        self.looks_up = face(target.device) == "triton"
+        self.depth = depth
+        self.flights: deque[Flight] = deque()  # passes under way, oldest first
+        self.last = NO_STEP  # the pass that landed in the last step
+        self.in_step: list[Request] = []  # whose pass that was, or whose has failed
+        self._landed = 0.0
+        self.runner.state.tracks = depth > 0
+
+    @property
+    def target(self) -> Target:
+        """The model."""
+        return self.runner.target
+
+    @property
+    def state(self) -> SlotState:
+        """What the device knows of each request."""
+        return self.runner.state
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """Who guesses."""
+        return self.runner.drafter
+
+    @property
+    def saver(self) -> Saver | None:
+        """The drafter's part that writes something at the end of every request."""
+        return self.drafter.saver if self.drafter is not None else None
 
     @property
     def busy(self) -> bool:
@@ -79,52 +73,64 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Update]:
-        """Run one pass for everyone who can run, and say what it added."""
-        self.in_step = []
-        scheduled = self.scheduler.plan()  # who runs: prompt chunks, draft trees
-        if not scheduled:
-            return []
-        self.in_step = [item.request for item in scheduled]
-        self.last = self._begin(scheduled)
+        """Launch a pass for everyone who can run, take in the one before it, and say what that one added."""
+        self.in_step, self.last = [], NO_STEP
+        scheduled = [] if self._must_land else self.scheduler.plan()  # who runs: prompt chunks, draft trees
+        if scheduled:
+            self.in_step = [item.request for item in scheduled]
+            try:
+                self.flights.append(self.launch(scheduled))  # queued: nothing waits for it yet
+            except Exception as error:
+                return self._relaunch(scheduled, error)
+        if self.flights and (not scheduled or self._must_land):
+            return self.land()  # text, stops, cache, metrics
+        return []
+
+    @property
+    def _must_land(self) -> bool:
+        """Whether a pass must land before the next is launched: `depth` is reached, or somebody needs the host."""
+        if not self.flights or len(self.flights) > self.depth:
+            return bool(self.flights)
+        by_drafter = self.drafter is not None and (self.drafter.on_host or self.saver is not None)
+        return by_drafter or any(r.in_flight and r.needs_host for r in self.scheduler.running)
+
+    def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
+        """Write newcomers to their slots and queue a pass."""
+        step = self._begin(scheduled)
+        for request in self.scheduler.seated:
+            self.seat(request)
+        flight = self.runner.launch(scheduled, step)
+        self.scheduler.launched(scheduled)
+        return flight
+
+    def land(self) -> list[Update]:
+        """Wait for the oldest pass under way and take it in."""
+        flight = self.flights.popleft()
+        self.in_step = [item.request for item in flight.scheduled]
         try:
-            updates = self.run_pass(scheduled)
+            updates = self.commit(flight)
         except Exception as error:
-            updates = recover(self, scheduled, error)
-        self.last.seconds = time.perf_counter() - self.last.begun
+            if self.flights:  # another pass builds on this one
+                raise
+            self.scheduler.failed(flight.scheduled)
+            updates = recover(self, flight.scheduled, error)
+        self.last = flight.step
+        if not self.busy:
+            self.flights.clear()  # only requests that have ended are left in them
         return updates
 
+    def _relaunch(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
+        """A pass could not be launched: take in those before it, then find out whose fault it is."""
+        updates = []
+        while self.flights:
+            updates += self.land()
+        left = [self.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
+        self.in_step = [item.request for item in left]
+        return updates + recover(self, left, error)
+
     def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
-        """One pass for these; nothing of it is kept on the host unless all of it succeeds."""
-        step_input = self.prepare(scheduled)
-        output = self.run(step_input)  # one pass of the target, and the verdict on every draft
-        drafts = self.propose(step_input, output)  # what to try next
-        return self.commit(scheduled, output, drafts)  # text, stops, cache, metrics
-
-    @torch.inference_mode()
-    def warm_up(self, sizes: tuple[int, ...]) -> None:
-        """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
-        for size in sizes:
-            blank = torch.zeros(8, 1, dtype=torch.int64)
-            blank[0] = self.state.padding_slot
-            for plain, greedy in ((True, True), (True, False), (False, False)):
-                shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
-                self._advance(StepInput(blank, shape, 1, 1))
-
-    @torch.inference_mode()
-    def capture_graphs(self, most_groups: int, budget: int) -> None:
-        """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
-        if self.captured is None or not self.looks_up:
-            return
-        branching, step_inputs = self.drafter is not None and self.drafter.branching, []
-        for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True):
-            blank = torch.zeros(8, groups, dtype=torch.int64)
-            blank[0] = self.state.padding_slot
-            for rows in row_sizes(groups, self._nodes):
-                shape = StepShape(groups, rows, rows, 0, False, False, True, branching, True)
-                step_inputs.append(StepInput(blank, shape, rows, groups))
-        self.captured.fill(
-            sorted(step_inputs, key=lambda step_input: -step_input.shape.rows), self.state.version, budget
-        )
+        """One pass for these, waited for; nothing of it is kept on the host unless all of it succeeds."""
+        return self.commit(self.launch(scheduled))
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -138,34 +144,6 @@ class Engine:
             request.finish_reason = "abort"
             self.finish(request)
 
-    def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
-        """Write newcomers to their slots and new blocks to their tables; size the pass."""
-        for request in self.scheduler.seated:
-            self.seat(request)
-        self.state.give_blocks([item.request for item in scheduled])
-        table = torch.zeros(8, round_up(len(scheduled)), dtype=torch.int64)
-        table[0] = self.state.padding_slot
-        size, most = self.scheduler.block_size, self.last.budget
-        columns = [
-            (
-                r.slot,
-                s.start,
-                s.num_new_tokens,
-                s.nodes,
-                s.scored,
-                s.active,
-                len(r.blocks) * size,
-                r.spec_options.at_most(most),
-            )
-            for s, r in ((item, item.request) for item in scheduled)
-        ]
-        table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
-        logits_rows = sum(s.scored + s.nodes for s in scheduled)
-        shape = self._shape(scheduled, logits_rows)
-        return StepInput(
-            table, shape, logits_rows, len(scheduled), gather(scheduled, shape.logits_rows, self.target.device)
-        )
-
     def seat(self, request: Request, fresh: bool = True) -> None:
         """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
         self.state.seat(request)
@@ -175,146 +153,55 @@ class Engine:
 
     def _begin(self, scheduled: list[ScheduledRequest]) -> Step:
         prompts = [
-            min(s.num_new_tokens, s.request.prompt_len - s.start) for s in scheduled if s.start < s.request.prompt_len
+            min(s.num_new_tokens, s.request.prompt_len - s.start)
+            for s in scheduled
+            if CONTINUES < s.start < s.request.prompt_len
         ]
         rows = sum(s.num_new_tokens + s.nodes for s in scheduled)
         return Step(len(scheduled), rows, sum(prompts), self.budget.limit(len(scheduled)), time.perf_counter())
 
-    def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
-        groups, rows = round_up(len(scheduled)), round_up(sum(s.num_new_tokens + s.nodes for s in scheduled))
-        branching = self.drafter is not None and self.drafter.branching
-        steady = all(s.request.decoding for s in scheduled)
-        if self.looks_up:
-            if steady:  # the smallest graph that has room
-                rows = next((size for size in row_sizes(groups, self._nodes) if size >= rows), rows)
-            logits_rows = rows if steady else round_up(max(1, logits_rows))
-            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady)
-        drawing = [s.request.params for s in scheduled if s.active]
-        reach = max(s.start + s.num_new_tokens + s.nodes for s in scheduled)
-        whole = self.state.block_tables.shape[1] * self.scheduler.block_size
-        return StepShape(
-            groups=groups,
-            rows=rows,
-            logits_rows=round_up(max(1, logits_rows)),
-            span=min(max(128, 1 << (reach - 1).bit_length()), whole),
-            plain=not any(p.edits_logits for p in drawing),
-            greedy=all(p.greedy for p in drawing),
-            drafted=any(s.nodes for s in scheduled),
-            branching=branching,
-            steady=steady,
-        )
-
-    @property
-    def _nodes(self) -> int:
-        """The largest draft."""
-        return self.state.draft.tokens.shape[1] if self.drafter is not None else 0
-
-    def run(self, step_input: StepInput) -> StepOutput:
-        """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
-        # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
-        if self.captured and step_input.masks is None and step_input.shape.steady:
-            return self.captured(step_input, self.state.version)
-        return self._advance(step_input)
-
-    def _advance(self, step_input: StepInput) -> StepOutput:
-        """The pass as a function of device tensors; a drafter that never looks at the host is part of it."""
-        segments = Segments.pack(step_input.segments.to(self.target.device))
-        features = self.drafter.needs.features if self.drafter is not None else ()
-        output = advance(
-            self.target,
-            self.state,
-            self.judge,
-            features,
-            segments,
-            step_input.shape,
-            step_input.logits_rows,
-            self.scheduler.block_size,
-            self.limits,
-            step_input.masks,
-        )
-        if self.drafter is None or self.drafter.on_host:
-            return output
-        draft = self._draft(step_input, segments, output)
-        nodes = draft.count[:, None]
-        depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
-        return output._replace(draft=draft, report=torch.cat([output.report, nodes, depth], dim=1))
-
-    def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:
-        """Draft for every group that drew a token, unless the pass has done so already."""
-        if self.drafter is None or output.draft is not None:
-            return output.draft
-        return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
-
-    def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft:
-        """Ask the drafter, and leave the drafts in the slots."""
-        assert self.drafter is not None
-        begun = time.perf_counter()
-        self.drafter.observe(output.outcome)
-        draft = self.drafter.propose(self._draft_input(step_input, segments, output))
-        if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
-            draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
-        pending, slots = self.state.draft, segments.slots
-        pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
-        if draft.probs is not None:
-            assert pending.probs is not None
-            pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
-        if self.target.device.type == "cpu":  # elsewhere the work is only queued by now
-            self.last.drafter_seconds = time.perf_counter() - begun
-        return draft
-
-    def _draft_input(self, step_input: StepInput, segments: Segments, output: StepOutput) -> DraftInput:
-        nodes = self.state.draft.tokens.shape[1]
-        whole = self.state.block_tables.shape[1] * self.scheduler.block_size
-        most = step_input.shape.rows + (0 if step_input.shape.steady else 2 * step_input.shape.groups)
-        return DraftInput(
-            segments.slots,
-            output.settled.lengths,
-            output.settled.budget,
-            self.state.history,
-            self.state.sampling,
-            self.state.block_tables,
-            self.scheduler.block_size,
-            most_rows=most,
-            span=min(2 * max(step_input.shape.span, nodes), whole),
-            chunked=not step_input.shape.steady,
-            row_begin=output.layout.row_begin,
-            start=segments.start,
-            num_new_tokens=segments.num_new_tokens,
-            nodes=segments.nodes,
-            path=output.outcome.path,
-            features=output.scores.features,
-        )
-
-    def commit(self, scheduled: list[ScheduledRequest], output: StepOutput, drafts: Draft | None) -> list[Update]:
+    def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
-        report = output.report.tolist()  # here the host waits for the pass
-        nodes, depths = drafted(output, report, drafts, self.drafter is not None and self.drafter.branching)
-        ahead = read_ahead(scheduled, report, drafts, nodes)
+        report = flight.land()  # here the host waits for the pass
+        nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
+        ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes)
         self.stats.steps += 1
         updates = []
-        for g, (item, line) in enumerate(zip(scheduled, report, strict=False)):
+        for g, (item, line) in enumerate(zip(flight.scheduled, report, strict=False)):
+            if item.epoch != item.request.epoch:
+                continue  # it has left its slot since
             try:
-                update = self._commit(item, g, line, output)
+                update = self._commit(item, g, line, flight)
                 self._leave_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
             except Exception as error:
                 update = end(self, item.request, error)
             if update is not None:
                 updates.append(update)
+        now = time.perf_counter()
+        flight.step.seconds, self._landed = now - max(flight.step.begun, self._landed), now
         return updates
 
-    def _commit(self, item: ScheduledRequest, g: int, line: list[int], output: StepOutput) -> Update | None:
+    def _commit(self, item: ScheduledRequest, g: int, line: list[int], flight: Flight) -> Update | None:
         request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
+        if item.start == CONTINUES:
+            item = self._as_run(item, line, flight)
         kept = request.accept(emitted, accepted)
         if request.params.logprobs is not None or request.scores_prompt:
-            record_logprobs(request, item, g, kept, output)
+            record_logprobs(request, item, g, kept, flight.output)
         self.scheduler.commit(item, accepted, kept)
         if not kept:
             return None
-        update = count(item, emitted[:kept], min(accepted, kept), self.stats, self.last)
+        update = count(item, emitted[:kept], min(accepted, kept), self.stats, flight.step)
         if request.spec_options.trace:
-            traced = trace_step(item, g, output, update.tokens, update.accepted, self.last)
+            traced = trace_step(item, g, flight.output, update.tokens, update.accepted, flight.step)
             update = update._replace(trace=traced)
         return update
+
+    def _as_run(self, item: ScheduledRequest, line: list[int], flight: Flight) -> ScheduledRequest:
+        """What the device made of a request that continued: where it started, and how many nodes were pending."""
+        ran, nodes = int(line[1] > 0), line[-3] if flight.output.draft is not None else 0
+        flight.step.rows -= item.num_new_tokens - ran + item.nodes - nodes
+        return item._replace(start=item.request.computed, num_new_tokens=ran, nodes=nodes)
 
     def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
         """Note what is pending, without what a grammar forbids; a request that has ended leaves."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from augury.engine.grammar import Ahead, advance
 from augury.engine.request import Request
@@ -16,19 +18,36 @@ from augury.verify.sampling import Masks
 from augury.verify.tree import Draft
 
 
-def gather(scheduled: list[ScheduledRequest], logits_rows: int, device: torch.device) -> Masks | None:
-    """The masks of a pass of `lines` lines; None, and no cost, where nobody who draws has a grammar."""
+class GroupMasks(NamedTuple):
+    """The masks of a pass by group; only the device knows which lines are whose."""
+
+    bits: Tensor  # int32 [M, ceil(V / 32)], see Masks
+    begin: Tensor  # int64 [G]: the first mask of each group
+    counts: Tensor  # int64 [G]: how many it has, from its root down; 0: it is free
+    most: int  # of any group
+
+    def place(self, first: Tensor, logits_rows: int) -> Masks:
+        """By line, where `first` [G] is the line of each group's root."""
+        number = torch.arange(self.most, device=first.device)
+        real = number < self.counts[:, None]
+        rows = torch.full((logits_rows + 1,), -1, device=first.device)  # the last line takes what means nothing
+        lines = torch.where(real, first[:, None] + number, logits_rows)
+        rows[lines] = torch.where(real, self.begin[:, None] + number, -1)
+        return Masks(self.bits, rows[:logits_rows])
+
+
+def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device) -> GroupMasks | None:
+    """The masks of a pass of so many groups; None, and no cost, where nobody who draws has a grammar."""
     if not any(item.active and item.request.grammar for item in scheduled):
         return None
-    rows, parts, begin, filled = np.full(logits_rows, -1), [], 0, 0
-    for item in scheduled:
+    counts, parts = np.zeros(groups, dtype=np.int64), []
+    for g, item in enumerate(scheduled):
         if item.active and item.request.grammar:
-            root, size = begin + item.scored - 1, 1 + item.nodes
-            rows[root : root + size] = np.arange(filled, filled + size)
-            parts.append(item.request.grammar.masks[:size])
-            filled += size
-        begin += item.scored + item.nodes
-    return Masks(torch.from_numpy(np.concatenate(parts)).to(device), torch.from_numpy(rows).to(device))
+            counts[g] = 1 + item.nodes
+            parts.append(item.request.grammar.masks[: counts[g]])
+    bits, begin = np.concatenate(parts), np.cumsum(counts) - counts
+    sent = [torch.from_numpy(part).to(device) for part in (bits, begin, counts)]
+    return GroupMasks(sent[0], sent[1], sent[2], int(counts.max()))
 
 
 def read_ahead(

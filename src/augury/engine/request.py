@@ -47,8 +47,13 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)  # names of the full blocks whose KV is computed
     tabled: int = 0  # blocks already written to the slot's block table
-    decoding: bool = False  # its last pass drew a token; False while it reads its prompt
+    decoding: bool = False  # the last pass launched with it draws a token; False while it reads its prompt
     computed: int = 0  # tokens whose keys and values are in the cache
+    sent: int = 0  # those, and tokens of passes that are under way; a draw in flight adds more than the host knows
+    in_flight: int = 0  # passes under way with it
+    longest: int = 0  # the most tokens it may have when they have landed
+    epoch: int = 0  # grows when it leaves its slot: what was launched before is no longer its own
+    allowed: int = 0  # nodes the last pass launched may draft
     draft_nodes: int = 0  # nodes of the draft pending in the slot
     draft_depth: int = 0  # and how many tokens of it could be accepted
     cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
@@ -73,8 +78,23 @@ class Request:
 
     @property
     def pending(self) -> int:
-        """Known tokens that the target has not run yet: 1 while decoding, more while reading the prompt."""
-        return len(self.tokens) - self.computed
+        """Known tokens that no pass has run or is running: 1 while decoding, more while reading the prompt."""
+        return len(self.tokens) - self.sent
+
+    @property
+    def draws_in_flight(self) -> bool:
+        """Whether a pass under way draws for it, so that only the device knows where it goes on."""
+        return self.in_flight > 0 and self.decoding
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether the host must see each of its passes before the next: to mask, to score, to explain."""
+        return (
+            self.grammar is not None
+            or self.params.logprobs is not None
+            or self.scores_prompt
+            or self.spec_options.trace
+        )
 
     @property
     def scores_prompt(self) -> bool:

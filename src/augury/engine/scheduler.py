@@ -15,29 +15,51 @@ from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
 from augury.observe.stats import EngineStats
 
+CONTINUES = -1  # a start that only the device knows: a pass under way draws for the request
+
 
 class ScheduledRequest(NamedTuple):
     """What one request runs in a pass."""
 
     request: Request
-    start: int  # tokens already in the cache
+    start: int  # tokens already in the cache, or CONTINUES
     num_new_tokens: int  # tokens of its text to run: a prompt chunk, or the one drawn last
-    nodes: int  # draft nodes to run after them
-
+    nodes: int  # draft nodes to run after them; of a request that continues, the most that may be pending
     active: bool  # the pass reaches the end of the text, so a token is drawn
     scored: int  # of the new tokens, those that want logits: the last if active, all of a prompt to be scored
+    steady: bool  # it drew a token in the pass before
+    epoch: int
+    reach: int  # no cache row at or past this is touched
 
 
 def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> ScheduledRequest:
     """The request's next tokens and the first nodes of its draft."""
-    start = request.computed
-    active = start + num_new_tokens == request.length
+    start = request.sent
+    end = start + num_new_tokens
+    active = end == request.length
     asked = request.scores_prompt and start < request.prompt_len
-    return ScheduledRequest(request, start, num_new_tokens, nodes, active, num_new_tokens if asked else int(active))
+    scored = num_new_tokens if asked else int(active)
+    return ScheduledRequest(
+        request, start, num_new_tokens, nodes, active, scored, request.decoding, request.epoch, end + nodes
+    )
 
 
 def _arrival(request: Request) -> int:
     return request.arrival
+
+
+def _decodes(request: Request) -> bool:
+    """Whether its next pass runs one known token; a request that surely ends with what is in flight has none."""
+    if request.draws_in_flight:
+        return request.length + request.in_flight < request.max_len
+    return request.pending == 1
+
+
+def _longest(request: Request) -> int:
+    """The most tokens its text may have by the next pass, as far as that pass would run it."""
+    if not request.draws_in_flight:
+        return request.length
+    return min(request.longest, request.max_len)
 
 
 class Scheduler:
@@ -71,13 +93,14 @@ class Scheduler:
         insort(self.waiting, request, key=_arrival)
 
     def plan(self) -> list[ScheduledRequest]:
-        """Choose what runs in the next pass; empty when there is nothing to do."""
+        """Choose what runs in the next pass; empty when there is nothing to do before a pass under way has landed."""
         self.seated = []
-        size = self.block_size
-        for request in [r for r in self.running if len(r.tokens) - r.computed == 1]:
-            if len(request.tokens) > len(request.blocks) * size and request.slot >= 0:  # not preempted by one before it
-                self._reserve(request, len(request.tokens))
-        decoding = [r for r in self.running if len(r.tokens) - r.computed == 1]
+        for request in [r for r in self.running if _decodes(r)]:
+            rows = _longest(request)
+            lacks = rows > len(request.blocks) * self.block_size and request.slot >= 0  # not preempted by one before it
+            if lacks and not self._reserve(request, rows):
+                return []
+        decoding = [r for r in self.running if _decodes(r)]
         free_tokens = self.token_budget - len(decoding)
         scheduled = []
         for request in decoding:
@@ -89,13 +112,32 @@ class Scheduler:
             self._look_ahead(scheduled)
         return scheduled
 
+    def launched(self, scheduled: list[ScheduledRequest]) -> None:
+        """A pass is under way."""
+        for item in scheduled:
+            request = item.request
+            request.in_flight += 1
+            request.decoding = item.active
+            request.longest = item.reach + 1
+            if item.start != CONTINUES:
+                request.sent = item.start + item.num_new_tokens
+
+    def failed(self, scheduled: list[ScheduledRequest]) -> None:
+        """A pass was lost on its way: as if it had never been launched."""
+        for item in scheduled:
+            if item.epoch == item.request.epoch:
+                item.request.in_flight -= 1
+                item.request.sent = item.request.computed
+
     def commit(self, item: ScheduledRequest, accepted: int, kept: int) -> None:
         """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
         request = item.request
-        request.decoding = item.active
         ran = item.start + item.num_new_tokens
         # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
         request.computed = min(ran + accepted, request.length - 1) if item.active and kept else ran
+        request.in_flight -= 1
+        if not request.in_flight:
+            request.sent = request.computed
         if self.prefix_caching and request.computed // self.block_size > len(request.keys):
             done = len(request.keys)
             extend_keys(request.keys, request.tokens[: request.computed], self.block_size, request.tenant)
@@ -114,35 +156,50 @@ class Scheduler:
 
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
-        length, nodes = len(request.tokens), min(request.draft_nodes, free_tokens)
+        continues = request.draws_in_flight
+        length, drafted = _longest(request), request.allowed if continues else request.draft_nodes
+        nodes = min(drafted, free_tokens)
         if length + nodes > len(request.blocks) * self.block_size:
             rows = (len(request.blocks) + self.pool.num_free) * self.block_size
             nodes = min(nodes, rows - length)
             self._reserve(request, length + nodes)
-        if request.decoding:
-            return ScheduledRequest(request, length - 1, 1, nodes, True, 1)
-        return schedule_request(request, 1, nodes)
+        if not continues:
+            return schedule_request(request, 1, nodes)
+        return ScheduledRequest(request, CONTINUES, 1, nodes, True, 1, True, request.epoch, length + nodes)
+
+    def known(self, item: ScheduledRequest) -> ScheduledRequest:
+        """What a request that continues runs, now that every pass before it has landed."""
+        if item.start != CONTINUES:
+            return item
+        rows = len(item.request.blocks) * self.block_size
+        return schedule_request(item.request, 1, min(item.request.draft_nodes, item.nodes, rows - item.request.length))
 
     def _look_ahead(self, scheduled: list[ScheduledRequest]) -> None:
         """Reserve blocks for what a drafter writes after the text of this pass, if free: drafts preempt nobody."""
         for item in scheduled:
             if item.active:
                 request = item.request
-                rows = len(request.tokens) + item.nodes + 1 + self.lookahead
+                rows = item.reach + 1 + self.lookahead
                 need = -(-rows // self.block_size) - len(request.blocks)
                 if need > 0:
                     request.blocks += self.pool.take(min(need, self.pool.num_free))
 
-    def _reserve(self, request: Request, rows: int) -> None:
-        """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one."""
+    def _reserve(self, request: Request, rows: int) -> bool:
+        """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one.
+
+        Nobody is preempted while a pass is under way, since it may end requests: then it returns False.
+        """
         need = -(-rows // self.block_size) - len(request.blocks)
         while need > self.pool.num_free:
+            if any(r.in_flight for r in self.running):
+                return False
             victim = self.running[-1]
             self._preempt(victim)
             if victim is request:
-                return
+                return True
         if need > 0:
             request.blocks += self.pool.take(need)
+        return True
 
     def _preempt(self, request: Request) -> None:
         self._leave(request)
@@ -157,8 +214,9 @@ class Scheduler:
         self._free_slots.append(request.slot)
         self.pool.release(request.blocks)
         request.slot, request.blocks, request.keys = -1, [], []
-        request.computed = request.draft_nodes = request.tabled = 0
+        request.computed = request.sent = request.draft_nodes = request.tabled = request.in_flight = 0
         request.decoding = False
+        request.epoch += 1
 
     def _admit(self, free_tokens: int) -> None:
         """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""
@@ -171,7 +229,7 @@ class Scheduler:
                 return
             del self.waiting[0]
             request.blocks = shared + self.pool.take(need)
-            request.computed = len(shared) * self.block_size
+            request.computed = request.sent = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
             free_tokens -= request.pending
             if not request.preemptions:
@@ -194,7 +252,9 @@ class Scheduler:
 
     def _schedule_prompts(self, free_tokens: int, planned: set[Request]) -> list[ScheduledRequest]:
         """Split the budget over unread prompts: half for the oldest, so that it gets on, the rest to the shortest."""
-        prompts = [r for r in self.running if r not in planned and r.slot >= 0 and r.pending > 0]
+        prompts = [
+            r for r in self.running if r not in planned and r.slot >= 0 and r.pending > 0 and not r.draws_in_flight
+        ]
         if not prompts or free_tokens <= 0:
             return []
         give = dict.fromkeys(prompts, 0)

@@ -39,6 +39,8 @@ def settle(
     outcome = judge(logits, layout, state.sampling, seg.slots)
     state.append(seg.slots, layout.ends, outcome)
     lengths = layout.ends + outcome.emitted_count
+    if state.tracks:
+        state.note_lengths(seg.slots, lengths, outcome)
     summary = torch.cat([outcome.accepted[:, None], outcome.emitted_count[:, None], outcome.emitted], dim=1)
     return Settled(outcome, lengths, _budget(outcome, lengths, state.limit[seg.slots], seg, limits), summary)
 
@@ -47,7 +49,7 @@ def _with_triton(
     judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
     """The draw, then one kernel for the walk and everything after it."""
-    from augury.kernels.walk_triton import walk
+    from augury.kernels.walk_triton import SlotTables, walk
 
     assert judge.draw is not None
     drawn = judge.draw(logits, layout.draws, state.sampling)
@@ -56,10 +58,15 @@ def _with_triton(
         layout.first,
         layout.draft,
         seg.table,
-        state.history,
-        state.limit,
-        state.sampling.counts,
-        state.sampling.seed,
+        SlotTables(
+            state.history,
+            state.length,
+            state.alive,
+            state.limit,
+            state.end_tokens,
+            state.sampling.counts,
+            state.sampling.seed,
+        ),
         judge.rates,
         limits.lookahead,
         limits.branching,

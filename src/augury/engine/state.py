@@ -18,17 +18,23 @@ from augury.engine.request import Request
 from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft, chain_parents
 
+END_TOKENS = 8  # a request with more is ended by the host alone, a pass later
+
 
 @dataclass(slots=True)
 class SlotState:
     """Per-slot tensors; the last slot is nobody's, padding groups point there."""
 
     history: Tensor  # int64 [S, width]: known tokens; the last column takes writes that mean nothing
+    length: Tensor  # int64 [S]: known tokens, as of the last pass launched; only if `tracks`
+    alive: Tensor  # int64 [S]: 1 until a request has drawn its last token, as far as the device can tell; likewise
     limit: Tensor  # int64 [S]: tokens at which the request ends
+    end_tokens: Tensor  # int64 [S, END_TOKENS]: tokens that end it, as far as they fit; -1 past their end
     block_tables: Tensor  # int64 [S, blocks]
     draft: Draft  # the pending draft of each slot, [S, N]
     sampling: SlotSampling
     vocab_size: int
+    tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
     version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
 
     @classmethod
@@ -50,7 +56,10 @@ class SlotState:
 
         return cls(
             history=zeros(max_len + nodes + 2),
+            length=zeros(),
+            alive=zeros(),
             limit=zeros(),
+            end_tokens=zeros(END_TOKENS) - 1,
             block_tables=zeros(-(-(max_len + nodes + 1 + lookahead) // block_size)),
             draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
             sampling=SlotSampling.allocate(slots, device),
@@ -67,6 +76,8 @@ class SlotState:
         slot = request.slot
         self.history[slot, : request.length] = self._ids(request.tokens)
         self.limit[slot] = request.max_len
+        if self.tracks:
+            self._set_end(slot, request)
         params, sampling = request.params, self.sampling
         sampling.temperature[slot] = params.temperature
         sampling.top_k[slot] = params.top_k
@@ -91,7 +102,7 @@ class SlotState:
             for place in range(request.tabled, len(request.blocks))
         ]
         if fresh:
-            slots, places, blocks = torch.from_numpy(np.array(fresh).T.copy()).to(self.limit.device).unbind(0)
+            slots, places, blocks = self._there(np.array(fresh).T.copy()).unbind(0)
             self.block_tables[slots, places] = blocks
             for request in requests:
                 request.tabled = len(request.blocks)
@@ -112,11 +123,26 @@ class SlotState:
             where = (slots[:, None].expand_as(real), outcome.emitted.clamp(min=0))
             self.sampling.counts.index_put_(where, real.to(torch.int32), accumulate=True)
 
+    def note_lengths(self, slots: Tensor, lengths: Tensor, outcome: Outcome) -> None:
+        """Keep how far each text goes, and who has drawn a last token."""
+        said = torch.where(
+            torch.arange(outcome.emitted.shape[1], device=slots.device) < outcome.emitted_count[:, None],
+            outcome.emitted,
+            -2,
+        )
+        ended = (said[:, :, None] == self.end_tokens[slots][:, None, :]).any(2).any(1)
+        alive = ~ended & (lengths < self.limit[slots])
+        drew = outcome.emitted_count > 0
+        self.length[slots] = lengths
+        self.alive[slots] = torch.where(drew, alive.to(torch.int64), self.alive[slots])
+
     def _ids(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.history.device)
+        return self._there(np.array(values, dtype=np.int64))
 
     def _there(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.history.device)
+        """The values on the device, without waiting for what it does: memory that is not pinned would."""
+        tensor = torch.from_numpy(values)
+        return tensor if self.history.is_cpu else tensor.pin_memory().to(self.history.device, non_blocking=True)
 
     def _table(self, dtype: torch.dtype) -> Tensor:
         self.version += 1
@@ -145,6 +171,14 @@ class SlotState:
             line[self._there(edits.allowed)] = 0
         if len(edits.biased):
             line[self._there(edits.biased)] += self._there(edits.bias)
+
+    def _set_end(self, slot: int, request: Request) -> None:
+        """What the device must know to tell when a request has drawn its last token."""
+        self.length[slot], self.alive[slot] = request.length, 1
+        self.end_tokens[slot] = -1
+        stops = sorted(request.stop_ids)
+        if stops and len(stops) <= END_TOKENS and not request.params.min_tokens:
+            self.end_tokens[slot, : len(stops)] = self._ids(stops)
 
     def _set_barred(self, slot: int, request: Request) -> None:
         sampling = self.sampling

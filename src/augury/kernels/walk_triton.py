@@ -18,6 +18,18 @@ from augury.kernels.layout_triton import shape_of
 from augury.verify.tree import Draft
 
 
+class SlotTables(NamedTuple):
+    """What a walk reads and writes of the slots; SlotState of engine/state.py says what each is."""
+
+    history: Tensor  # int64 [S, width]
+    length: Tensor  # int64 [S]
+    alive: Tensor  # int64 [S]
+    limit: Tensor  # int64 [S]
+    end_tokens: Tensor  # int64 [S, E], E a power of two
+    counts: Tensor | None  # int32 [S, V]: how often each token was emitted
+    seeds: Tensor  # int64 [S]
+
+
 class Walked(NamedTuple):
     """What a walk decides, one row per group."""
 
@@ -32,20 +44,17 @@ def walk(
     first: Tensor,
     draft: Draft,
     segments: Tensor,
-    history: Tensor,
-    limit: Tensor,
-    counts: Tensor | None,
-    seeds: Tensor,
+    slots: SlotTables,
     rates: Tensor | None,
     lookahead: int,
     branching: bool,
 ) -> Walked:
     """Follow the drawn tokens, or first children at `rates` if given (the `synthetic` rule).
 
-    `segments` is the pass's int64 [8, G] table, `limit` [S] says where requests end, `counts` [S, V] how often they
-    have emitted each token; `lookahead` and `branching` are Limits of engine/settle.py.
+    `segments` is the pass's int64 [8, G] table; `lookahead` and `branching` are DraftLimits of engine/settle.py.
     """
     groups, nodes = draft.tokens.shape
+    history, length, alive, limit, end_tokens, counts, seeds = slots
     kind = {"dtype": torch.int64, "device": drawn.device}
     out = Walked(
         torch.empty(groups, nodes + 3, **kind),
@@ -60,7 +69,10 @@ def walk(
         draft.parents,
         segments,
         history,
+        length,
+        alive,
         limit,
+        end_tokens,
         drawn if counts is None else counts,
         seeds,
         seeds if rates is None else rates,
@@ -69,6 +81,7 @@ def walk(
         history.stride(0),
         0 if counts is None else counts.stride(0),
         nodes,
+        END_TOKENS=end_tokens.shape[1],
         COUNTED=counts is not None,
         BRANCHING=branching,
         LOOKAHEAD=lookahead,
@@ -88,7 +101,10 @@ def _walk(
     parents,
     segments,
     history,
+    slot_length,
+    slot_alive,
     limit,
+    end_tokens,
     counts,
     seeds,
     rates,
@@ -100,6 +116,7 @@ def _walk(
     history_stride,
     counts_stride,
     nodes_wide,
+    END_TOKENS: tl.constexpr,
     COUNTED: tl.constexpr,
     BRANCHING: tl.constexpr,
     LOOKAHEAD: tl.constexpr,
@@ -129,13 +146,15 @@ def _walk(
     tl.store(line + 2 + nodes_wide, -1)
     tl.debug_barrier()  # the blanks are written before anything overwrites them
     past = history + slot * history_stride + ends
-    at, accepted = -1, 0
+    ending = tl.load(end_tokens + slot * END_TOKENS + tl.arange(0, END_TOKENS))
+    at, accepted, ended = -1, 0, 0
     node = _first_child(-1, parent, n, agrees, chance, NODES)
     while node < NODES:
         said = tl.load(tokens + g * nodes_wide + node)
         tl.store(path + g * nodes_wide + accepted, node.to(tl.int64))
         tl.store(line + 2 + accepted, said)
         _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
+        ended += tl.sum((ending == said).to(tl.int32), 0)
         at = node
         accepted += 1
         node = _first_child(at, parent, n, agrees, chance, NODES)
@@ -143,12 +162,16 @@ def _walk(
         said = tl.load(drawn + root + 1 + at)
         tl.store(line + 2 + accepted, said)
         _say(past + accepted, counts + slot * counts_stride, said, COUNTED)
+        ended += tl.sum((ending == said).to(tl.int32), 0)
     emitted = tl.where(active, accepted + 1, 0)
     tl.store(line, accepted)
     tl.store(line + 1, emitted)
     length = ends + emitted
     tl.store(lengths + g, length)
     left = tl.load(limit + slot) - length
+    tl.store(slot_length + slot, length)
+    if active:
+        tl.store(slot_alive + slot, ((ended == 0) & (left > 0)).to(tl.int64))
     allowed, room = tl.load(segments + 7 * field + g), tl.load(segments + 6 * field + g)
     if BRANCHING:
         may = tl.where(left > 1, allowed, 0)

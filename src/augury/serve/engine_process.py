@@ -111,7 +111,8 @@ class EngineProcess:
         for update in updates:
             if update.request.finish_reason and update.request in self.reports:
                 self._forget(self.reports.pop(update.request))
-        self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
+        if self.engine.last.requests or sent:  # else a pass was launched and none has landed
+            self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
 
     def _send_scores(self) -> None:
         for request in self.engine.in_step:
@@ -142,7 +143,7 @@ class EngineProcess:
     def _sound(self) -> bool:
         """Whether the engine can run a pass that holds nobody's tokens."""
         try:
-            self.engine.warm_up((1,))
+            self.engine.runner.warm_up((1,))
             self.engine.state.limit.tolist()  # a GPU tells of its errors when it is waited for
         except Exception:
             return False

@@ -139,7 +139,7 @@ def test_another_choice_on_the_same_scores_is_no_near_tie(plain: Any, toy_model:
         outcome.emitted.copy_((outcome.emitted + (outcome.emitted >= 0)).clamp(max=255))
         return outcome
 
-    fast.engine.judge = Judge(judge)
+    fast.engine.runner.judge = Judge(judge)
     report = compare(plain, fast, max_tokens=2, seeds=1)
     first = [found for equality in report.equalities for found in equality.differences if found.position == 0]
     assert report.exit_code == 1 and first

@@ -108,7 +108,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
     def matrix(_x: Any, weight: Any, *_rest: Any) -> str:
         return HEAD if len(weight) == vocabulary else MATRICES
 
-    scheduler, target, ops = engine.scheduler, engine.target, choose(engine.target.device)
+    scheduler, runner, target, ops = engine.scheduler, engine.runner, engine.target, choose(engine.target.device)
     kernels: dict[str, Any] = {
         "linear": matrix,
         "packed_linear": matrix,
@@ -125,12 +125,12 @@ def watched(engine: Engine) -> Iterator[Steps]:
     changes: list[tuple[Any, str, Any]] = [
         (engine, "step", steps.step(timed(OTHER, engine.step))),
         (scheduler, "plan", timed("plan", steps.plan(scheduler.plan))),
-        (engine, "prepare", timed("prepare", engine.prepare)),
+        (runner, "prepare", timed("prepare", runner.prepare)),
         (advance, "lay_out", timed("layout", lay_out)),
         (target, "forward", timed("rest of the model", target.forward)),
-        (engine, "judge", engine.judge._replace(decide=timed("verdict", engine.judge.decide))),
+        (runner, "judge", runner.judge._replace(decide=timed("verdict", runner.judge.decide))),
         (SlotState, "append", timed("append", SlotState.append)),
-        (engine, "_draft", timed("propose", engine._draft)),
+        (runner, "_draft", timed("propose", runner._draft)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
         *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),

@@ -102,7 +102,7 @@ def measure_steps(
     if (llm.config.max_model_len or 0) < need:
         raise ConfigError(f"--model {plan.model}: a curve needs {need} tokens of context; the model has fewer.")
     drafter = RowsDrafter(most, llm.engine.target.vocab_size - 1)
-    llm.engine.drafter = drafter
+    llm.engine.runner.drafter = drafter
     times: Times = defaultdict(list)
     reading: list[float] = []
     for number in range(plan.rounds):

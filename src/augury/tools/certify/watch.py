@@ -43,7 +43,8 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
     Seeds must be unique among the running requests. Nothing is replayed from graphs meanwhile.
     """
     seen: dict[int, Seen] = {}
-    real, captured = engine.judge, engine.captured
+    runner = engine.runner
+    real, captured = runner.judge, runner.captured
 
     def judge(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         outcome = real(logits, layout, sampling, slots)
@@ -59,11 +60,11 @@ def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, Se
                 seen[seed] = Seen(token, logits[line].float().cpu().clone(), scores[line].cpu().clone(), heat)
         return outcome
 
-    engine.judge, engine.captured = Judge(judge), None
+    runner.judge, runner.captured = Judge(judge), None
     try:
         yield seen
     finally:
-        engine.judge, engine.captured = real, captured
+        runner.judge, runner.captured = real, captured
 
 
 def _line(layout: Layout, outcome: Outcome, group: int, number: int) -> int:

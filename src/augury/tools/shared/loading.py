@@ -38,11 +38,12 @@ def chat_prompt(llm: LLM, messages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 @contextmanager
 def without_drafts(llm: LLM) -> Iterator[None]:
     """Plain decoding on an engine built for speculation: the same loop with empty drafts. Only between requests."""
-    drafter, llm.engine.drafter = llm.engine.drafter, None
+    runner = llm.engine.runner
+    drafter, runner.drafter = runner.drafter, None
     try:
         yield
     finally:
-        llm.engine.drafter = drafter
+        runner.drafter = drafter
 
 
 def conditions(llm: LLM, params: SamplingParams) -> dict[str, Any]:

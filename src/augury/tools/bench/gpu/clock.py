@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from augury.engine.runner import Flight
 from augury.tools.bench.gpu.rig import Rig
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class Marks:
     def __init__(self, engine: Engine) -> None:
         self._cuda = engine.target.device.type == "cuda"
         self.begin, self.middle, self.end = Stamp(self._cuda), Stamp(self._cuda, inside=True), Stamp(self._cuda)
-        judge = engine.judge
+        runner = engine.runner
+        judge = runner.judge
 
         def marked(function: Any) -> Any:
             def call(*given: Any, **named: Any) -> Any:
@@ -64,14 +67,14 @@ class Marks:
             return call
 
         draw = None if judge.draw is None else marked(judge.draw)
-        engine.judge = judge._replace(decide=marked(judge.decide), draw=draw)
-        if engine.captured is not None:
-            engine.captured.forget()  # graphs captured before have no mark in them
+        runner.judge = judge._replace(decide=marked(judge.decide), draw=draw)
+        if runner.captured is not None:
+            runner.captured.forget()  # graphs captured before have no mark in them
 
     @contextmanager
     def watching(self, engine: Engine) -> Iterator[list[float]]:
-        """Record the stamps of every step meanwhile; gives how long the host waited in each."""
-        run, commit, waited = engine.run, engine.commit, list[float]()
+        """Record the stamps of every step meanwhile, one at a time; gives how long the host waited in each."""
+        run, commit, depth, waited = engine.runner.run, engine.commit, engine.depth, list[float]()
 
         def begin(*given: Any, **named: Any) -> Any:
             self.begin.record()
@@ -85,11 +88,12 @@ class Marks:
             waited.append(1000 * (time.perf_counter() - before))
             return commit(*given, **named)
 
-        engine.run, engine.commit = begin, end  # type: ignore[method-assign]
+        engine.runner.run, engine.commit, engine.depth = begin, end, 0  # type: ignore[method-assign]
         try:
             yield waited
         finally:
-            del engine.run, engine.commit
+            del engine.runner.run, engine.commit
+            engine.depth = depth
 
 
 def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
@@ -105,6 +109,43 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
             if waited and engine.last.decoding_only:
                 found.append(Beat(wall, marks.begin.until(marks.end), marks.begin.until(marks.middle), waited[0]))
     return found
+
+
+def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
+    """How long the device does nothing between two passes, as decoding goes; None on a CPU, or without such steps."""
+    engine, marks, waited = rig.engine, list[tuple[Stamp, Stamp]](), list[float]()
+    if rig.engine.target.device.type != "cuda":
+        return None
+    run, land = engine.runner.run, Flight.land
+
+    def marked(step_input: Any) -> Any:
+        marks.append((Stamp(True), Stamp(True)))
+        marks[-1][0].record()
+        output = run(step_input)
+        marks[-1][1].record()
+        return output
+
+    def timed(flight: Flight) -> Any:
+        before = time.perf_counter()
+        report = land(flight)
+        waited.append(time.perf_counter() - before)
+        return report
+
+    engine.runner.run, Flight.land = marked, timed  # type: ignore[method-assign,assignment]
+    begun = time.perf_counter()
+    try:
+        while engine.busy and len(marks) < steps:
+            engine.step()
+        seconds = time.perf_counter() - begun
+    finally:
+        del engine.runner.run
+        Flight.land = land  # type: ignore[method-assign]
+    rig.wait()
+    idle = sorted(1000 * before[1].until(after[0]) for before, after in pairwise(marks[2:]))
+    if len(idle) < 2:
+        return None
+    middle, high = idle[len(idle) // 2], idle[min(len(idle) - 1, int(0.99 * len(idle)))]
+    return {"steps": len(idle), "p50_us": middle, "p99_us": high, "host_busy": 1 - sum(waited) / seconds}
 
 
 def split_of(found: list[Beat]) -> dict[str, float | None] | None:

@@ -29,6 +29,9 @@ def line_of(row: Row) -> str:
         parts.append(" + ".join(_number(split[name], 3) for name in named) + f" of {split['wall_ms']:.3f}")
     if kernels:
         parts.append(f"{kernels['kernels']:.0f} kernels")
+    if row["idle"]:
+        idle = row["idle"]
+        parts.append(f"idle {idle['p50_us']:.0f} us, p99 {idle['p99_us']:.0f}; host busy {idle['host_busy']:.0%}")
     parts.append(f"{row['roofline']:.0%} of the roofline")
     if row["runs"] > 1:
         parts.append(f"run {row['runs']}")
@@ -93,6 +96,7 @@ def _steps(rows: list[Row]) -> Table:
         "layout\n+target",
         "verify\n+draft",
         "gap",
+        "idle\nus",
         "host\nbusy",
         "ker-\nnels",
         "graphs",
@@ -102,14 +106,15 @@ def _steps(rows: list[Row]) -> Table:
     for name in names:
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in rows:
-        split, kernels = row["split"] or {}, row["kernels"] or {}
-        busy = split.get("host_busy")
+        split, kernels, idle = row["split"] or {}, row["kernels"] or {}, row["idle"] or {}
+        busy = idle.get("host_busy", split.get("host_busy"))
         table.add_row(
             row["drafter"],
             str(row["batch"]),
             _number(split.get("layout_target_ms")),
             _number(split.get("verify_draft_ms")),
             _number(split.get("gap_ms")),
+            _number(idle.get("p50_us"), 0),
             UNKNOWN if busy is None else f"{busy:.0%}",
             _number(kernels.get("kernels"), 0),
             str(row["graphs"]),

@@ -12,7 +12,7 @@ from augury.tools.bench.gpu.shapes import Drafter, drafter_of, shape_of
 
 WARM_UP = 32  # tokens
 TRIES = 3  # runs until one captured no graph
-BEATS, COUNTED = 24, 4  # decode steps that are timed apart, and whose kernels are counted
+BEATS, COUNTED, IDLE = 24, 4, 64  # decode steps that are timed apart, whose kernels are counted, timed in a row
 Row = dict[str, Any]
 
 
@@ -119,7 +119,7 @@ def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any,
     }
     if row["peer"]:
         row["ratio"] = speed / row["peer"]["tok_s"]
-    row |= _detail(rig, batch, sizes, marks) if detail else {"split": None, "kernels": None}
+    row |= _detail(rig, batch, sizes, marks) if detail else {"split": None, "kernels": None, "idle": None}
     return row | _share(row, report, rig, sizes)
 
 
@@ -153,14 +153,14 @@ def _whole(rig: Rig, batch: int, prompt: int, new: int, deadline: float) -> Time
 
 def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
     """A few steps taken apart, with as much text before them as the timed run has in its middle."""
-    from augury.tools.bench.gpu.clock import beats, split_of
+    from augury.tools.bench.gpu.clock import beats, idle_of, split_of
     from augury.tools.bench.gpu.counting import kernels_a_step
 
-    prompt, wanted = sizes.prompt + sizes.new // 2, (BEATS + COUNTED + 2) * (rig.drafter.tokens + 1)
+    prompt, wanted = sizes.prompt + sizes.new // 2, (BEATS + COUNTED + IDLE + 2) * (rig.drafter.tokens + 1)
     requests = rig.load(batch, prompt, min(wanted, sizes.length - prompt))
     try:
         kernels = kernels_a_step(rig, COUNTED)
-        return {"split": split_of(beats(rig, marks, BEATS)), "kernels": kernels}
+        return {"kernels": kernels, "idle": idle_of(rig, IDLE), "split": split_of(beats(rig, marks, BEATS))}
     finally:
         rig.drop(requests)
 
@@ -177,7 +177,7 @@ def _share(row: Row, report: dict[str, Any], rig: Rig, sizes: Sizes) -> Row:
 
 def graphs_of(rig: Rig) -> int:
     """Graphs captured so far."""
-    return int(getattr(rig.engine.captured, "graphs", 0))
+    return int(getattr(rig.engine.runner.captured, "graphs", 0))
 
 
 def _memory(rig: Rig) -> Row:
@@ -186,7 +186,7 @@ def _memory(rig: Rig) -> Row:
     cuda = rig.engine.target.device.type == "cuda"
     return {
         "graphs": graphs_of(rig),
-        "capture_s": float(getattr(rig.engine.captured, "seconds", 0.0)),
+        "capture_s": float(getattr(rig.engine.runner.captured, "seconds", 0.0)),
         "memory_gib": torch.cuda.max_memory_reserved() / 2**30 if cuda else None,
     }
 

@@ -1,0 +1,253 @@
+"""What happens on the device: a pass of the target, the verdict on every draft, and the next drafts.
+
+`launch` queues a pass and waits for nothing; the flight it returns lands when the pass is over. A pass may be launched
+while the one before it is still under way: of a request that draws in both, the device alone knows how far its text
+goes by then, so its segment says `CONTINUES` instead of where it starts (see resume.py).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from augury.drafters.base import Drafter, DraftInput
+from augury.engine.advance import StepOutput, advance
+from augury.engine.capture import Captured
+from augury.engine.judge import Judge
+from augury.engine.masks import GroupMasks, gather
+from augury.engine.resume import resume
+from augury.engine.rows import Segments, StepShape, round_up, row_sizes
+from augury.engine.scheduler import ScheduledRequest
+from augury.engine.settle import DraftLimits
+from augury.engine.state import SlotState
+from augury.kernels.faces import face
+from augury.kernels.verify import tree_depths
+from augury.model.target import Target
+from augury.observe.steps import Step
+from augury.verify.tree import Draft, first_outside
+
+
+class StepInput(NamedTuple):
+    """A planned pass as the device wants it."""
+
+    segments: Tensor  # int64 [8, G], see Segments.pack
+    shape: StepShape
+    logits_rows: int  # lines in use
+    requests: int  # groups in use
+    masks: GroupMasks | None = None  # what grammars allow, if anyone has one
+
+
+@dataclass(slots=True)
+class Flight:
+    """A pass under way."""
+
+    scheduled: list[ScheduledRequest]
+    step: Step
+    output: StepOutput  # a captured pass leaves it where the next one does: read it before that is launched
+    drafts: Draft | None
+    report: Tensor  # int64 [G, ...], see StepOutput
+    landed: torch.cuda.Event | None  # None: it is over
+
+    def land(self) -> list[list[int]]:
+        """Wait for the pass; its report, a list a group."""
+        if self.landed is not None:
+            self.landed.synchronize()
+        return self.report.tolist()  # type: ignore[no-any-return]
+
+
+class Runner:
+    """Owns what lives on the device: weights, slots, drafter, rule, graphs."""
+
+    def __init__(
+        self,
+        target: Target,
+        state: SlotState,
+        judge: Judge,
+        drafter: Drafter | None,
+        block_size: int,
+        lookahead: int,
+        capture: bool,
+    ) -> None:
+        self.target = target
+        self.state = state
+        self.judge = judge
+        self.drafter = drafter
+        self.block_size = block_size
+        self.limits = DraftLimits(lookahead, drafter is not None and drafter.branching)
+        self.captured = Captured(self.advance, state.padding_slot) if capture else None
+        # Our own kernels look everything up by slot, so one graph serves every mix of requests.
+        self.looks_up = face(target.device) == "triton"
+        self.on_gpu = target.device.type == "cuda"
+        self._drafter_seconds: float | None = None
+
+    @property
+    def nodes(self) -> int:
+        """The largest draft."""
+        return self.state.draft.tokens.shape[1] if self.drafter is not None else 0
+
+    def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
+        """Queue a pass for these; a drafter on the host is asked before this returns."""
+        self._drafter_seconds = None
+        step_input = self.prepare(scheduled, step.budget)
+        output = self.run(step_input)  # one pass of the target, and the verdict on every draft
+        drafts = self.propose(step_input, output)  # what to try next
+        if not self.on_gpu:
+            step.drafter_seconds = self._drafter_seconds
+            return Flight(scheduled, step, output, drafts, output.report, None)
+        report = torch.empty(output.report.shape, dtype=torch.int64, pin_memory=True)
+        report.copy_(output.report, non_blocking=True)
+        landed = torch.cuda.Event()
+        landed.record()
+        return Flight(scheduled, step, output, drafts, report, landed)
+
+    def prepare(self, scheduled: list[ScheduledRequest], budget: int) -> StepInput:
+        """Write new blocks to their tables; size the pass and say what each request runs in it."""
+        self.state.give_blocks([item.request for item in scheduled])
+        table = torch.zeros(8, round_up(len(scheduled)), dtype=torch.int64, pin_memory=self.on_gpu)
+        table[0] = self.state.padding_slot
+        size, columns = self.block_size, []
+        for s, r in ((item, item.request) for item in scheduled):
+            r.allowed = r.spec_options.at_most(budget) if self.drafter is not None else 0
+            columns.append(
+                (r.slot, s.start, s.num_new_tokens, s.nodes, s.scored, s.active, len(r.blocks) * size, r.allowed)
+            )
+        table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
+        logits_rows = sum(s.scored + s.nodes for s in scheduled)
+        shape = self._shape(scheduled, logits_rows)
+        masks = gather(scheduled, shape.groups, self.target.device)
+        return StepInput(table, shape, logits_rows, len(scheduled), masks)
+
+    def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
+        groups, rows = round_up(len(scheduled)), round_up(sum(s.num_new_tokens + s.nodes for s in scheduled))
+        branching = self.drafter is not None and self.drafter.branching
+        steady = all(s.steady for s in scheduled)
+        if self.looks_up:
+            if steady:  # the smallest graph that has room
+                rows = next((size for size in row_sizes(groups, self.nodes) if size >= rows), rows)
+            logits_rows = rows if steady else round_up(max(1, logits_rows))
+            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady)
+        drawing = [s.request.params for s in scheduled if s.active]
+        reach = max(s.reach for s in scheduled)
+        whole = self.state.block_tables.shape[1] * self.block_size
+        return StepShape(
+            groups=groups,
+            rows=rows,
+            logits_rows=round_up(max(1, logits_rows)),
+            span=min(max(128, 1 << (reach - 1).bit_length()), whole),
+            plain=not any(p.edits_logits for p in drawing),
+            greedy=all(p.greedy for p in drawing),
+            drafted=any(s.nodes for s in scheduled),
+            branching=branching,
+            steady=steady,
+        )
+
+    def run(self, step_input: StepInput) -> StepOutput:
+        """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
+        # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
+        if self.captured and step_input.masks is None and step_input.shape.steady:
+            return self.captured(step_input, self.state.version)
+        return self.advance(step_input)
+
+    def advance(self, step_input: StepInput) -> StepOutput:
+        """The pass as a function of device tensors; a drafter that never looks at the host is part of it."""
+        table = step_input.segments.to(self.target.device, non_blocking=True)
+        segments = Segments.pack(resume(table, self.state) if self.state.tracks else table)
+        features = self.drafter.needs.features if self.drafter is not None else ()
+        output = advance(
+            self.target,
+            self.state,
+            self.judge,
+            features,
+            segments,
+            step_input.shape,
+            step_input.logits_rows,
+            self.block_size,
+            self.limits,
+            step_input.masks,
+        )
+        if self.drafter is None or self.drafter.on_host:
+            return output
+        draft = self._draft(step_input, segments, output)
+        nodes = draft.count[:, None]
+        depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
+        report = torch.cat([output.report, segments.nodes[:, None], nodes, depth], dim=1)
+        return output._replace(draft=draft, report=report)
+
+    def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:
+        """Draft for every group that drew a token, unless the pass has done so already."""
+        if self.drafter is None or output.draft is not None:
+            return output.draft
+        return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
+
+    def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft:
+        """Ask the drafter, and leave the drafts in the slots."""
+        assert self.drafter is not None
+        begun = time.perf_counter()
+        self.drafter.observe(output.outcome)
+        draft = self.drafter.propose(self._draft_input(step_input, segments, output))
+        if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
+            draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
+        pending, slots = self.state.draft, segments.slots
+        pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
+        if draft.probs is not None:
+            assert pending.probs is not None
+            pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
+        if not self.on_gpu:  # there the work is only queued by now
+            self._drafter_seconds = time.perf_counter() - begun
+        return draft
+
+    def _draft_input(self, step_input: StepInput, segments: Segments, output: StepOutput) -> DraftInput:
+        nodes = self.state.draft.tokens.shape[1]
+        whole = self.state.block_tables.shape[1] * self.block_size
+        most = step_input.shape.rows + (0 if step_input.shape.steady else 2 * step_input.shape.groups)
+        return DraftInput(
+            segments.slots,
+            output.settled.lengths,
+            output.settled.budget,
+            self.state.history,
+            self.state.sampling,
+            self.state.block_tables,
+            self.block_size,
+            most_rows=most,
+            span=min(2 * max(step_input.shape.span, nodes), whole),
+            chunked=not step_input.shape.steady,
+            row_begin=output.layout.row_begin,
+            start=segments.start,
+            num_new_tokens=segments.num_new_tokens,
+            nodes=segments.nodes,
+            path=output.outcome.path,
+            features=output.scores.features,
+        )
+
+    @torch.inference_mode()
+    def warm_up(self, sizes: tuple[int, ...]) -> None:
+        """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
+        for size in sizes:
+            for plain, greedy in ((True, True), (True, False), (False, False)):
+                shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
+                self.advance(self._blank(shape))
+
+    @torch.inference_mode()
+    def capture_graphs(self, most_groups: int, budget: int) -> None:
+        """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
+        if self.captured is None or not self.looks_up:
+            return
+        branching = self.drafter is not None and self.drafter.branching
+        shapes = [
+            StepShape(groups, rows, rows, 0, False, False, True, branching, True)
+            for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True)
+            for rows in row_sizes(groups, self.nodes)
+        ]
+        largest_first = sorted(shapes, key=lambda shape: -shape.rows)
+        self.captured.fill([self._blank(shape) for shape in largest_first], self.state.version, budget)
+
+    def _blank(self, shape: StepShape) -> StepInput:
+        """A pass of nothing but padding."""
+        table = torch.zeros(8, shape.groups, dtype=torch.int64)
+        table[0] = self.state.padding_slot
+        return StepInput(table, shape, shape.logits_rows, shape.groups)
