@@ -99,6 +99,8 @@ class Marks:
 def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
     """Time up to so many decode steps of what is queued; steps that read prompts are left out."""
     engine, found = rig.engine, list[Beat]()
+    while engine.flights:
+        engine.land()
     with marks.watching(engine) as waited:
         while engine.busy and len(found) < steps:
             rig.wait()
