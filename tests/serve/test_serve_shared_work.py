@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from queued import make_request, make_scheduler
 
 from augury import LLM, SamplingParams
-from augury.engine import scheduler as scheduling
-from augury.engine import scoring
+from augury.engine import scoring, turns
 from augury.engine.edits import Edits
 from augury.engine.state import SlotState
 from augury.serve import engine_process
@@ -112,13 +111,13 @@ def test_many_that_leave_at_once_are_found_at_once(newest_first: bool, monkeypat
     requests = [make_request(number, [1, 2]) for number in range(many)]
     for request in requests:
         scheduler.add(request)
-    arrival = scheduling._arrival
+    arrival = turns._arrival
 
     def counted(request: Any) -> int:
         looks[0] += 1
         return arrival(request)
 
-    monkeypatch.setattr(scheduling, "_arrival", counted)
+    monkeypatch.setattr(turns, "_arrival", counted)
     for request in reversed(requests) if newest_first else requests:
         scheduler.finish(request)
     scheduler.finish(requests[0])  # it has left already
@@ -153,7 +152,7 @@ class Intray:
 
 def test_new_jobs_get_a_slice_of_time_between_steps(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes as long as a slice here; those whose clients left are never read."""
-    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 1}, "detailed": False}
+    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 1}, "detailed": False, "client": ["", ""]}
     intray = Intray([*({**add, "id": number} for number in range(6)), {"type": "abort", "id": 4}])
     process = EngineProcess(llm, intray)  # type: ignore[arg-type]
     clock = itertools.count(0.0, engine_process.SLICE)

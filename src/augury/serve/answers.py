@@ -98,7 +98,8 @@ class Answers:
         check_parameters(self.params, len(self.prompts))
         self._hold(prompt_scores(self.prompts, self.n, self.params, asked))
         try:
-            self.batch = await self.client.submit(self.prompts, self.params, self.n, self.metrics == "detailed")
+            detailed = self.metrics == "detailed"
+            self.batch = await self.client.submit(self.prompts, self.params, self.n, detailed, self.request.client)
         except Refused as refusal:
             raise self.request.refusal(str(refusal)) from None
 

@@ -84,7 +84,9 @@ class EngineClient:
                 self._process.kill()
                 await self._process.wait()
 
-    async def submit(self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool) -> Batch:
+    async def submit(
+        self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool, client: str = ""
+    ) -> Batch:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
         if self._writer is None or not self.healthy:
             state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
@@ -92,13 +94,14 @@ class EngineClient:
         check_room(self._jobs.values(), len(prompts) * n)
         batch, scored = Batch(n, self._backlog), params.get("prompt_logprobs") is not None
         batch.queue.on_overrun = lambda: self.abort(batch)
+        turns = [client, str(self._numbers + 1)]  # prompts of one HTTP request share its turns
         try:
             for tokens in prompts:
                 self._numbers += 1
                 job = batch.add(self._numbers, len(tokens), params.get("max_tokens"), scored)
                 self._jobs[job.id] = job
                 message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
-                self._writer.write(await pack_aside(message))
+                self._writer.write(await pack_aside({**message, "client": turns}))
             await asyncio.gather(*(job.taken for job in batch.jobs))
         except BaseException:
             self.abort(batch)

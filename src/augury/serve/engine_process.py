@@ -74,7 +74,7 @@ class EngineProcess:
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
             message = self.inbox.pop(next(iter(self.inbox)))
-            self._add(message["id"], message["tokens"], message["params"], message["detailed"])
+            self._add(message)
 
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
@@ -171,10 +171,14 @@ class EngineProcess:
             self.reports.pop(report.request, None)
             self.engine.abort(report.request)
 
-    def _add(self, job: int, tokens: list[int], params: dict[str, Any], detailed: bool) -> None:
+    def _add(self, message: Message) -> None:
+        job, detailed = message["id"], message["detailed"]
         try:
-            asked = SamplingParams(**params)
-            requests = self.llm.intake.unstructured(str(job), tokens, asked)
+            asked = SamplingParams(**message["params"])
+            requests = self.llm.intake.unstructured(str(job), message["tokens"], asked)
+            for request in requests:
+                key, name = message["client"]
+                request.client = key, name
         except Exception as error:
             self._refuse(job, error)
             return
@@ -182,7 +186,7 @@ class EngineProcess:
             self._take(job, requests, detailed)
         else:
             self.unstructured[job] = (requests, detailed)
-            self.compiler.submit(job, asked, requests[0].tenant)
+            self.compiler.submit(job, asked, requests[0].client[0] or requests[0].tenant)  # no key has many turns
 
     def _structure(self, compiled: Compiled) -> None:
         """A job that waited for its grammar can go on, or cannot."""
