@@ -14,10 +14,11 @@ from augury.engine.scheduler import Scheduler
 def run_pass(scheduler: Scheduler) -> list:
     """Plan, pretend the target drew token 7 everywhere and accepted every draft, commit."""
     scheduled = scheduler.plan()
+    scheduler.launched(scheduled)
     for item in scheduled:
         accepted = item.nodes if item.active else 0
         kept = item.request.accept([7] * (accepted + 1), accepted) if item.active else 0
-        scheduler.commit(item, accepted, kept)
+        scheduler.commit(item.request, item.start + item.num_new_tokens, accepted, kept)
         if item.request.finish_reason:
             scheduler.finish(item.request)
     return scheduled

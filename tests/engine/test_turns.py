@@ -30,7 +30,7 @@ def run_pass(scheduler: Scheduler) -> None:
     for item in scheduler.plan():
         scheduler.launched([item])
         kept = item.request.accept([7], 0) if item.active else 0
-        scheduler.commit(item, 0, kept)
+        scheduler.commit(item.request, item.start + item.num_new_tokens, 0, kept)
         if item.request.finish_reason:
             scheduler.finish(item.request)
 
@@ -99,7 +99,7 @@ def test_nobody_makes_room_while_a_pass_is_under_way() -> None:
     ask(scheduler, "b", "2", 100)
     assert scheduler.plan() == [] and scheduler.running == running  # it may end one of them
     for item in launched:
-        scheduler.commit(item, 0, item.request.accept([7], 0))
+        scheduler.commit(item.request, item.start + item.num_new_tokens, 0, item.request.accept([7], 0))
     assert len(scheduler.plan()) == 2 and seated(scheduler) == {("a", "1"): 1, ("b", "2"): 1}
 
 
@@ -132,36 +132,54 @@ def test_everyone_finishes_and_the_oldest_of_a_client_is_never_the_one_to_leave(
     assert not scheduler.waiting._lines and not scheduler.waiting._order  # nothing is kept of who has left
 
 
-@settings(max_examples=150, deadline=None)
+class Plain:
+    """The same order by looking at everyone: the names that run least, of those the one longest so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.since: dict[tuple[str, ...], tuple[int, int]] = {}  # name: (running, when that became so)
+
+    def note(self, now: int) -> None:
+        there = {r.client[:level] for r in (*self.waiting, *self.running) for level in (1, 2)}
+        held = Counter(r.client[:level] for r in self.running for level in (1, 2))
+        before = self.since
+        self.since = {
+            name: before[name] if name in before and before[name][0] == held[name] else (held[name], now)
+            for name in there
+        }
+
+    def first(self) -> Request:
+        left = self.waiting
+        for level in (1, 2):
+            chosen = min({r.client[:level] for r in left}, key=self.since.__getitem__)
+            left = [r for r in left if r.client[:level] == chosen]
+        return min(left, key=lambda r: r.arrival)
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.sampled_from("xy")), max_size=60))
 def test_the_order_is_that_of_a_plain_search(played: list[tuple[int, str, str]]) -> None:
-    turns, waiting, running = Turns(), [], []
+    turns, plain = Turns(), Plain()
     for number, (act, key, job) in enumerate(played):
         if act < 2:
             request = make_request(number, [1])
             request.client = key, job
             turns.add(request)
-            waiting.append(request)
-        elif act == 2 and waiting:
+            plain.waiting.append(request)
+        elif act == 2 and plain.waiting:
             request = turns.first
-            turns.remove(request)
             turns.count(request, 1)
-            waiting.remove(request)
-            running.append(request)
-        elif running:
-            turns.count(running.pop(number % len(running)), -1)
-        assert len(turns) == len(waiting) and set(turns) == set(waiting) and turns.running == len(running)
-        if waiting:
-            assert turns.first is _next(waiting, running)
-
-
-def _next(waiting: list[Request], running: list[Request]) -> Request:
-    for level in (1, 2):
-        held = Counter(r.client[:level] for r in running)
-        eldest = {r.client[:level]: r.arrival for r in sorted(waiting, key=lambda r: -r.arrival)}
-        chosen = min(eldest, key=lambda name: (held[name], eldest[name]))
-        waiting = [r for r in waiting if r.client[:level] == chosen]
-    return min(waiting, key=lambda r: r.arrival)
+            turns.remove(request)
+            plain.waiting.remove(request)
+            plain.running.append(request)
+        elif plain.running:
+            turns.count(plain.running.pop(number % len(plain.running)), -1)
+        plain.note(number)
+        assert set(turns) == set(plain.waiting) and len(turns) == len(plain.waiting)
+        assert turns.running == len(plain.running)
+        if plain.waiting:
+            assert turns.first is plain.first()
 
 
 def test_what_is_said_does_not_depend_on_turns(toy_model: Any) -> None:

@@ -167,6 +167,7 @@ def _packed(inputs: DraftInput, rows: Tensor, wanted: Tensor, shift: int, chunke
         block_size=inputs.block_size,
         span=inputs.span,
         first=shift,
+        groups=len(inputs.slots),
         chunked=inputs.chunked if chunked is None else chunked,
     )
 
@@ -187,6 +188,7 @@ def _rows(
         block_size=inputs.block_size,
         span=inputs.span,
         first=shift,
+        groups=len(inputs.slots),
         chunked=inputs.chunked,
     )
 

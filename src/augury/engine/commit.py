@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from augury.engine.request import Request
 from augury.engine.runner import Flight
-from augury.engine.scheduler import ScheduledRequest
 from augury.kernels.verify import tree_depths
 from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
@@ -22,17 +21,17 @@ class Update(NamedTuple):
     error: Exception | None = None  # why the step had to go on without this request, which has ended
 
 
-def count(item: ScheduledRequest, tokens: list[int], accepted: int, stats: EngineStats, last: Step) -> Update:
-    """Enter what a request has kept of a pass into the engine's figures, the step's and its own."""
+def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats: EngineStats, last: Step) -> Update:
+    """Enter what a request kept of a pass that ran `nodes` of its draft into the figures: engine's, step's, its own."""
     stats.generation_tokens += len(tokens)
     last.generation_tokens += len(tokens)
-    depth = min(item.nodes, item.request.draft_depth)
-    if item.nodes:
-        for spec in (stats.spec, item.request.spec):
-            spec.observe(item.nodes, accepted, depth)
-        last.drafts.append((item.nodes, accepted, depth))
-        item.request.spec_steps.append((item.nodes, accepted))
-    return Update(item.request, tokens, accepted)
+    if nodes:
+        depth = min(nodes, request.draft_depth)
+        for spec in (stats.spec, request.spec):
+            spec.observe(nodes, accepted, depth)
+        last.drafts.append((nodes, accepted, depth))
+        request.spec_steps.append((nodes, accepted))
+    return Update(request, tokens, accepted)
 
 
 def drafted(flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], list[int]]:

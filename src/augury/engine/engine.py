@@ -183,25 +183,21 @@ class Engine:
 
     def _commit(self, item: ScheduledRequest, g: int, line: list[int], flight: Flight) -> Update | None:
         request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
-        if item.start == CONTINUES:
-            item = self._as_run(item, line, flight)
+        ran, nodes = item.start + item.num_new_tokens, item.nodes
+        if item.start == CONTINUES:  # by now the host knows where it started; the report says what was pending
+            ran, nodes = request.computed + bool(emitted), line[-3] if flight.output.draft is not None else 0
+            flight.step.rows -= item.nodes - nodes + (not emitted)
         kept = request.accept(emitted, accepted)
         if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, flight.output)
-        self.scheduler.commit(item, accepted, kept)
+        self.scheduler.commit(request, ran, accepted, kept)
         if not kept:
             return None
-        update = count(item, emitted[:kept], min(accepted, kept), self.stats, flight.step)
+        update = count(request, nodes, emitted[:kept], min(accepted, kept), self.stats, flight.step)
         if request.spec_options.trace:
             traced = trace_step(item, g, flight.output, update.tokens, update.accepted, flight.step)
             update = update._replace(trace=traced)
         return update
-
-    def _as_run(self, item: ScheduledRequest, line: list[int], flight: Flight) -> ScheduledRequest:
-        """What the device made of a request that continued: where it started, and how many nodes were pending."""
-        ran, nodes = int(line[1] > 0), line[-3] if flight.output.draft is not None else 0
-        flight.step.rows -= item.num_new_tokens - ran + item.nodes - nodes
-        return item._replace(start=item.request.computed, num_new_tokens=ran, nodes=nodes)
 
     def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
         """Note what is pending, without what a grammar forbids; a request that has ended leaves."""

@@ -96,6 +96,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             block_size=block_size,
             span=shape.span,
             chunked=not shape.steady,
+            groups=shape.groups,
         ),
         draws=Draws(
             slots=logits_rows[1],

@@ -99,7 +99,7 @@ class Runner:
         if not self.on_gpu:
             step.drafter_seconds = self._drafter_seconds
             return Flight(scheduled, step, output, drafts, output.report, None)
-        report = torch.empty(output.report.shape, dtype=torch.int64, pin_memory=True)
+        report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
         report.copy_(output.report, non_blocking=True)
         landed = torch.cuda.Event()
         landed.record()
@@ -108,9 +108,9 @@ class Runner:
     def prepare(self, scheduled: list[ScheduledRequest], budget: int) -> StepInput:
         """Write new blocks to their tables; size the pass and say what each request runs in it."""
         self.state.give_blocks([item.request for item in scheduled])
-        table = torch.zeros(8, round_up(len(scheduled)), dtype=torch.int64, pin_memory=self.on_gpu)
+        groups, size, columns = round_up(len(scheduled)), self.block_size, []
+        table = self.state.staging.reserve(8 * groups).view(8, groups).zero_()
         table[0] = self.state.padding_slot
-        size, columns = self.block_size, []
         for s, r in ((item, item.request) for item in scheduled):
             r.allowed = r.spec_options.at_most(budget) if self.drafter is not None else 0
             columns.append(

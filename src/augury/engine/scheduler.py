@@ -96,12 +96,13 @@ class Scheduler:
         self.seated = []
         if not self._make_room():
             return []
-        for request in [r for r in self.running if _decodes(r)]:
+        decoding = [r for r in self.running if _decodes(r)]
+        for request in decoding:
             rows = _longest(request)
             lacks = rows > len(request.blocks) * self.block_size and request.slot >= 0  # not preempted by one before it
             if lacks and not self._reserve(request, rows):
                 return []
-        decoding = [r for r in self.running if _decodes(r)]
+        decoding = [r for r in decoding if r.slot >= 0]
         free_tokens = self.token_budget - len(decoding)
         scheduled = []
         for request in decoding:
@@ -130,12 +131,10 @@ class Scheduler:
                 item.request.in_flight -= 1
                 item.request.sent = item.request.computed
 
-    def commit(self, item: ScheduledRequest, accepted: int, kept: int) -> None:
-        """After a pass: what is now in the cache, and which blocks are full and can be found by others."""
-        request = item.request
-        ran = item.start + item.num_new_tokens
+    def commit(self, request: Request, ran: int, accepted: int, kept: int) -> None:
+        """After a pass that ran the first `ran` tokens: what is now in the cache, and which blocks others may share."""
         # Of the drafts, only those that became part of the text stay; the last token kept has not been run.
-        request.computed = min(ran + accepted, request.length - 1) if item.active and kept else ran
+        request.computed = min(ran + accepted, len(request.tokens) - 1) if kept else ran
         request.in_flight -= 1
         if not request.in_flight:
             request.sent = request.computed
@@ -241,8 +240,8 @@ class Scheduler:
             if need > self.pool.num_free:
                 self.pool.release(shared)
                 return
-            self.waiting.remove(request)
             self.waiting.count(request, 1)
+            self.waiting.remove(request)
             request.blocks = shared + self.pool.take(need)
             request.computed = request.sent = len(shared) * self.block_size
             request.slot = self._free_slots.pop()

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from augury.engine.request import Request
+from augury.engine.staging import Staging
 from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft, chain_parents
 
@@ -34,6 +35,7 @@ class SlotState:
     draft: Draft  # the pending draft of each slot, [S, N]
     sampling: SlotSampling
     vocab_size: int
+    staging: Staging
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
     version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
 
@@ -64,6 +66,7 @@ class SlotState:
             draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
             sampling=SlotSampling.allocate(slots, device),
             vocab_size=vocab_size,
+            staging=Staging(device),
         )
 
     @property
@@ -140,9 +143,7 @@ class SlotState:
         return self._there(np.array(values, dtype=np.int64))
 
     def _there(self, values: np.ndarray) -> Tensor:
-        """The values on the device, without waiting for what it does: memory that is not pinned would."""
-        tensor = torch.from_numpy(values)
-        return tensor if self.history.is_cpu else tensor.pin_memory().to(self.history.device, non_blocking=True)
+        return self.staging.send(values)
 
     def _table(self, dtype: torch.dtype) -> Tensor:
         self.version += 1

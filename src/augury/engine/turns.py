@@ -2,8 +2,8 @@
 requests, the oldest. So nobody stands behind all that another has asked for, and a client that holds many slots gives
 one to a client that holds few.
 
-Who runs equally much goes by the oldest request that waits: the order is deterministic, and the oldest of all is
-next as soon as nothing else of its job runs.
+Of those who run equally much, the one that has done so for longest goes first: a newcomer goes before one whose request
+has just ended, and nobody is passed by for ever. No clock is read, so the order is deterministic.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Line:
 
     def __init__(self) -> None:
         self.running = 0
+        self.since = 0  # when `running` last changed, in changes of all lines beside it
         self._waiting: list[Request] = []
 
     def __len__(self) -> int:
@@ -62,11 +63,12 @@ class Turns:
     """All that wait, in lines; one level of names, with the next level inside."""
 
     def __init__(self, level: int = 0) -> None:
-        self.running = 0
+        self.running = self.since = 0
         self._level = level
         self._waiting = 0
         self._lines: dict[str, Turns | Line] = {}  # those with anything waiting or running
-        self._order: list[tuple[int, int, str]] = []  # those with anything waiting: (running, oldest arrival, name)
+        self._order: list[tuple[int, int, str]] = []  # those with anything waiting: (running, since, name)
+        self._changes = 0
 
     def __len__(self) -> int:
         return self._waiting
@@ -105,14 +107,17 @@ class Turns:
         """Do something to a request's line, and put the line where it belongs then."""
         name = request.client[self._level]
         line = self._lines.get(name)
+        waited, ran = (0, -1) if line is None else (len(line), line.running)
         if line is None:
             line = self._lines[name] = Turns(self._level + 1) if self._level + 1 < LEVELS else Line()
-        before = len(line)
-        if before:
-            del self._order[bisect_left(self._order, (line.running, line.first.arrival, name))]
+        if waited:
+            del self._order[bisect_left(self._order, (ran, line.since, name))]
         act(line)
-        self._waiting += len(line) - before
+        if line.running != ran:
+            self._changes += 1
+            line.since = self._changes
+        self._waiting += len(line) - waited
         if len(line):
-            insort(self._order, (line.running, line.first.arrival, name))
+            insort(self._order, (line.running, line.since, name))
         elif not line.running:
             del self._lines[name]

@@ -181,6 +181,7 @@ def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> R
         block_tables=tables,
         block_size=BLOCK,
         span=min(blocks * BLOCK, 1 << (context + tokens - 1).bit_length()),
+        groups=batch,
     )
 
 
