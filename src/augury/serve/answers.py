@@ -103,6 +103,10 @@ class Answers:
         except Refused as refusal:
             raise self.request.refusal(str(refusal)) from None
 
+    def in_the_way(self) -> bool:
+        """Whether the engine still works on it while others wait for a slot."""
+        return self.batch is not None and self.client.in_the_way(self.batch)
+
     def drop(self) -> None:
         """Let go of what the engine still does for this request, if anything."""
         if self.batch is not None:

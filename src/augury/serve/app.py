@@ -108,7 +108,7 @@ async def _answer(answers: Answers, request: Request) -> Response:
         answers.drop()
         raise
     assert answers.batch is not None
-    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun)
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:

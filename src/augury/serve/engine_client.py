@@ -37,7 +37,7 @@ class EngineClient:
 
     def __init__(self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None]) -> None:
         self.facts: dict[str, Any] = {}
-        self.pid = 0
+        self.pid = self._waiting = 0  # of the engine; requests that wait there for a slot
         self._start_message = {"type": "start", "model": model, "arguments": arguments}
         self._ear = SafeEar(ear)
         self._backlog, self.scores = Backlog(), Scores()  # what responses hold
@@ -117,6 +117,11 @@ class EngineClient:
             if self._writer is not None and self._ready:
                 self._writer.write(pack({"type": "abort", "id": job.id}))
             self._ear.aborted(job, "abort")
+
+    def in_the_way(self, batch: Batch) -> bool:
+        """Whether the engine works on a batch while an answer of another has not begun for want of a slot."""
+        works = any(job.id in self._jobs for job in batch.jobs)
+        return works and self._waiting > 0 and any(job.unbegun for job in self._jobs.values() if job.batch is not batch)
 
     def cut_off(self) -> None:
         """End everything that runs, with an error: the server leaves."""
@@ -268,6 +273,7 @@ class EngineClient:
             if (job := self._jobs.get(message["id"])) is not None:
                 self._about(job, message)
             return
+        self._waiting = message["load"][1]
         self._ear.heard(message)
         for update in message.get("updates", ()):
             job = self._jobs.get(update["id"])
