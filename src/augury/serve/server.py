@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import resource
@@ -151,6 +152,8 @@ class Server:
         )
         if self.failure is not None:  # the engine was lost before anybody could listen
             return
+        gc.collect()
+        gc.freeze()  # as in engine_process.py
         self._listener = Listener(config)
         self._service = service
         lines = asyncio.create_task(self._log(service.observatory))
