@@ -187,7 +187,8 @@ def test_what_is_said_does_not_depend_on_turns(toy_model: Any) -> None:
     llm = LLM(str(toy_model), device="cpu", max_num_seqs=2, max_model_len=128, seed=3)
     params = SamplingParams(max_tokens=24, temperature=1, seed=5, n=6, ignore_eos=True)
     alone = [
-        answer.token_ids for answer in llm.generate([{"prompt_token_ids": [1, 2, 3]}], params, use_tqdm=False)[0].outputs
+        answer.token_ids
+        for answer in llm.generate([{"prompt_token_ids": [1, 2, 3]}], params, use_tqdm=False)[0].outputs
     ]
     requests = llm.intake.requests("many", [1, 2, 3], params)
     for request in requests:

@@ -173,6 +173,43 @@ def test_a_stream_that_is_cut_off_hangs_up() -> None:
     assert asyncio.run(play()) == ["hung up", "released"]
 
 
+def test_a_stream_with_much_to_send_lets_others_in_between() -> None:
+    """Neither its events nor the client that takes them ever wait, so nothing else would make it pause."""
+
+    async def play() -> tuple[int, int]:
+        sent, others, done = 0, 0, asyncio.Event()
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            for _ in range(20):
+                begun = time.monotonic()
+                while time.monotonic() - begun <= stream_module.SLICE:  # as long as one may take
+                    pass
+                yield {"text": "x"}
+
+        async def send(message: Any) -> None:
+            nonlocal sent
+            sent += message["type"] == "http.response.body"
+
+        async def receive() -> dict[str, str]:
+            await done.wait()
+            return {"type": "http.disconnect"}
+
+        async def other() -> None:
+            nonlocal others
+            while sent < 20:
+                others += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        stream = EventStream(events(), lambda: None, asyncio.Event(), lambda: False)
+        await stream({HANG_UP: done.set, STALLED: lambda: 0.0}, receive, send)
+        await beside
+        return sent, others
+
+    sent, others = asyncio.run(play())
+    assert sent == 21 and others >= 20  # the last is [DONE]
+
+
 def test_what_an_update_weighs_grows_with_all_that_it_holds() -> None:
     plain = {"id": 1, "index": 0, "tokens": [1], "text": "x"}
     entry = [[5, -0.5, 1, "x"]] * 21

@@ -18,6 +18,7 @@ from augury.engine.request import Request
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
 
+SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
 CONTINUES = -1  # a start that only the device knows: a pass under way draws for the request
 
 
@@ -272,10 +273,13 @@ class Scheduler:
         if not prompts or free_tokens <= 0:
             return []
         give = dict.fromkeys(prompts, 0)
-        oldest = prompts[0]
+        oldest, scored = prompts[0], SCORED_ROWS
         first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
         for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
             more = min(request.pending - give[request], offer, free_tokens, self.chunk - give[request])
+            if request.scores_prompt and request.sent < request.prompt_len:
+                more = min(more, scored)
+                scored -= more
             give[request] += more
             free_tokens -= more
         return [schedule_request(r, num_new_tokens) for r, num_new_tokens in give.items() if num_new_tokens > 0]

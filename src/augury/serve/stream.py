@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from augury.serve.scope import HANG_UP, STALLED
 logger = logging.getLogger("augury")
 Result = TypeVar("Result")
 STALL = 1.0  # seconds that a client may take nothing of a full buffer while others wait for its slots
+SLICE = 0.002  # seconds that one stream may keep the event loop
 DONE = b"data: [DONE]\n\n"
 
 
@@ -60,7 +62,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        events: AsyncIterator[dict[str, Any]],
+        events: AsyncIterator[dict[str, Any] | str],
         release: Callable[[], None],
         overrun: asyncio.Event,
         in_the_way: Callable[[], bool],
@@ -95,8 +97,14 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         events = self.events
         try:
+            begun = time.monotonic()
             async for event in events:
                 await send({"type": "http.response.body", "body": _event(event), "more_body": True})
+                if (
+                    time.monotonic() - begun > SLICE
+                ):  # neither events that wait nor a socket that takes them make a pause
+                    await asyncio.sleep(0)
+                    begun = time.monotonic()
         except ApiError as error:
             await send({"type": "http.response.body", "body": _event(error.body()), "more_body": True})
         finally:
@@ -104,5 +112,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
 
-def _event(value: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+def _event(value: dict[str, Any] | str) -> bytes:
+    """An event's bytes; a text is JSON already."""
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return f"data: {text}\n\n".encode()
