@@ -77,7 +77,7 @@ def _bind_path(path: str) -> socket.socket:
 
 
 def _narrow(listening: socket.socket) -> socket.socket:
-    """Bound what the system keeps for a client that does not read: megabytes, by itself, and no timeout would see it."""
+    """Bound what the system keeps for a client that does not read: by itself megabytes, which no timeout would see."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT)
     return listening
 
