@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queued import BLOCK, make_request, make_scheduler
 
+from augury.config.sampling import SamplingParams
 from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
-from augury.engine.scheduler import Scheduler
+from augury.engine.scheduler import SCORED_ROWS, Scheduler
 
 
 def run_pass(scheduler: Scheduler) -> list:
@@ -122,3 +123,18 @@ def test_equal_names_mean_equal_prefixes(a: list[int], b: list[int]) -> None:
     extend_keys(keys[1], b, BLOCK)
     for i, (x, y) in enumerate(zip(*keys, strict=False)):
         assert (x == y) == (a[: (i + 1) * BLOCK] == b[: (i + 1) * BLOCK])
+
+
+def test_prompts_to_be_scored_share_the_rows_of_a_pass() -> None:
+    """Each row is a line of logits that all others in the pass wait for."""
+    scheduler = make_scheduler(blocks=401, budget=2048)
+    scored = [make_request(arrival, list(range(300))) for arrival in (1, 2)]
+    for request in scored:
+        request.params = SamplingParams(prompt_logprobs=3)
+        scheduler.add(request)
+    scheduler.add(plain := make_request(3, list(range(500, 800))))
+    passes = [{item.request: item for item in run_pass(scheduler)} for _ in range(6)]
+    assert passes[0][plain].num_new_tokens == 300  # nothing holds up a prompt that is only read
+    rows = [sum(item.scored for item in one.values() if item.request in scored and item.start < 300) for one in passes]
+    assert rows == [SCORED_ROWS] * 4 + [600 - 4 * SCORED_ROWS, 0]
+    assert all(request.length > 300 for request in scored)

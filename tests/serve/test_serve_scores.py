@@ -12,6 +12,7 @@ from serve_cases import CHAT, PROMPTS, spec_metrics, texts
 from served import Served
 
 from augury import LLM, SamplingParams
+from augury.serve.writing import LARGE
 
 
 def test_echo_with_scores(client: openai.OpenAI, llm: LLM) -> None:
@@ -32,6 +33,21 @@ def test_echo_with_scores(client: openai.OpenAI, llm: LLM) -> None:
     assert (got.logprobs.text_offset or [])[:5] == [0, 1, 2, 3, 4]
     for top, text, score in zip(got.logprobs.top_logprobs or [], got.logprobs.tokens or [], scores, strict=True):
         assert score is None or (2 <= len(top) <= 3 and top[text] == score)
+
+
+def test_a_long_echo_is_streamed_as_it_is_answered_whole(client: openai.OpenAI) -> None:
+    """Its scores are more than are written in the event loop."""
+    asked: Any = {"model": "toy", "prompt": "abcd" * 60, "max_tokens": 3, "temperature": 0, "logprobs": 20, "n": 2}
+    whole = client.completions.create(echo=True, **asked)
+    pieces: list[Any] = [[], []]
+    for chunk in client.completions.create(echo=True, stream=True, **asked):
+        pieces[chunk.choices[0].index].append(chunk.choices[0])
+    for choice, parts in zip(whole.choices, pieces, strict=True):
+        assert choice.text == "".join(part.text for part in parts) and choice.logprobs is not None
+        assert len(parts[0].logprobs.tokens) * 21 > LARGE
+        for name in ("text_offset", "token_logprobs", "tokens", "top_logprobs"):
+            joined = [value for part in parts for value in getattr(part.logprobs, name)]
+            assert joined == getattr(choice.logprobs, name)
 
 
 def test_scores_of_parts_of_characters(client: openai.OpenAI, llm: LLM) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 from pathlib import Path
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 from queued import make_request, make_scheduler
 
 from augury import LLM, SamplingParams
-from augury.engine import scheduler as scheduling
-from augury.engine import scoring
+from augury.engine import scoring, turns
 from augury.engine.edits import Edits
 from augury.engine.state import SlotState
 from augury.serve import engine_process
 from augury.serve.engine_process import EngineProcess
+from augury.serve.inbox import Inbox
 from augury.serve.writing import PIECE, _dumps, pieces
 
 VOCABULARY = 260  # of the toy model
@@ -112,13 +113,13 @@ def test_many_that_leave_at_once_are_found_at_once(newest_first: bool, monkeypat
     requests = [make_request(number, [1, 2]) for number in range(many)]
     for request in requests:
         scheduler.add(request)
-    arrival = scheduling._arrival
+    arrival = turns._arrival
 
     def counted(request: Any) -> int:
         looks[0] += 1
         return arrival(request)
 
-    monkeypatch.setattr(scheduling, "_arrival", counted)
+    monkeypatch.setattr(turns, "_arrival", counted)
     for request in reversed(requests) if newest_first else requests:
         scheduler.finish(request)
     scheduler.finish(requests[0])  # it has left already
@@ -153,7 +154,7 @@ class Intray:
 
 def test_new_jobs_get_a_slice_of_time_between_steps(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes as long as a slice here; those whose clients left are never read."""
-    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 1}, "detailed": False}
+    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 1}, "detailed": False, "client": ["", ""]}
     intray = Intray([*({**add, "id": number} for number in range(6)), {"type": "abort", "id": 4}])
     process = EngineProcess(llm, intray)  # type: ignore[arg-type]
     clock = itertools.count(0.0, engine_process.SLICE)
@@ -168,6 +169,41 @@ def test_new_jobs_get_a_slice_of_time_between_steps(llm: LLM, monkeypatch: pytes
     for job in list(process.jobs):
         process._drop(job)
     assert not llm.engine.busy
+
+
+def test_a_newcomers_job_is_read_after_one_of_everybody_elses() -> None:
+    inbox = Inbox()
+    for number in range(128):  # sixteen requests of one key, with eight prompts each
+        inbox.add({"id": number, "client": ["a", str(number // 8)]})
+    first = inbox.pop()
+    inbox.add({"id": 500, "client": ["b", "500"]})
+    inbox.add({"id": 501, "client": ["a", "501"]})
+    rest = [inbox.pop()["id"] for _ in range(129)]
+    assert first["id"] == 0 and rest.index(500) == 1  # another key's
+    assert rest.index(501) == 17  # another request of the same key: after one prompt of each of the sixteen
+    assert sorted(rest) == [*range(1, 128), 500, 501] and not inbox
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans()), max_size=40))
+def test_no_job_is_lost_in_the_inbox(played: list[tuple[str, str, bool]]) -> None:
+    inbox, here = Inbox(), set()
+    for number, (key, request, leaves) in enumerate(played):
+        inbox.add({"id": number, "client": [key, request]})
+        here.add(number)
+        if leaves:
+            inbox.discard(number // 2)
+            here.discard(number // 2)
+        assert len(inbox) == len(here)
+    assert {inbox.pop()["id"] for _ in range(len(inbox))} == here and not inbox and not inbox._keys
+
+
+def test_what_is_loaded_is_left_out_of_garbage_collections() -> None:
+    try:
+        engine_process.freeze()
+        assert gc.get_freeze_count() > 10_000 and len(gc.get_objects()) < 10_000
+    finally:
+        gc.unfreeze()
 
 
 # --- beside the event loop -------------------------------------------------------------------------------------------

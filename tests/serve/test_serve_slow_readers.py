@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,16 @@ from hypothesis import strategies as st
 from raw_http import drained, raw_post
 from served import Served, served
 
+from augury.serve import stream as stream_module
 from augury.serve.backlog import Backlog, Updates, weight
+from augury.serve.connection import PROGRESS, with_patience
+from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
-from augury.serve.scope import HANG_UP
+from augury.serve.jobs import Batch
+from augury.serve.observatory import Observatory
+from augury.serve.scope import HANG_UP, STALLED
+from augury.serve.server import SENT, bind
+from augury.serve.service import Settings
 from augury.serve.stream import EventStream
 
 # More than a connection's buffers hold, however large the kernel makes them.
@@ -154,14 +162,52 @@ def test_a_stream_that_is_cut_off_hangs_up() -> None:
             left.set()
 
         overrun = asyncio.Event()
-        stream = EventStream(events(), lambda: said.append("released"), overrun)
-        running = asyncio.create_task(stream({HANG_UP: hang_up}, receive, send))
+        scope = {HANG_UP: hang_up, STALLED: lambda: 0.0}
+        stream = EventStream(events(), lambda: said.append("released"), overrun, lambda: False)
+        running = asyncio.create_task(stream(scope, receive, send))
         await asyncio.sleep(0)
         overrun.set()
         await asyncio.wait_for(running, 10)
         return said
 
     assert asyncio.run(play()) == ["hung up", "released"]
+
+
+def test_a_stream_with_much_to_send_lets_others_in_between() -> None:
+    """Neither its events nor the client that takes them ever wait, so nothing else would make it pause."""
+
+    async def play() -> tuple[int, int]:
+        sent, others, done = 0, 0, asyncio.Event()
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            for _ in range(20):
+                begun = time.monotonic()
+                while time.monotonic() - begun <= stream_module.SLICE:  # as long as one may take
+                    pass
+                yield {"text": "x"}
+
+        async def send(message: Any) -> None:
+            nonlocal sent
+            sent += message["type"] == "http.response.body"
+
+        async def receive() -> dict[str, str]:
+            await done.wait()
+            return {"type": "http.disconnect"}
+
+        async def other() -> None:
+            nonlocal others
+            while sent < 20:
+                others += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        stream = EventStream(events(), lambda: None, asyncio.Event(), lambda: False)
+        await stream({HANG_UP: done.set, STALLED: lambda: 0.0}, receive, send)
+        await beside
+        return sent, others
+
+    sent, others = asyncio.run(play())
+    assert sent == 21 and others >= 20  # the last is [DONE]
 
 
 def test_what_an_update_weighs_grows_with_all_that_it_holds() -> None:
@@ -176,3 +222,107 @@ def test_what_an_update_weighs_grows_with_all_that_it_holds() -> None:
     ]
     assert all(weight({**plain, **more}) > weight(plain) for more in richer)
     assert weight({**plain, "logprobs": [entry]}) >= len(json.dumps(entry))
+
+
+# --- others who wait ------------------------------------------------------------------------------------------------
+
+
+def cut_off_by(monkeypatch: pytest.MonkeyPatch, stalled: float, in_the_way: bool) -> bool:
+    """Whether a stream is cut off whose client has stalled for so long."""
+    monkeypatch.setattr(stream_module, "STALL", 0.01)
+
+    async def play() -> bool:
+        looks, left = [0], asyncio.Event()
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            await left.wait()
+            yield {"text": "x"}
+
+        def asked() -> float:
+            looks[0] += 1
+            if looks[0] == 20:  # often enough to see that nothing comes of it
+                left.set()
+            return stalled
+
+        async def send(message: Any) -> None:
+            pass
+
+        async def receive() -> dict[str, str]:
+            await overrun.wait()
+            return {"type": "http.disconnect"}
+
+        overrun = asyncio.Event()
+        stream = EventStream(events(), lambda: None, overrun, lambda: in_the_way)
+        await asyncio.wait_for(stream({HANG_UP: left.set, STALLED: asked}, receive, send), 20)
+        return overrun.is_set()
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize(("stalled", "in_the_way"), [(0.0, False), (0.0, True), (5.0, False), (5.0, True)])
+def test_who_takes_nothing_is_cut_off_once_others_wait(
+    monkeypatch: pytest.MonkeyPatch, stalled: float, in_the_way: bool
+) -> None:
+    assert cut_off_by(monkeypatch, stalled, in_the_way) == (stalled > 0 and in_the_way)
+
+
+def test_a_batch_is_in_the_way_of_others_only_while_the_engine_works_on_it() -> None:
+    async def play() -> None:
+        client = EngineClient("toy", {}, Observatory(), print)
+        slow, other = Batch(2, client._backlog), Batch(1, client._backlog)
+        for number, batch in ((1, slow), (2, other)):
+            client._jobs[number] = batch.add(number, 3, 8)
+        assert not client.in_the_way(slow)  # nobody waits for a slot
+        client._waiting = 1
+        assert client.in_the_way(slow)
+        client._jobs[2].put({**update(1), "id": 2})
+        assert not client.in_the_way(slow)  # the one who waits is its own second answer
+        assert client.in_the_way(other)
+        del client._jobs[2]
+        assert not client.in_the_way(other)  # the engine has finished it
+
+    asyncio.run(play())
+
+
+def test_a_client_stalls_while_it_takes_nothing_of_a_full_buffer() -> None:
+    left, now = [100_000], [0.0]
+    patient = with_patience(30, 30)
+    protocol = patient.__new__(patient)
+    protocol.transport = SimpleNamespace(get_write_buffer_size=lambda: left[0])
+    protocol.loop = SimpleNamespace(time=lambda: now[0], call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
+    protocol.flow = SimpleNamespace(pause_writing=lambda: None, resume_writing=lambda: None)
+    stalls = []
+    for act, later in (("", 5), ("pause", 0), ("", 3), ("take", 2), ("", 4), ("crawl", 1), ("resume", 1), ("", 9)):
+        now[0] += later
+        left[0] -= {"take": PROGRESS, "crawl": PROGRESS - 1}.get(act, 0)
+        if act in ("pause", "resume"):
+            getattr(protocol, f"{act}_writing")()
+        stalls.append(protocol._stalled())
+    assert stalls == [0, 0, 3, 0, 4, 5, 0, 0]
+
+
+def test_the_system_holds_little_for_a_client_that_does_not_read() -> None:
+    with bind(Settings("toy", {}, port=0)) as listening:
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SENT
+
+
+@pytest.fixture(scope="module")
+def narrow(toy_model: Path) -> Iterator[Served]:
+    with served(toy_model, "--write-timeout", "600", "--max-num-seqs", "4", spec=None) as running:
+        yield running
+
+
+def test_a_newcomer_is_served_although_nobody_reads_what_holds_all_slots(narrow: Served) -> None:
+    """The write timeout would come after ten minutes."""
+    with deaf(narrow, FLOOD), deaf(narrow, FLOOD):
+        limit = time.monotonic() + 120
+        while narrow.metrics()["vllm:num_requests_running"] < 4:
+            assert time.monotonic() < limit
+        asked = {"prompt": "x", "max_tokens": 4, "ignore_eos": True}
+        for _ in range(3):
+            assert narrow.http.post("/v1/completions", json=asked, timeout=60).status_code == 200
+        while narrow.http.get("/load").json()["server_load"]:  # each of the two waits for the other's slots
+            assert time.monotonic() < limit, "they hold their slots although they read nothing"
+            time.sleep(0.05)
+        narrow.until_idle()
+    assert "Traceback" not in narrow.log and "ASGI" not in narrow.log

@@ -41,6 +41,7 @@ class Request:
     spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
     edits: Edits = NOTHING  # what it does to logits, shared by the n answers
+    client: tuple[str, str] = ("", "")  # who takes turns with others: a key, and an HTTP request of its
 
     # set by the scheduler
     slot: int = -1

@@ -3,18 +3,22 @@
 Decoding requests come first, each with its pending draft; what is left of the token budget reads prompts. A request
 that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
+Slots go to clients in turn (turns.py), and where there is none, a client that holds many gives its newest to one that
+holds few.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from collections import Counter
 from typing import NamedTuple
 
 from augury.engine.blocks import BlockPool
 from augury.engine.prefix import extend_keys
 from augury.engine.request import Request
+from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
 
+SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
 CONTINUES = -1  # a start that only the device knows: a pass under way draws for the request
 
 
@@ -42,10 +46,6 @@ def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> S
     return ScheduledRequest(
         request, start, num_new_tokens, nodes, active, scored, request.decoding, request.epoch, end + nodes
     )
-
-
-def _arrival(request: Request) -> int:
-    return request.arrival
 
 
 def _decodes(request: Request) -> bool:
@@ -83,18 +83,20 @@ class Scheduler:
         self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
         self.prefix_caching = prefix_caching
         self.stats = stats
-        self.waiting: list[Request] = []  # oldest first
+        self.waiting = Turns()
         self.running: list[Request] = []  # oldest first
         self.seated: list[Request] = []  # admitted by the last plan; their slots must be written
         self._free_slots = list(range(slots - 1, -1, -1))
 
     def add(self, request: Request) -> None:
-        """Queue a request by its arrival: it may come late, because its grammar took a while to compile."""
-        insort(self.waiting, request, key=_arrival)
+        """Queue a request."""
+        self.waiting.add(request)
 
     def plan(self) -> list[ScheduledRequest]:
         """Choose what runs in the next pass; empty when there is nothing to do before a pass under way has landed."""
         self.seated = []
+        if not self._make_room():
+            return []
         decoding = [r for r in self.running if _decodes(r)]
         for request in decoding:
             rows = _longest(request)
@@ -147,11 +149,8 @@ class Scheduler:
         """Take a request out, running or waiting."""
         if request.slot >= 0:
             self._leave(request)
-            return
-        # Found by its number: thousands may wait, and all of them may leave at once.
-        place = bisect_left(self.waiting, request.arrival, key=_arrival)
-        if place < len(self.waiting) and self.waiting[place] is request:
-            del self.waiting[place]
+        else:
+            self.waiting.remove(request)
 
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
@@ -200,6 +199,21 @@ class Scheduler:
             request.blocks += self.pool.take(need)
         return True
 
+    def _make_room(self) -> bool:
+        """Preempt the newest request of a client that holds many slots for one that waits and holds few.
+
+        One for each pass. As in `_reserve` not while a pass is under way, since it may free a slot: then it is False.
+        """
+        holder = () if self._free_slots or not self.waiting else self.waiting.holder(self.waiting.first)
+        if not holder:
+            return True
+        if any(r.in_flight for r in self.running):
+            return False
+        held = [r for r in self.running if r.client[: len(holder)] == holder]
+        jobs = Counter(r.client for r in held)
+        self._preempt(max(held, key=lambda r: (jobs[r.client], r.arrival)))  # never the client's oldest: it has several
+        return True
+
     def _preempt(self, request: Request) -> None:
         self._leave(request)
         request.preemptions += 1
@@ -210,6 +224,7 @@ class Scheduler:
 
     def _leave(self, request: Request) -> None:
         self.running.remove(request)
+        self.waiting.count(request, -1)
         self._free_slots.append(request.slot)
         self.pool.release(request.blocks)
         request.slot, request.blocks, request.keys = -1, [], []
@@ -220,13 +235,14 @@ class Scheduler:
     def _admit(self, free_tokens: int) -> None:
         """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""
         while self.waiting and self._free_slots and free_tokens > 0:
-            request = self.waiting[0]
+            request = self.waiting.first
             shared = self._shared_blocks(request)
             need = -(-request.length // self.block_size) - len(shared)
             if need > self.pool.num_free:
                 self.pool.release(shared)
                 return
-            del self.waiting[0]
+            self.waiting.count(request, 1)
+            self.waiting.remove(request)
             request.blocks = shared + self.pool.take(need)
             request.computed = request.sent = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
@@ -257,10 +273,13 @@ class Scheduler:
         if not prompts or free_tokens <= 0:
             return []
         give = dict.fromkeys(prompts, 0)
-        oldest = prompts[0]
+        oldest, scored = prompts[0], SCORED_ROWS
         first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
         for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
             more = min(request.pending - give[request], offer, free_tokens, self.chunk - give[request])
+            if request.scores_prompt and request.sent < request.prompt_len:
+                more = min(more, scored)
+                scored -= more
             give[request] += more
             free_tokens -= more
         return [schedule_request(r, num_new_tokens) for r, num_new_tokens in give.items() if num_new_tokens > 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from augury.serve.jobs import Batch, Refused
 from augury.serve.openai import Generation
 from augury.serve.scores import Entry, prompt_logprobs
 from augury.serve.wire import Message
-from augury.serve.writing import respond
+from augury.serve.writing import LARGE, pieces, respond
 
 
 @dataclass(slots=True)
@@ -91,6 +92,7 @@ class Answers:
         self._read = sum(map(len, prompts))
         self._written = self._cached = 0  # tokens so far
         self._scores = 0  # log-probabilities held
+        self._asked = int(params.get("prompt_logprobs") or 0) + 1  # of each prompt token, if any
 
     async def begin(self) -> None:
         """Hand the prompts to the engine, which may refuse them."""
@@ -98,9 +100,14 @@ class Answers:
         check_parameters(self.params, len(self.prompts))
         self._hold(prompt_scores(self.prompts, self.n, self.params, asked))
         try:
-            self.batch = await self.client.submit(self.prompts, self.params, self.n, self.metrics == "detailed")
+            detailed = self.metrics == "detailed"
+            self.batch = await self.client.submit(self.prompts, self.params, self.n, detailed, self.request.client)
         except Refused as refusal:
             raise self.request.refusal(str(refusal)) from None
+
+    def in_the_way(self) -> bool:
+        """Whether the engine still works on it while others wait for a slot."""
+        return self.batch is not None and self.client.in_the_way(self.batch)
 
     def drop(self) -> None:
         """Let go of what the engine still does for this request, if anything."""
@@ -161,7 +168,7 @@ class Answers:
             choice["prompt_token_ids"] = self.prompts[index // self.n]
         return {**choice, "finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self) -> AsyncIterator[dict[str, Any] | str]:
         """The chunks of a stream, once the engine has taken the prompts."""
         assert self.batch is not None
         updates = self.client.updates(self.batch)
@@ -170,12 +177,19 @@ class Answers:
                 if (opening := self.shape.opening(index)) is not None:
                     yield self._chunk([{"index": index, **opening, "finish_reason": None}])
             async for index, update in updates:
-                if (chunk := self._delta(index, update)) is not None:
+                large = len(update.get("prompt_logprobs") or ()) * self._asked > LARGE
+                write = asyncio.to_thread(self._written_delta, index, update) if large else None
+                if (chunk := self._delta(index, update) if write is None else await write) is not None:
                     yield chunk
             if self.request.wants_usage:
                 yield {**self._chunk([]), "usage": self.usage(), **self._figures()}
         finally:
             await updates.aclose()  # type: ignore[attr-defined]
+
+    def _written_delta(self, index: int, update: Message) -> str | None:
+        """The same as JSON, for an update with a long prompt's scores."""
+        chunk = self._delta(index, update)
+        return None if chunk is None else "".join(pieces(chunk))
 
     def _delta(self, index: int, update: Message) -> dict[str, Any] | None:
         answer = self.answers[index]

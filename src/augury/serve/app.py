@@ -28,7 +28,7 @@ from augury.serve.openai import (
     TokenizeRequest,
 )
 from augury.serve.reading import BodyRoute
-from augury.serve.scope import TENANT
+from augury.serve.scope import CLIENT, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -85,7 +85,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Continue prompts."""
         service.check_model(body.model)
         service.defaults.fill(body)
-        body.came_from(request.scope[TENANT])
+        body.came_from(request.scope[TENANT], request.scope[CLIENT])
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -94,7 +94,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Answer a conversation."""
         service.check_model(body.model)
         service.defaults.fill(body)
-        body.came_from(request.scope[TENANT])
+        body.came_from(request.scope[TENANT], request.scope[CLIENT])
         reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -108,7 +108,7 @@ async def _answer(answers: Answers, request: Request) -> Response:
         answers.drop()
         raise
     assert answers.batch is not None
-    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun)
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:

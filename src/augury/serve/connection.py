@@ -9,7 +9,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from augury.serve.scope import HANG_UP
+from augury.serve.scope import HANG_UP, STALLED
 from augury.serve.stream import gone
 from augury.serve.strict_heads import StrictHeads
 
@@ -26,6 +26,7 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
 
         _reading: asyncio.TimerHandle | None = None
         _writing: asyncio.TimerHandle | None = None
+        _full: tuple[float, int] | None = None  # since when a full buffer has held so many bytes, a little less by now
         _part: Any = None  # of the request that is waited for
         _thrown = 0
 
@@ -39,7 +40,7 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
                 if transport.is_closing():  # what followed the head was refused before we got to run
                     await gone(receive)
                     return
-                scope[HANG_UP] = transport.abort
+                scope[HANG_UP], scope[STALLED] = transport.abort, self._stalled
                 await inner(scope, receive, send)  # type: ignore[arg-type]
 
             self.app = app  # type: ignore[assignment]
@@ -71,11 +72,13 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
         def pause_writing(self) -> None:
             """The client does not keep up: begin to watch what it takes."""
             super().pause_writing()
+            self._full = self.loop.time(), self.transport.get_write_buffer_size()
             self._watch()
 
         def resume_writing(self) -> None:
             """It has caught up."""
             super().resume_writing()
+            self._full = None
             self._rest()
 
         def _expect(self, part: Any) -> None:
@@ -101,6 +104,16 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
                 self._watch()
             else:
                 self.transport.abort()  # close() would wait until everything is taken
+
+        def _stalled(self) -> float:
+            """Seconds since the client last took PROGRESS bytes of a full buffer; 0 while there is room."""
+            if self._full is None:
+                return 0.0
+            since, before = self._full
+            left = self.transport.get_write_buffer_size()
+            if before - left >= PROGRESS:
+                since, self._full = self.loop.time(), (self.loop.time(), left)
+            return self.loop.time() - since
 
         def _rest(self) -> None:
             if self._writing is not None:

@@ -37,7 +37,7 @@ class EngineClient:
 
     def __init__(self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None]) -> None:
         self.facts: dict[str, Any] = {}
-        self.pid = 0
+        self.pid = self._waiting = 0  # of the engine; requests that wait there for a slot
         self._start_message = {"type": "start", "model": model, "arguments": arguments}
         self._ear = SafeEar(ear)
         self._backlog, self.scores = Backlog(), Scores()  # what responses hold
@@ -84,7 +84,9 @@ class EngineClient:
                 self._process.kill()
                 await self._process.wait()
 
-    async def submit(self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool) -> Batch:
+    async def submit(
+        self, prompts: list[list[int]], params: dict[str, Any], n: int, detailed: bool, client: str = ""
+    ) -> Batch:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
         if self._writer is None or not self.healthy:
             state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
@@ -92,13 +94,14 @@ class EngineClient:
         check_room(self._jobs.values(), len(prompts) * n)
         batch, scored = Batch(n, self._backlog), params.get("prompt_logprobs") is not None
         batch.queue.on_overrun = lambda: self.abort(batch)
+        turns = [client, str(self._numbers + 1)]  # prompts of one HTTP request share its turns
         try:
             for tokens in prompts:
                 self._numbers += 1
                 job = batch.add(self._numbers, len(tokens), params.get("max_tokens"), scored)
                 self._jobs[job.id] = job
                 message = {"type": "add", "id": job.id, "tokens": tokens, "params": params, "detailed": detailed}
-                self._writer.write(await pack_aside(message))
+                self._writer.write(await pack_aside({**message, "client": turns}))
             await asyncio.gather(*(job.taken for job in batch.jobs))
         except BaseException:
             self.abort(batch)
@@ -114,6 +117,11 @@ class EngineClient:
             if self._writer is not None and self._ready:
                 self._writer.write(pack({"type": "abort", "id": job.id}))
             self._ear.aborted(job, "abort")
+
+    def in_the_way(self, batch: Batch) -> bool:
+        """Whether the engine works on a batch while an answer of another has not begun for want of a slot."""
+        works = any(job.id in self._jobs for job in batch.jobs)
+        return works and self._waiting > 0 and any(job.unbegun for job in self._jobs.values() if job.batch is not batch)
 
     def cut_off(self) -> None:
         """End everything that runs, with an error: the server leaves."""
@@ -265,6 +273,7 @@ class EngineClient:
             if (job := self._jobs.get(message["id"])) is not None:
                 self._about(job, message)
             return
+        self._waiting = message["load"][1]
         self._ear.heard(message)
         for update in message.get("updates", ()):
             job = self._jobs.get(update["id"])

@@ -5,6 +5,7 @@ Started by engine_client.py with one end of a socket pair; it ends when the othe
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -24,6 +25,7 @@ from augury.engine.llm import LLM
 from augury.engine.request import Request
 from augury.model.errors import ModelError
 from augury.serve.compiling import Compiled, Compiler
+from augury.serve.inbox import Inbox
 from augury.serve.reports import Report
 from augury.serve.wire import Channel, Closed, Message
 from augury.verify.rules import RULES
@@ -46,7 +48,7 @@ class EngineProcess:
         self.reports: dict[Request, Report] = {}
         self.compiler = Compiler(llm.intake)
         self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
-        self.inbox: dict[int, Message] = {}  # jobs that are not read yet, in the order they came
+        self.inbox = Inbox()  # jobs that are not read yet
         self.spellings: dict[int, list[Any]] = {}  # of tokens
         self._counted: dict[str, int] = {}
         self._beat = 0.0
@@ -70,11 +72,10 @@ class EngineProcess:
             if message["type"] == "abort":  # the sooner, the less is done for nobody
                 self._drop(message["id"])
             else:
-                self.inbox[message["id"]] = message
+                self.inbox.add(message)
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
-            message = self.inbox.pop(next(iter(self.inbox)))
-            self._add(message["id"], message["tokens"], message["params"], message["detailed"])
+            self._add(self.inbox.pop())
 
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
@@ -164,17 +165,21 @@ class EngineProcess:
             self.jobs.pop(report.job, None)
 
     def _drop(self, job: int) -> None:
-        self.inbox.pop(job, None)
+        self.inbox.discard(job)
         self.compiler.forget(job)
         self.unstructured.pop(job, None)
         for report in self.jobs.pop(job, []):
             self.reports.pop(report.request, None)
             self.engine.abort(report.request)
 
-    def _add(self, job: int, tokens: list[int], params: dict[str, Any], detailed: bool) -> None:
+    def _add(self, message: Message) -> None:
+        job, detailed = message["id"], message["detailed"]
         try:
-            asked = SamplingParams(**params)
-            requests = self.llm.intake.unstructured(str(job), tokens, asked)
+            asked = SamplingParams(**message["params"])
+            requests = self.llm.intake.unstructured(str(job), message["tokens"], asked)
+            for request in requests:
+                key, name = message["client"]
+                request.client = key, name
         except Exception as error:
             self._refuse(job, error)
             return
@@ -182,7 +187,7 @@ class EngineProcess:
             self._take(job, requests, detailed)
         else:
             self.unstructured[job] = (requests, detailed)
-            self.compiler.submit(job, asked, requests[0].tenant)
+            self.compiler.submit(job, asked, requests[0].client[0] or requests[0].tenant)  # no key has many turns
 
     def _structure(self, compiled: Compiled) -> None:
         """A job that waited for its grammar can go on, or cannot."""
@@ -231,6 +236,12 @@ def facts(llm: LLM) -> dict[str, Any]:
     }
 
 
+def freeze() -> None:
+    """Leave what is loaded out of garbage collections: each would look at all of it, and everyone would wait."""
+    gc.collect()
+    gc.freeze()
+
+
 def main(descriptor: int) -> int:
     """Load the engine that the first message describes, and run it."""
     logging.basicConfig(format="%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S", stream=sys.stderr)
@@ -244,6 +255,7 @@ def main(descriptor: int) -> int:
         except (ConfigError, ModelError, TypeError, OSError, MemoryError) as error:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1
+        freeze()
         channel.send({"type": "ready", "facts": facts(llm)})
         with closing(llm):
             EngineProcess(llm, channel).run()

@@ -34,11 +34,16 @@ class Job:
         self.ended: set[int] = set()
         self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first_choice = len(batch.jobs) * batch.n
-        self._queue = batch.queue
+        self.batch = batch
         self._scored = scored  # the prompt's log-probabilities are wanted, by every answer
         self._scores: list[Any] = []
         self._unscored: list[Message] = []  # updates that wait for them
         self._begun: set[int] = set()
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether an answer has got nothing yet."""
+        return len(self._begun) < self.n
 
     def put(self, update: Message) -> None:
         """Queue an update for the response; the first of an answer brings the prompt's scores."""
@@ -46,9 +51,9 @@ class Job:
             self._unscored.append(update)
             return
         if self._scored and update["index"] not in self._begun:
-            self._begun.add(update["index"])
             update["prompt_logprobs"] = self._scores
-        self._queue.put(self._first_choice + update["index"], update)
+        self._begun.add(update["index"])
+        self.batch.queue.put(self._first_choice + update["index"], update)
 
     def score(self, entries: list[Any]) -> None:
         """Take more of the prompt's scores, which come once for all n answers."""
@@ -72,7 +77,7 @@ class Job:
         """The engine has died."""
         if not self.taken.done():
             self.taken.set_exception(error)
-        self._queue.put(0, error)
+        self.batch.queue.put(0, error)
 
 
 class Batch:

@@ -18,10 +18,15 @@ class Keys:
         return bool(self._tenants)
 
     def tenant(self, header: bytes) -> str | None:
-        """The tenant of an Authorization header, None without a valid key; all are compared, each in constant time."""
+        """The tenant of an Authorization header, None without a valid key."""
+        number = self.number(header)
+        return None if number is None else self._tenants[number][1]
+
+    def number(self, header: bytes) -> int | None:
+        """Which key a header shows, None without a valid one; all are compared, each in constant time."""
         kind, _, key = header.partition(b" ")
         digest = hashlib.sha256(key.strip()).digest()
-        found = [tenant for known, tenant in self._tenants if hmac.compare_digest(digest, known)]
+        found = [i for i, (known, _) in enumerate(self._tenants) if hmac.compare_digest(digest, known)]
         return found[0] if found and kind.lower() == b"bearer" else None
 
 

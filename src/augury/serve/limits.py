@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
 from augury.serve.keys import Keys
-from augury.serve.scope import BODY, TENANT
+from augury.serve.scope import BODY, CLIENT, TENANT
 from augury.serve.stream import ClientLeft
 from augury.serve.visitors import Headers, check_visitor
 
@@ -84,9 +84,11 @@ class Gate:
 
     def _identify(self, scope: Scope, headers: Headers) -> None:
         """Whose request it is; who shows no key must be no page from elsewhere where that matters."""
-        tenant = self._keys.tenant(headers.get(b"authorization", b"")) if self._keys else None
+        shown = headers.get(b"authorization", b"")
+        tenant = self._keys.tenant(shown) if self._keys else None
         if self._keys and tenant is None and scope["path"].startswith(GUARDED):
             raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
         if not self._keys or (tenant is None and scope["path"] in FIGURES):
             check_visitor(headers, self.limits.loopback, self.limits.hosts)
         scope[TENANT] = tenant or ""
+        scope[CLIENT] = "" if tenant is None else str(self._keys.number(shown))

@@ -121,16 +121,22 @@ class Generation(Structured):
         None, description="This request's speculation: enabled, num_speculative_tokens, method, trace."
     )
 
-    _tenant: str = PrivateAttr("")  # whose key it came with; no field, so that no client can write it
+    _tenant: str = PrivateAttr("")  # set by `came_from`; no fields, so that no client can write them
+    _client: str = PrivateAttr("")
 
     @property
     def heavy(self) -> bool:
         """Whether its lists are long enough to be checked beside the event loop."""
         return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
 
-    def came_from(self, tenant: str) -> None:
-        """Say whose request it is."""
-        self._tenant = tenant
+    def came_from(self, tenant: str, client: str = "") -> None:
+        """Say whose caches it may use, and whose key it came with."""
+        self._tenant, self._client = tenant, client
+
+    @property
+    def client(self) -> str:
+        """Whose key it came with."""
+        return self._client
 
     @property
     def wants_usage(self) -> bool:

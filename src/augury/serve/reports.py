@@ -29,7 +29,7 @@ class Report:
         self._prompt_scored = 0  # and of the prompt
         self._first_at = 0.0
         self._decode = llm.tokenizer.decoder(skip_special=False)
-        self._spelled = TextStream(llm.tokenizer.decoder(request.params.skip_special_tokens), request.tokens)
+        self._spelled: TextStream | None = None  # the text so far, for traces
 
     def update(self, update: Update) -> Message:
         """The message for one step; text that may become a stop string waits."""
@@ -81,10 +81,14 @@ class Report:
 
     def _spell(self, trace: dict[str, Any]) -> dict[str, Any]:
         """Give the tokens of a step their texts; half a character goes to the token that completes it."""
+        if self._spelled is None:
+            decode = self._llm.tokenizer.decoder(self.request.params.skip_special_tokens)
+            self._spelled = TextStream(decode, self.request.tokens[: self.request.prompt_len])
+        spelled = self._spelled
         for token in trace["tokens"]:
-            before = len(self._spelled.text)
-            self._spelled.push(token["id"])
-            token["text"] = self._spelled.text[before:]
+            before = len(spelled.text)
+            spelled.push(token["id"])
+            token["text"] = spelled.text[before:]
         if "draft" in trace:
             trace["draft"]["tokens"] = [self._decode([token]) for token in trace["draft"]["ids"]]
         return trace

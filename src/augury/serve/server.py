@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import resource
@@ -31,6 +32,7 @@ from augury.serve.service import Service, Settings
 from augury.serve.welcome import welcome
 
 logger = logging.getLogger("augury")
+SENT = 128 << 10  # bytes of an answer that the system holds for a connection; it may double that
 GRACE = 5  # seconds for connections to end once nothing runs
 
 
@@ -56,7 +58,7 @@ def bind(settings: Settings) -> socket.socket:
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((settings.host, settings.port))
-        return made
+        return _narrow(made)
     except OSError as error:
         where = settings.uds or f"{settings.host}:{settings.port}"
         fix = "; another program listens there, choose another --port" if error.errno == errno.EADDRINUSE else ""
@@ -71,7 +73,13 @@ def _bind_path(path: str) -> socket.socket:
             if probe.connect_ex(path) == errno.ECONNREFUSED:
                 os.unlink(path)
     made.bind(path)
-    return made
+    return _narrow(made)
+
+
+def _narrow(listening: socket.socket) -> socket.socket:
+    """Bound what the system keeps for a client that does not read: by itself megabytes, which no timeout would see."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT)
+    return listening
 
 
 def _allow_many_connections() -> None:
@@ -144,6 +152,8 @@ class Server:
         )
         if self.failure is not None:  # the engine was lost before anybody could listen
             return
+        gc.collect()
+        gc.freeze()  # as in engine_process.py
         self._listener = Listener(config)
         self._service = service
         lines = asyncio.create_task(self._log(service.observatory))

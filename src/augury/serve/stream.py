@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -12,10 +13,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from augury.serve.errors import ApiError
-from augury.serve.scope import HANG_UP
+from augury.serve.scope import HANG_UP, STALLED
 
 logger = logging.getLogger("augury")
 Result = TypeVar("Result")
+STALL = 1.0  # seconds that a client may take nothing of a full buffer while others wait for its slots
+SLICE = 0.002  # seconds that one stream may keep the event loop
 DONE = b"data: [DONE]\n\n"
 
 
@@ -58,16 +61,22 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncIterator[dict[str, Any]], release: Callable[[], None], overrun: asyncio.Event
+        self,
+        events: AsyncIterator[dict[str, Any] | str],
+        release: Callable[[], None],
+        overrun: asyncio.Event,
+        in_the_way: Callable[[], bool],
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self.events = events
         self._release = release  # called in the end, even if not one event was asked for
         self._overrun = overrun  # the client reads too slowly
+        self._in_the_way = in_the_way  # whether it holds slots that others wait for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that leaves ends it."""
+        watching = asyncio.create_task(self._watch(scope[STALLED]))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await while_connected(receive, self._send(send), self._overrun)
@@ -76,13 +85,26 @@ class EventStream(Response):
                 scope[HANG_UP]()  # what it has not read by now would be kept for it
                 await gone(receive)
         finally:
+            watching.cancel()
             self._release()
+
+    async def _watch(self, stalled: Callable[[], float]) -> None:
+        """Cut off a client that takes nothing as soon as others wait for its slots: the write timeout is for calm."""
+        while not (stalled() >= STALL and self._in_the_way()):
+            await asyncio.sleep(STALL / 4)
+        self._overrun.set()
 
     async def _send(self, send: Send) -> None:
         events = self.events
         try:
+            begun = time.monotonic()
             async for event in events:
                 await send({"type": "http.response.body", "body": _event(event), "more_body": True})
+                if (
+                    time.monotonic() - begun > SLICE
+                ):  # neither events that wait nor a socket that takes them make a pause
+                    await asyncio.sleep(0)
+                    begun = time.monotonic()
         except ApiError as error:
             await send({"type": "http.response.body", "body": _event(error.body()), "more_body": True})
         finally:
@@ -90,5 +112,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
 
-def _event(value: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+def _event(value: dict[str, Any] | str) -> bytes:
+    """An event's bytes; a text is JSON already."""
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return f"data: {text}\n\n".encode()
