@@ -132,7 +132,7 @@ def test_a_wrong_score_is_no_near_tie(plain: Any, toy_model: Path, shallow: Path
 def test_another_choice_on_the_same_scores_is_no_near_tie(plain: Any, toy_model: Path, shallow: Path) -> None:
     """A sampler that goes wrong now and then has no rounding to hide behind."""
     fast = load(toy_model, speculative_config=speculation(shallow, "coupled"))
-    real = fast.engine.judge
+    real = fast.engine.runner.judge
 
     def judge(logits: Any, layout: Any, sampling: Any, slots: Any) -> Any:
         outcome = real(logits, layout, sampling, slots)
