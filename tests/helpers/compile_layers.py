@@ -64,7 +64,7 @@ def layers(dim: int, heads: int, kv_heads: int) -> None:
     cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim), ops.view(batch), len(batch.tokens)
     qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
     norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
-    ops.rotate_store_attend(qkv, view, rotary, cache, cache, dim**-0.5, 0, *norms, 1e-6)
+    ops.rotate_store_attend(qkv, view, rotary, cache, cache, dim**-0.5, 0, *norms, eps=1e-6)
     x, weight = half(count, HIDDEN), half(HIDDEN)
     ops.rms_norm(x, weight, 1e-6)
     ops.add_rms_norm(x, x, weight, 1e-6)
