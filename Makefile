@@ -37,6 +37,7 @@ lint: $(STAMP)  ## ruff and mypy alone
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	cd tests && ../$(BIN)/mypy --config-file mypy.ini .
 
 # Debian's packages that some tests drive for real, each with its command and those tests.
 PARTS := chromium,chromium,tests/serve/test_page.py chromium-driver,chromedriver,tests/serve/test_page.py \
@@ -51,7 +52,7 @@ parts:  ## the browser and the Prometheus that some tests drive, where root may 
 		(apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$wanted) \
 			> /dev/null 2>&1 || true; \
 	fi; \
-	absent | while read -r package tests; do echo "left out: $$tests, for want of $$package (apt-get install it)"; done
+	absent | while read -r package tests; do echo "left out: $$tests, because there is no $$package (apt-get install it)"; done
 
 test: setup parts lint  ## lint, types, all tests
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder

@@ -19,7 +19,7 @@ PROMPTS = ["abcabcabc", "hello hello", "z", "the cat sat on the mat and the cat 
 @pytest.fixture(scope="module", autouse=True)
 def printed() -> Any:
     """The page's Python, as a module."""
-    module = types.ModuleType("printed_drafters")
+    module: Any = types.ModuleType("printed_drafters")
     for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(code, str(PAGE), "exec"), module.__dict__)
     module.Mute = type("Mute", (), {"__init__": lambda self, config: None})

@@ -133,7 +133,9 @@ FOREIGN: dict[str, Any] = {
         **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
         v_head_dim=12, first_k_dense_replace=1, **EXPERTS,
     ),
-    "GLM-4.5": Glm4MoeConfig(**SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS),
+    "GLM-4.5": Glm4MoeConfig(  # type: ignore[call-arg]  # a configuration takes any keyword
+        **SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS,
+    ),
     "GLM-4.7-Flash": Glm4MoeLiteConfig(
         **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
         v_head_dim=12, mlp_layer_types=["dense", "sparse", "sparse"], **EXPERTS,

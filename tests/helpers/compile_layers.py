@@ -67,7 +67,7 @@ def layers(dim: int, heads: int, kv_heads: int) -> None:
     qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
     norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
     for seen in (view, ops.view(replace(batch, chunked=False, groups=64))):  # few requests, prompts; many requests
-        ops.rotate_store_attend(qkv, seen, rotary, cache, cache, dim**-0.5, 0, *norms, 1e-6)
+        ops.rotate_store_attend(qkv, seen, rotary, cache, cache, dim**-0.5, 0, *norms, eps=1e-6)
     x, weight = half(count, HIDDEN), half(HIDDEN)
     ops.rms_norm(x, weight, 1e-6)
     ops.add_rms_norm(x, x, weight, 1e-6)

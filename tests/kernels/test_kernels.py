@@ -182,7 +182,7 @@ def test_a_node_gives_the_same_bits_as_the_plain_row_of_its_path() -> None:
         assert torch.equal(alone[0], nodes[node])
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core")  # type: ignore[attr-defined]
 def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     given, tables = long_case()
     rows = make_rows([Segment(0, 280, [0] * 20)], tables)
@@ -247,7 +247,7 @@ def test_rotation_and_store(rows: Rows, dims: tuple[int, int], normed: bool) -> 
     results = []
     for ops in (TORCH, NUMBA):
         cache = [torch.zeros(physical, kv_heads, dim) for _ in range(2)]
-        q = ops.rotate_and_store(qkv.clone(), ops.view(rows), (angles.cos(), angles.sin()), *cache, *norms, 1e-6)
+        q = ops.rotate_and_store(qkv.clone(), ops.view(rows), (angles.cos(), angles.sin()), *cache, *norms, eps=1e-6)
         results.append((q, cache[0][1:], cache[1][1:]))  # row 0 takes whatever padding wrote last
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
 

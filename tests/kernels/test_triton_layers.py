@@ -178,7 +178,7 @@ def test_rotated_keys_and_values_reach_the_cache(rows: Rows, data: st.DataObject
     results = []
     for ops in (TORCH, TRITON):
         keys, values = (torch.zeros(physical, kv_heads, dim, dtype=kind, device=DEVICE) for _ in range(2))
-        q = ops.rotate_and_store(qkv.clone(), ops.view(rows), rotary, keys, values, *norms, 1e-5)
+        q = ops.rotate_and_store(qkv.clone(), ops.view(rows), rotary, keys, values, *norms, eps=1e-5)
         live = rows.write[: len(rows.wanted)]  # padding rows share a row whose content never matters
         results.append((q, keys[live], values[live]))
     for mine, theirs in zip(results[1], results[0], strict=True):

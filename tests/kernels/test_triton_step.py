@@ -129,7 +129,7 @@ def test_the_rows_of_a_path_are_moved_in_every_layer(groups: int, nodes: int, se
             for i, node in enumerate(taken):
                 want[:, rows_of[end + i]] = pool[:, rows_of[end + node]]
     moved = [pool.to(DEVICE) for pool in pools]
-    move_triton.move_path(*moved, *(t.to(DEVICE) for t in (path, ends, slots[:groups], tables)), 4)
+    move_triton.move_path(*moved, *(t.to(DEVICE) for t in (path, ends, slots[:groups], tables)), block_size=4)
     assert all(torch.equal(mine.cpu(), want) for mine, want in zip(moved, expected, strict=True))
 
 

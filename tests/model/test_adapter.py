@@ -36,7 +36,7 @@ FOREIGN: dict[str, Any] = {
     "gpt2": GPT2Config(vocab_size=101, n_positions=64, n_embd=32, n_layer=3, n_head=4, initializer_range=0.15),
     "gemma2": Gemma2Config(**SIZES, head_dim=16, sliding_window=6, attn_logit_softcapping=3.0),
     "gemma3": Gemma3TextConfig(**SIZES4, head_dim=16, sliding_window=6, layer_types=MIXED),
-    "qwen3-moe": Qwen3MoeConfig(**SIZES, **MOE, num_experts=4, head_dim=16, decoder_sparse_step=2),
+    "qwen3-moe": Qwen3MoeConfig(**SIZES, **MOE, num_experts=4, head_dim=16, decoder_sparse_step=2),  # type: ignore[call-arg]
     "deepseek-v3": DeepseekV3Config(
         **{**SIZES, "num_key_value_heads": 4},
         **MOE,

@@ -156,7 +156,11 @@ def test_trees_are_drawn_without_lines_that_cross_nodes(page: Browser) -> None:
             accepted.append(at)
         names = [f"n{i}" for i in range(len(parents))]
         draft = {"ids": parents, "tokens": names, "parents": parents, "accepted": accepted, "probs": [0.5] * len(names)}
-        step = {"tokens": [{"from": "draft", "text": names[i]} for i in accepted], "draft": draft, "before": "b"}
+        step: dict[str, Any] = {
+            "tokens": [{"from": "draft", "text": names[i]} for i in accepted],
+            "draft": draft,
+            "before": "b",
+        }
         step["tokens"].append({"from": "correction", "text": "own"})
         tree = page.run("return import('/page/tree.js').then((m) => m.arrange(arguments[0]))", step)
         check_tree(tree, parents, accepted)

@@ -223,7 +223,7 @@ def test_an_index_that_must_grow_in_the_middle_of_a_response() -> None:
     text[15_000:] = text[:15_000]
     one, two = contender(method="suffix"), contender(method="suffix")
     one.walk(Script(text, [(10, 30_000)], "", ""))
-    two.walker.stock.make_room(200_000, 10)  # type: ignore[union-attr]
+    two.walker.stock.make_room(200_000, 10)  # type: ignore[attr-defined, union-attr]
     two.walk(Script(text, [(10, 30_000)], "", ""))
     assert one.lines.tolist() == two.lines.tolist() and one.curve.tolist() == two.curve.tolist()
     assert one.lines[0, 3] > 10_000
