@@ -16,8 +16,8 @@ from augury import LLM, SamplingParams
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 FULL = "AUGURY_TEST_FULL" in os.environ
-NEW_TOKENS = 128
-SAMPLED_TOKENS = NEW_TOKENS if FULL else 48  # three blocks of the cache, found again and drawn with noise
+NEW_TOKENS = 128 if FULL else 64  # four blocks of the cache after the prompt's
+SAMPLED_TOKENS = 128 if FULL else 32  # two blocks of the cache, found again and drawn with noise
 GENERATED = 2  # prompts that transformers' generate answers; those which every variant below runs
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 QUESTIONS = [
@@ -149,12 +149,13 @@ SERVED = {
 def test_tokens_are_transformers_own_and_speculation_changes_none(
     name: str,
     default_model: Path,
+    plain: LLM,
     prompts: list[dict],
     transformers_tokens: list[list[int]],
     sampled_tokens: list[list[int]],
 ) -> None:
     settings, count = SERVED[name]
-    llm = load(default_model, **settings)
+    llm = load(default_model, weights_of=plain, **settings)
     chosen = range(len(prompts))[-(len(prompts) if FULL else count) :]
     some = [prompts[i] for i in chosen]
     assert tokens(llm, some, temperature=0) == [transformers_tokens[i] for i in chosen]  # prefix cache cold
@@ -174,8 +175,9 @@ def test_tokens_are_transformers_own_and_speculation_changes_none(
 @pytest.mark.skipif(DEVICE != "cpu", reason="on a GPU exactness needs fixed row buckets, which come with its kernels")
 def test_bfloat16_is_exact_with_and_without_speculation(default_model: Path, prompts: list[dict]) -> None:
     """Our CPU matrices treat each row alone, so equality is exact here, not just free of near-ties."""
-    runs = []
-    for spec in (None, NGRAM):
-        llm = LLM(str(default_model), dtype="bfloat16", device=DEVICE, max_model_len=512, speculative_config=spec)
-        runs.append(tokens(llm, prompts[-8 if FULL else -4 :], temperature=0.8))
-    assert runs[0] == runs[1]
+    settings = {"dtype": "bfloat16", "device": DEVICE, "max_model_len": 512}
+    some, length = (prompts[-8:], NEW_TOKENS) if FULL else (prompts[-4:], SAMPLED_TOKENS)
+    plain = LLM(str(default_model), **settings)
+    fast = LLM(str(default_model), weights_of=plain, speculative_config=NGRAM, **settings)
+    assert tokens(plain, some, length, temperature=0.8) == tokens(fast, some, length, temperature=0.8)
+    assert fast.engine.stats.spec.num_draft_tokens > 0

@@ -32,6 +32,7 @@ MODULES = (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    resume_triton,
     rope_triton,
     streams_triton,
     walk_triton,
@@ -39,6 +40,7 @@ MODULES = (
 KERNELS = {
     "_attend",
     "_plan",
+    "_resume",
     "_rotate_and_store",
     "_rms_norm",
     "_add_rms_norm",
@@ -60,11 +62,12 @@ def half(*shape: int) -> torch.Tensor:
 def layers(dim: int, heads: int, kv_heads: int) -> None:
     """A layer's operations with heads of that size, for decoding and for reading a prompt."""
     ops, segments = TritonOps(), [Segment(slot, 20, [0] * 4, [-1, 0, 1, 1]) for slot in range(4)]
-    batch = replace(make_rows(segments, scattered_tables(4), BLOCK_SIZE), chunked=True)
+    batch = replace(make_rows(segments, scattered_tables(4), BLOCK_SIZE), chunked=True, groups=4)
     cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim), ops.view(batch), len(batch.tokens)
     qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
     norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
-    ops.rotate_store_attend(qkv, view, rotary, cache, cache, dim**-0.5, 0, *norms, 1e-6)
+    for seen in (view, ops.view(replace(batch, chunked=False, groups=64))):  # few requests, prompts; many requests
+        ops.rotate_store_attend(qkv, seen, rotary, cache, cache, dim**-0.5, 0, *norms, 1e-6)
     x, weight = half(count, HIDDEN), half(HIDDEN)
     ops.rms_norm(x, weight, 1e-6)
     ops.add_rms_norm(x, x, weight, 1e-6)

@@ -45,6 +45,9 @@ class EngineConfig(BaseModel):
     enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
     enable_chunked_prefill: bool = Field(default=True, description="Read long prompts in chunks.")
     enforce_eager: bool = Field(default=False, description="Run without CUDA graphs.")
+    exact: bool = Field(
+        default=False, description="On a GPU: the same bits for a row in any batch, with chains of drafts or without."
+    )
     seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(

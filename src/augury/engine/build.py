@@ -88,6 +88,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target
         implementation=IMPLEMENTATIONS.get(config.model_impl, config.model_impl),
         packed=config.load_format != "safetensors",
         dummy=config.load_format == "dummy",
+        exact=config.exact,
     )
 
 

@@ -104,13 +104,17 @@ class Ops(Protocol):
 
 
 @cache
-def choose(device: torch.device) -> Ops:
-    """The face for a device."""
+def choose(device: torch.device, exact: bool = False) -> Ops:
+    """The face for a device; `exact` asks for bits that do not depend on who shares a pass, as a CPU's never do."""
     kind = face(device)
     if kind == "numba":
         from augury.kernels.numba_ops import NumbaOps
 
         return NumbaOps()
+    if kind == "triton" and exact:
+        from augury.kernels.exact_triton_ops import ExactTritonOps
+
+        return ExactTritonOps()
     if kind == "triton":
         from augury.kernels.triton_ops import TritonOps
 

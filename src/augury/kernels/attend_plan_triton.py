@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from augury.model.target import Rows
 
 SPLIT = 512  # keys of one item
-# Few requests leave most of the GPU idle, so that their keys are better cut into smaller parts: (requests, keys).
-FEW = ((4, 128), (16, 256))
 WHOLE = 1 << 30  # a split that no context reaches: prompt tiles walk all their keys
 DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile: one matrix instruction's
 PROMPT_HEIGHT = 64
@@ -63,7 +61,7 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
         totals,
         count,
         capacity,
-        WHOLE if prompts else split_for(rows.groups),
+        WHOLE if prompts else SPLIT,
         PER_TILE=per_tile,
         PROMPT_ROWS=PROMPT_ROWS,
         CHUNKED=rows.chunked,
@@ -73,11 +71,6 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
         num_warps=8,
     )
     return Plan(items, totals, height, per_tile, capacity, prompts)
-
-
-def split_for(groups: int) -> int:
-    """Keys of one item in a pass of so many requests. It depends on nothing else, so that drafts change no sum."""
-    return next((keys for most, keys in FEW if 0 < groups <= most), SPLIT)
 
 
 def few_sizes(count: int) -> int:

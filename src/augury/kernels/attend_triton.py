@@ -8,7 +8,7 @@ positions: the result does not depend on the order in which programs ran.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
@@ -22,8 +22,19 @@ if TYPE_CHECKING:
     from augury.model.target import Rows
 
 WIDEST = 256  # head dimensions past this are left to the torch face
-KEYS, PROMPT_KEYS, WIDE_KEYS = 128, 64, 32  # at a time: decoding, reading a prompt, in float32
-PER_PROCESSOR = 2  # programs
+
+
+class Grid(NamedTuple):
+    """How a kind of pass is walked."""
+
+    keys: int  # read at a time
+    per_processor: int  # programs
+    warps: int  # of a program
+
+
+FEW, MANY = Grid(128, 2, 4), Grid(64, 4, 2)  # decoding: few requests wait for memory, many for each other
+PROMPTS, WIDE = Grid(64, 2, 4), Grid(32, 1, 4)  # reading prompts; anything in float32
+MANY_REQUESTS = 32
 
 
 @dataclass(slots=True)
@@ -90,6 +101,15 @@ def _room(plan: Plan, kv_heads: int, value_dim: int, device: torch.device) -> Sc
     return _scratch[key]
 
 
+def _grid(q: Tensor, rows: Rows, plan: Plan) -> Grid:
+    """It depends on the number of requests, never on that of their drafts: these must change no sum."""
+    if q.dtype == torch.float32:
+        return WIDE
+    if plan.prompts:
+        return PROMPTS
+    return MANY if rows.groups >= MANY_REQUESTS else FEW
+
+
 def _launch(
     q: Tensor,
     keys: Tensor,
@@ -105,9 +125,9 @@ def _launch(
     _, heads, key_dim = q.shape
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
-    wide = q.dtype == torch.float32
-    at_once = WIDE_KEYS if wide else PROMPT_KEYS if plan.prompts else KEYS
-    _attend[(programs(q.device, 1 if wide else PER_PROCESSOR),)](
+    grid = _grid(q, rows, plan)
+    wide = grid is WIDE
+    _attend[(programs(q.device, grid.per_processor),)](
         q,
         keys,
         values,
@@ -138,14 +158,14 @@ def _launch(
         BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height,
         PER_TILE=plan.rows_per_tile,
-        KEYS=at_once,
+        KEYS=grid.keys,
         BLOCK_SIZE=rows.block_size,
         WINDOW=window,
         SOFTCAP=bool(softcap),
         SINKS=sinks is not None,
         EXACT=wide,
         PROMPTS=plan.prompts,
-        num_warps=4,
+        num_warps=grid.warps,
         num_stages=2 if wide else 3,
     )
 
@@ -210,6 +230,9 @@ def _attend(
             other=0.0,
         )
         table = block_tables + slot * table_stride
+        # The next item's record comes while this one's keys are read: one trip to memory less between two items.
+        next_work = work + tl.num_programs(0)
+        next_record = record(items, next_work // KV_HEADS, next_work < most)
 
         top = tl.full([HEIGHT], float("-inf"), tl.float32)
         weight = tl.zeros([HEIGHT], tl.float32)
@@ -366,5 +389,5 @@ def _attend(
             result = sum_ / tl.where(weight > 0, weight, 1.0)[:, None]
             to = out + (row[:, None].to(tl.int64) * (KV_HEADS * SHARED) + head[:, None]) * VALUE_DIM + dv[None, :]
             tl.store(to, result.to(out.dtype.element_ty), mask=used[:, None] & (dv < VALUE_DIM)[None, :])
-        work += tl.num_programs(0)
-        begin, size, slot, first, last, splits, first_item, shared = record(items, work // KV_HEADS, work < most)
+        work = next_work
+        begin, size, slot, first, last, splits, first_item, shared = next_record

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from augury.model.configurations import auto_config
 from augury.model.errors import ModelError, one_line
 from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
@@ -79,13 +80,11 @@ class Checkpoint:
 
 def read_config(directory: Path) -> Any:
     """The transformers configuration of a directory; never runs code that came with it."""
-    from transformers import AutoConfig
-
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")
     check_plausible(directory)
     try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+        config = auto_config().from_pretrained(directory, trust_remote_code=False, local_files_only=True)
     except ImportError:
         raise
     except Exception as error:  # the library takes what stands there at its word: a division by zero heads is one

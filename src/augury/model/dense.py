@@ -79,9 +79,13 @@ class Dense:
         max_model_len: int | None = None,
         packed: bool = False,
         dummy: bool = False,
+        exact: bool = False,
     ) -> Dense:
-        """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones."""
-        config, ops = read_config(directory), choose(device)
+        """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones.
+
+        `exact`: see kernels.choose.
+        """
+        config, ops = read_config(directory), choose(device, exact)
         plan, length = _Plan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:

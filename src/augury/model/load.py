@@ -25,11 +25,13 @@ def load_target(
     implementation: str = "auto",
     packed: bool = True,
     dummy: bool = False,
+    exact: bool = False,
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
-    read. `dummy` reads config.json alone and makes random weights.
+    read. `dummy` reads config.json alone and makes random weights. `exact`: on a GPU a row's bits depend on its own
+    tokens alone, as they do on a CPU.
     """
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)
@@ -38,12 +40,16 @@ def load_target(
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
     if implementation == "adapter" or not fits:
+        if exact and device.type != "cpu":
+            raise ModelError(
+                f"exact=True needs our own model code, and {config.model_type!r} runs through transformers."
+            )
         from augury.model.adapter import Adapter
 
         return Adapter.load(directory, kind, device, max_model_len, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy)
+    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact)
 
 
 def runs_dense(config: Any) -> bool:

@@ -38,7 +38,7 @@ class Rows:
     span: int  # no row sees a logical cache row at or past this; rounded up so that it takes few values
     first: int = 0  # nor one before this
     chunked: bool = False  # some slot may have many rows: a prompt chunk
-    groups: int = 0  # slots with rows at most, as the host knows it; 0: it does not
+    groups: int = 0  # slots with rows at most; 0: unknown
 
 
 @dataclass(slots=True)

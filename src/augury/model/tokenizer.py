@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.model.configurations import import_lightly
 from augury.model.errors import ModelError, one_line
 from augury.model.plausible import check_plausible
 from augury.model.token_bytes import TokenBytes
@@ -107,6 +108,7 @@ def _load(directory: Path) -> Any:
         from transformers import PreTrainedTokenizerFast
 
         return PreTrainedTokenizerFast.from_pretrained(directory)
+    import_lightly()
     from transformers import AutoTokenizer
 
     # Otherwise transformers asks on the terminal whether the checkpoint's own code may run.

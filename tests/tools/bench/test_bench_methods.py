@@ -199,11 +199,15 @@ def texts(llm: Any, chats: list[list[int]], temperature: float, batch: int) -> l
 
 
 @pytest.fixture(scope="module")
-def plain_texts(default_model: Path, chats: list[list[int]]) -> dict[float, list[list[int]]]:
+def plain(default_model: Path) -> Any:
     from augury import LLM
 
-    llm = LLM(str(default_model), device="cpu", max_model_len=256, max_num_seqs=4)
-    return {temperature: texts(llm, chats, temperature, 1) for temperature in (0.0, 0.8)}
+    return LLM(str(default_model), device="cpu", max_model_len=256, max_num_seqs=4)
+
+
+@pytest.fixture(scope="module")
+def plain_texts(plain: Any, chats: list[list[int]]) -> dict[float, list[list[int]]]:
+    return {temperature: texts(plain, chats, temperature, 1) for temperature in (0.0, 0.8)}
 
 
 def check_texts(
@@ -218,17 +222,17 @@ def check_texts(
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TRIED, ids=lambda line: line.name)
 def test_every_trained_method_keeps_the_text(
-    line: MethodLine, default_model: Path, home: Gates, chats: Any, plain_texts: Any
+    line: MethodLine, default_model: Path, plain: Any, home: Gates, chats: Any, plain_texts: Any
 ) -> None:
     """Greedy and sampled, alone and four at once, chains and trees: plain decoding's tokens, and drafts that count."""
     from augury import LLM
 
     assert line.gate
     gate = home.find(line.gate) or home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
-    model, spec = str(default_model), line.speculative | {"model": str(gate.directory)}
+    model, spec, weights = str(default_model), line.speculative | {"model": str(gate.directory)}, plain
     if line.method == "mtp":  # the layer is part of its target
-        model, spec = str(gate.directory), line.speculative
-    llm = LLM(model, device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
+        model, spec, weights = str(gate.directory), line.speculative, None
+    llm = LLM(model, weights_of=weights, device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
     check_texts(llm, chats, plain_texts, 0.0)
     spec_stats = llm.engine.stats.spec
     assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million
@@ -238,7 +242,7 @@ def test_every_trained_method_keeps_the_text(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ngram", "ngram_gpu", "suffix", "extract_hidden_states"])
 def test_methods_without_weights_keep_the_text(
-    method: str, default_model: Path, chats: Any, plain_texts: Any, tmp_path: Path
+    method: str, default_model: Path, plain: Any, chats: Any, plain_texts: Any, tmp_path: Path
 ) -> None:
     from augury import LLM
 
@@ -246,7 +250,7 @@ def test_methods_without_weights_keep_the_text(
     if method == "extract_hidden_states":
         spec, transfer = saving(30, str(tmp_path))
         settings = {"speculative_config": spec, "kv_transfer_config": transfer}
-    llm = LLM(str(default_model), device="cpu", max_model_len=256, max_num_seqs=4, **settings)
+    llm = LLM(str(default_model), weights_of=plain, device="cpu", max_model_len=256, max_num_seqs=4, **settings)
     for temperature in plain_texts:
         check_texts(llm, chats, plain_texts, temperature)
 

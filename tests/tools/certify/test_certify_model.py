@@ -176,7 +176,7 @@ def embedded(default_model: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "prompts"), [("coupled", 2), ("block", 2 if "AUGURY_TEST_FULL" in os.environ else 1)])
 def test_embedded_model(rule: str, prompts: int, embedded: Any, default_model: Path, tmp_path: Path) -> None:
-    """A law of 49,152 tokens. Behind one prompt: a second repeats the proof, and comes with AUGURY_TEST_FULL."""
+    """A law of 49,152 tokens. After one prompt: a second repeats the proof, and comes with AUGURY_TEST_FULL."""
     from shallow import shallow_copy
 
     from augury import LLM
@@ -184,7 +184,8 @@ def test_embedded_model(rule: str, prompts: int, embedded: Any, default_model: P
     from augury.tools.certify.prompts import PROMPTS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
-    fast = LLM(str(default_model), **EMBEDDED, speculative_config=speculation(weak, rule, tokens=3))
+    spec = speculation(weak, rule, tokens=3)
+    fast = LLM(str(default_model), **EMBEDDED, weights_of=embedded, speculative_config=spec)
     plan = ModelPlan(PROMPTS[:prompts], SETTINGS[:2], max_tokens=16, samples=250)
     report = certify_model(embedded, fast, plan)
     assert report.exit_code == 0, report.record()

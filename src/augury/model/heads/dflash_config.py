@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from augury.model.configurations import auto_config
 from augury.model.errors import ModelError
 from augury.model.heads.files import read_raw_config
 
@@ -88,13 +89,11 @@ def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[st
 
 
 def _layer_config(directory: Path, words: dict[str, Any]) -> Any:
-    from transformers import AutoConfig
-
     kind = str(words.pop("model_type", "") or "qwen3")
     if not words.get("rope_theta") and not words.get("rope_parameters"):
         words["rope_theta"] = DEFAULT_THETA
     try:
-        layer = AutoConfig.for_model(kind, **words)
+        layer = auto_config().for_model(kind, **words)
         sizes = (layer.hidden_size, layer.num_attention_heads, layer.num_key_value_heads, layer.rms_norm_eps)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"cannot read {directory / 'config.json'}: {error}") from error

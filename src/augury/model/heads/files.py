@@ -15,6 +15,7 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import DERIVED
+from augury.model.configurations import auto_config
 from augury.model.errors import ModelError
 from augury.model.layers import Linear
 from augury.model.weight_files import weight_files
@@ -39,8 +40,6 @@ def read_raw_config(directory: Path) -> dict[str, Any]:
 
 def llama_config(raw: dict[str, Any]) -> Any:
     """The transformers configuration of a drafter's layers, which may be nested as in the speculators format."""
-    from transformers import AutoConfig
-
     inner = raw.get("transformer_layer_config") or raw
     kind = inner.get("model_type", "llama")
     kind = kind if kind in ("llama", "mistral", "qwen2", "qwen3") else "llama"
@@ -55,7 +54,7 @@ def llama_config(raw: dict[str, Any]) -> Any:
             f"the drafter's config.json says hidden_act={inner['hidden_act']!r}; its layers run with silu."
         )
     try:
-        return AutoConfig.for_model(kind, **{k: v for k, v in inner.items() if k not in ("model_type", "auto_map")})
+        return auto_config().for_model(kind, **{k: v for k, v in inner.items() if k not in ("model_type", "auto_map")})
     except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         raise ModelError(f"the drafter's config.json does not describe a {kind} layer: {error}") from None
 

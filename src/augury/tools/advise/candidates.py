@@ -145,8 +145,8 @@ def family_methods(facts: ModelFacts) -> list[str]:
     depth = trained_depth(facts.raw)
     known = KnownFacts({"target_type": facts.kind, "target_mtp": depth})
     found: dict[str, None] = {}
-    for entry in knowledge().values():
-        if entry.kind == "targets" and "method" not in entry.condition and holds(entry.condition, known):
+    for entry in knowledge("targets").values():
+        if "method" not in entry.condition and holds(entry.condition, known):
             text = entry.message.lower()
             for name, prose in ((name, prose) for name, card in METHODS.items() for prose in card.prose):
                 text = text.replace(prose, name)

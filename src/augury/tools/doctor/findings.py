@@ -12,7 +12,7 @@ from augury.tools.doctor.arguments import Arguments
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.refused import anchor
-from augury.tools.knowledge.base import Entry, Severity, knowledge
+from augury.tools.knowledge.base import LINTED, Entry, Severity, knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
 
 
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 @cache
 def _asked(tool: str, release: Version | None) -> tuple[tuple[Entry, str], ...]:
     """The entries that speak of a release, each with the problem it tells of, or nothing."""
-    entries = [entry for entry in knowledge().values() if entry.linted and tool in entry.tools]
+    entries = [entry for entry in knowledge(*LINTED).values() if entry.linted and tool in entry.tools]
     covering = [entry for entry in entries if release is None or entry.covers(release)]
     return tuple((entry, _problem_in(entry.condition)) for entry in covering)
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from augury import __version__
 from augury.tools.doctor.examine import Examination
 from augury.tools.doctor.findings import Finding
-from augury.tools.knowledge.base import Entry, knowledge, readable
+from augury.tools.knowledge.base import LINTED, Entry, knowledge, readable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 FAILED = 1
@@ -56,7 +56,7 @@ def _region(examination: Examination, start: int, end: int) -> dict[str, int]:
 def sarif(examinations: Sequence[Examination]) -> dict[str, Any]:
     """A SARIF log of one run."""
     used = sorted({finding.id for one in examinations for finding in one.findings})
-    entries = knowledge()
+    entries = knowledge(*LINTED)
     rules = [_rule(entries[name]) for name in used]
     results = [_result(one, f, used.index(f.id)) for one in examinations for f in one.findings]
     driver = {"name": "augury doctor", "version": __version__, "semanticVersion": __version__, "rules": rules}

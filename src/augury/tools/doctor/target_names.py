@@ -50,7 +50,7 @@ def name_facts(name: str | None, release: Version | None) -> dict[str, Any]:
 
 
 def _families() -> list[Named]:
-    return [named for entry in knowledge().values() for named in entry.families]
+    return [named for entry in knowledge("targets").values() for named in entry.families]
 
 
 def _says(name: str, part: str) -> bool:

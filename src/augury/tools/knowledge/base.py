@@ -158,15 +158,20 @@ def readable(text: str) -> str:
 
 
 @cache
-def knowledge() -> dict[str, Entry]:
-    """Every entry by id."""
+def knowledge(*kinds: str) -> dict[str, Entry]:
+    """Every entry by id; of some kinds alone where no other is asked for, because reading a file takes time."""
     found: dict[str, Entry] = {}
-    for kind in KINDS:
-        for entry in read_file(FOLDER / f"{kind}.yaml", kind):
+    for kind in kinds or KINDS:
+        for entry in _entries(kind):
             if entry.id in found:
                 raise ConfigError(f"knowledge/{kind}.yaml: {entry.id} is there twice; ids are unique.")
             found[entry.id] = entry
     return found
+
+
+@cache
+def _entries(kind: str) -> list[Entry]:
+    return read_file(FOLDER / f"{kind}.yaml", kind)
 
 
 def read_file(file: Path, kind: str) -> list[Entry]:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from augury.config.read import KEYS
 from augury.methods.registry import METHODS
 from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
@@ -62,13 +60,28 @@ def holds(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
         return bool(known.problem == operand)
     if word == "version":
         release = known.facts.get("version")
-        return None if release is None else SpecifierSet(operand).contains(release)
+        return None if release is None else _within(release, operand)
     if word == "key_present":
         return operand in known.keys
     if word == "key":
         return all(known.keys.get(name) == value for name, value in operand.items())
     method = known.facts.get("method")
     return None if method is None else method in ([operand] if isinstance(operand, str) else operand)
+
+
+def _within(release: Any, bounds: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # here, because it is slow to import and few commands meet a bound
+
+    return SpecifierSet(bounds).contains(release)
+
+
+def _unreadable_bounds(bounds: Any) -> str | None:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return None if SpecifierSet(str(bounds)) else "version: no bounds"
+    except InvalidSpecifier:
+        return f"version bounds {bounds!r} are not understood"
 
 
 def _compare(condition: Mapping[str, Any], known: KnownFacts) -> Answer:
@@ -100,10 +113,7 @@ def check_condition(condition: Any) -> str | None:
 def _check_single(word: str, operand: Any) -> str | None:
     known: Collection[str] = PROBLEMS if word == "problem" else METHODS if word == "method" else KEYS
     if word == "version":
-        try:
-            return None if SpecifierSet(str(operand)) else "version: no bounds"
-        except InvalidSpecifier:
-            return f"version bounds {operand!r} are not understood"
+        return _unreadable_bounds(operand)
     names = [operand] if isinstance(operand, str) else list(operand)
     wrong = [name for name in names if name not in known]
     return f"{word}: {wrong[0]!r} is unknown" if wrong else None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from augury.methods.registry import LOOK_UPS
-from augury.tools.knowledge.base import Entry, knowledge
+from augury.tools.knowledge.base import knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
 from augury.tools.live.expectation import YOURS, Expectation
 from augury.tools.live.facts import live_facts, sentence
@@ -78,9 +78,8 @@ def judge(window: Window, expected: Expectation) -> Judged:
 
 def _verdict(facts: Mapping[str, Any], *names: str) -> tuple[State, str, str]:
     """Pass, or what the first entry that holds says; unknown where a fact is missing for one."""
-    answers: list[tuple[Entry, bool | None]] = [
-        (knowledge()[n], holds(knowledge()[n].condition, KnownFacts(facts))) for n in names
-    ]
+    entries = [knowledge("bands")[name] for name in names]
+    answers = [(entry, holds(entry.condition, KnownFacts(facts))) for entry in entries]
     for entry, answer in answers:
         if answer:
             return STATES[entry.severity], sentence(entry.fix, facts), entry.id

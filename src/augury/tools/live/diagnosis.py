@@ -123,9 +123,7 @@ def diagnose(
     world, symptoms = KnownFacts(facts, keys), []
     suspects: list[Suspect] = []
     missing: set[str] = set()
-    for entry in knowledge().values():
-        if entry.kind not in KINDS:
-            continue
+    for entry in knowledge(*KINDS).values():
         answer = holds(entry.condition, world)
         if answer:
             symptoms.append(Symptom(entry, *lines(entry, facts)))

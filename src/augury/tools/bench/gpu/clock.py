@@ -116,6 +116,8 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
 def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
     """How long the device does nothing between two passes, as decoding goes; None on a CPU, or without such steps."""
     engine, marks, waited = rig.engine, list[tuple[Stamp, Stamp]](), list[float]()
+    while engine.busy and not (engine.flights and all(item.steady for item in engine.flights[-1].scheduled)):
+        engine.step()  # prompts are read first
     if rig.engine.target.device.type != "cuda":
         return None
     run, land = engine.runner.run, Flight.land
@@ -143,7 +145,7 @@ def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
         del engine.runner.run
         Flight.land = land  # type: ignore[method-assign]
     rig.wait()
-    idle = sorted(1000 * before[1].until(after[0]) for before, after in pairwise(marks[2:]))
+    idle = sorted(1000 * before[1].until(after[0]) for before, after in pairwise(marks))
     if len(idle) < 2:
         return None
     middle, high = idle[len(idle) // 2], idle[min(len(idle) - 1, int(0.99 * len(idle)))]

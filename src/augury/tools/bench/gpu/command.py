@@ -31,6 +31,7 @@ def bench_gpu(
     prompt: Annotated[int, typer.Option(min=1, help="Random tokens in each prompt.")] = 128,
     new: Annotated[int, typer.Option(min=2, help="New tokens for each request.")] = 512,
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="In exact mode: its cost.")] = False,
     device: Annotated[Literal["auto", "cuda", "cpu"], typer.Option(help="Where to run.")] = "auto",
     spec: Annotated[str, typer.Option(metavar="JSON", help="Further keys of speculative_config, a tree for one.")] = "",
     batched_tokens: Annotated[int | None, typer.Option(min=1, help="max_num_batched_tokens of the engine.")] = None,
@@ -63,6 +64,7 @@ def bench_gpu(
             detail,
             _extra(spec),
             batched_tokens,
+            exact,
             on_row=_say_row,
             say=tick,
         )

@@ -54,8 +54,9 @@ def show(console: Console, report: dict[str, Any], kernels: bool = False) -> Non
 def conditions_line(report: dict[str, Any]) -> str:
     """What every figure depends on."""
     libraries = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    exact = " in exact mode" if report["exact"] else ""
     line = (
-        f"{report['gpu']}; {report['shape']}, random weights; {report['prompt']} random prompt tokens, "
+        f"{report['gpu']}; {report['shape']}{exact}, random weights; {report['prompt']} random prompt tokens, "
         f"{report['new']} new, greedy, acceptance given, no prefix cache, all requests at once, after a warm-up; "
         f"copy {report['copy_tb_s']:.3g} TB/s; {libraries}."
     )

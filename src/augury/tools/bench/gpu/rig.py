@@ -118,7 +118,9 @@ class Bench:
 
 
 @contextmanager
-def bench_of(shape: Config, sizes: Sizes, device: str, eager: bool, batched: int | None = None) -> Iterator[Bench]:
+def bench_of(
+    shape: Config, sizes: Sizes, device: str, eager: bool, batched: int | None = None, exact: bool = False
+) -> Iterator[Bench]:
     """Make a target; on disk it is a config.json for as long as it lives."""
     import torch
 
@@ -140,8 +142,9 @@ def bench_of(shape: Config, sizes: Sizes, device: str, eager: bool, batched: int
             "max_num_batched_tokens": batched,
             "enable_prefix_caching": False,
             "enforce_eager": eager,
+            "exact": exact,
         }
-        target = load_target(home, dtype, device, sizes.length, dummy=True)
+        target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact)
         yield Bench(Path(name), target, arguments, sizes)
 
 

@@ -42,6 +42,7 @@ def measure(
     detail: bool = True,
     extra: dict[str, Any] | None = None,
     batched: int | None = None,
+    exact: bool = False,
     on_row: Callable[[Row], None] = lambda row: None,
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
@@ -53,13 +54,14 @@ def measure(
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     begun = time.perf_counter()
     say(f"making {shape}")
-    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched) as bench:
+    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched, exact) as bench:
         where = bench.target.device
         report: dict[str, Any] = {
             "shape": shape,
             "prompt": prompt,
             "new": new,
             "eager": eager,
+            "exact": exact,
             **_machine(where),
             "peer": CONDITIONS,
             "copy_tb_s": copy_speed(where) / 1e12,

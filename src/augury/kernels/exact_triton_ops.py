@@ -1,0 +1,70 @@
+"""The GPU face of exact mode: a row's bits depend on nothing but its own tokens and parameters.
+
+Not on how many rows share the pass, nor on whether the row is a prompt's, a draft's or one computed again. Attention
+uses one way of walking for all of them, and matrices one order of adding (matrix_triton.py). Where cuBLAS is found to
+add in that order for a number of rows, it multiplies: it is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from augury.kernels import fused, matrix_triton
+from augury.kernels.attend_triton import View
+from augury.kernels.triton_ops import TritonOps
+
+if TYPE_CHECKING:
+    from augury.model.packed import Packed
+    from augury.model.target import Rows
+
+TRIALS = 4
+Shape = tuple[int, int, int, torch.dtype]  # rows, out, depth
+
+
+class ExactTritonOps(TritonOps):
+    """See Ops."""
+
+    def __init__(self) -> None:
+        self._agrees: dict[Shape, bool] = {}
+
+    def view(self, rows: Rows) -> View:
+        """Prompts are walked like decoding, by whoever shares the pass."""
+        return View(replace(rows, chunked=False, groups=0))
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """cuBLAS where it has been seen to add in our order, else our own kernel."""
+        shape = (len(x), *weight.shape, weight.dtype)
+        if shape not in self._agrees and x.is_cuda and not torch.cuda.is_current_stream_capturing():
+            self._agrees[shape] = _agrees(shape, x.device)
+        product = fused.linear if self._agrees.get(shape) else matrix_triton.linear
+        return product(x, weight) if bias is None else product(x, weight) + bias
+
+    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+        """Unpack, then multiply."""
+        return self.linear(x, weight.unpacked(), bias)
+
+
+def _agrees(shape: Shape, device: torch.device) -> bool:
+    """Whether cuBLAS gives our bits for these numbers of rows, outs and depth.
+
+    The second half of every sum takes back the first but for a little, so that nothing but roundings is left of it:
+    another order shows in nearly every number, not in one of ten thousand.
+    """
+    rows, outs, depth, dtype = shape
+    for seed in range(TRIALS):
+        random = torch.Generator(device).manual_seed(seed)
+        x = torch.randn(rows, depth, device=device, generator=random)
+        weight = torch.randn(min(outs, 8192), depth, device=device, generator=random)
+        half = depth // 2
+        x[:, half : 2 * half] = -x[:, :half] * (1 + 0.01 * torch.rand(half, device=device, generator=random))
+        weight[:, half : 2 * half] = weight[:, :half]
+        if outs > len(weight):
+            weight = weight.repeat(-(-outs // len(weight)), 1)[:outs]
+        given, matrix = x.to(dtype), weight.to(dtype)
+        if not torch.equal(fused.linear(given, matrix), matrix_triton.linear(given, matrix)):
+            return False
+    return True

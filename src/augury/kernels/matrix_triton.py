@@ -1,0 +1,164 @@
+"""A matrix product whose every row has the same bits, however many rows share the call: exact mode on a GPU.
+
+cuBLAS chooses a kernel by the number of rows, and kernels add in different orders. Here the order of a sum depends on
+nothing but the matrix: its depth in one or four segments, each in steps of one size, the segments added in their order.
+Whether one program works through the segments or each has its own is a matter of speed alone. The matrix is the left
+operand, so that the instruction stays the same when a tile holds 16 rows or 256.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+STEP = 64  # of the depth; the same for every tile
+DEEP, SEGMENTS = 8192, 4  # a matrix of this depth is read in so many segments: by few rows at once
+FEW_ROWS = 64
+
+
+class Tile(NamedTuple):
+    """What one program computes."""
+
+    rows: int
+    outs: int
+    warps: int
+    stages: int
+
+
+# Up to so many rows, which tile: few rows wait for the matrix, many for arithmetic.
+TILES = (
+    (16, Tile(16, 64, 4, 6)),
+    (32, Tile(32, 64, 4, 6)),
+    (64, Tile(64, 64, 4, 5)),
+    (128, Tile(128, 64, 4, 4)),
+    (1 << 30, Tile(256, 128, 8, 3)),
+)
+WIDE = Tile(16, 32, 4, 2)  # float32
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [R, depth] times weight [out, depth], plus bias, in the weight's arithmetic."""
+    given, x = x.dtype, x.to(weight.dtype)
+    rows, outs, depth = len(x), *weight.shape
+    tile = WIDE if weight.dtype == torch.float32 else next(tile for most, tile in TILES if rows <= most)
+    segments = SEGMENTS if depth >= DEEP else 1
+    apart = segments if rows <= FEW_ROWS else 1  # programs that share the depth
+    out = torch.empty(rows, outs, dtype=weight.dtype, device=x.device)
+    parts = torch.empty(apart, rows, outs, dtype=torch.float32, device=x.device) if apart > 1 else out
+    _linear[(triton.cdiv(rows, tile.rows) * triton.cdiv(outs, tile.outs), apart)](
+        x,
+        weight,
+        weight if bias is None else bias,
+        parts,
+        rows,
+        outs,
+        depth,
+        x.stride(0),
+        weight.stride(0),
+        BIASED=bias is not None and apart == 1,
+        EVEN=depth % (STEP * segments) == 0,
+        EXACT=weight.dtype == torch.float32,
+        SEGMENT=triton.cdiv(depth, STEP * segments) * STEP,
+        EACH=segments // apart,
+        ROWS=tile.rows,
+        OUTS=tile.outs,
+        STEP=STEP,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    if apart > 1:
+        _join[(rows, triton.cdiv(outs, 1024))](
+            parts, out if bias is None else bias, out, rows, outs, BIASED=bias is not None, PARTS=apart, WIDTH=1024
+        )
+    return out.to(given)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _linear(
+    x,
+    weight,
+    bias,
+    out,
+    rows,
+    outs,
+    depth,
+    x_row,
+    weight_row,
+    BIASED: tl.constexpr,
+    EVEN: tl.constexpr,
+    EXACT: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    EACH: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTS: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    # Programs that read the same part of the matrix run together, so that it comes from memory once.
+    tiles = tl.cdiv(rows, ROWS)
+    tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    r, o = tile * ROWS + tl.arange(0, ROWS), part * OUTS + tl.arange(0, OUTS)
+    total = tl.zeros([OUTS, ROWS], tl.float32)
+    for i in range(EACH):
+        begin = (tl.program_id(1) * EACH + i) * SEGMENT
+        total += _segment(x, weight, r, o, rows, outs, depth, begin, x_row, weight_row, EVEN, EXACT, SEGMENT, STEP)
+    there, wanted = r < rows, o < outs
+    if BIASED:
+        total += tl.load(bias + o, mask=wanted, other=0.0).to(tl.float32)[:, None]
+    to = out + (tl.program_id(1) * rows + r[None, :]).to(tl.int64) * outs + o[:, None]
+    tl.store(to, total.to(out.dtype.element_ty), mask=there[None, :] & wanted[:, None])
+
+
+@triton.jit
+def _segment(
+    x,
+    weight,
+    r,
+    o,
+    rows,
+    outs,
+    depth,
+    begin,
+    x_row,
+    weight_row,
+    EVEN: tl.constexpr,
+    EXACT: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """The products of one segment of the depth."""
+    k = begin + tl.arange(0, STEP)
+    there, wanted = (r < rows)[None, :], (o < outs)[:, None]
+    x_at = x + r[None, :].to(tl.int64) * x_row + k[:, None]
+    weight_at = weight + o[:, None].to(tl.int64) * weight_row + k[None, :]
+    sum_ = tl.zeros([o.shape[0], r.shape[0]], tl.float32)
+    for past in range(0, SEGMENT, STEP):
+        if EVEN:
+            left, right = tl.load(weight_at, mask=wanted, other=0.0), tl.load(x_at, mask=there, other=0.0)
+        else:
+            inside = past + k < depth
+            left = tl.load(weight_at, mask=wanted & inside[None, :], other=0.0)
+            right = tl.load(x_at, mask=there & inside[:, None], other=0.0)
+        if EXACT:
+            sum_ = tl.dot(left, right, sum_, input_precision="ieee")
+        else:
+            sum_ = tl.dot(left, right, sum_)
+        x_at += STEP
+        weight_at += STEP
+    return sum_
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _join(parts, bias, out, rows, outs, BIASED: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Add what the segments' programs found, in the order of the segments."""
+    row, o = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    wanted = o < outs
+    total = tl.zeros([WIDTH], tl.float32)
+    for i in tl.static_range(PARTS):
+        total += tl.load(parts + (i * rows + row) * outs + o, mask=wanted, other=0.0)
+    if BIASED:
+        total += tl.load(bias + o, mask=wanted, other=0.0).to(tl.float32)
+    tl.store(out + row * outs + o, total.to(out.dtype.element_ty), mask=wanted)

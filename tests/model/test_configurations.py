@@ -1,0 +1,30 @@
+"""An engine starts without torch's compiler, and transformers works as ever afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+START = """
+import sys
+from augury import LLM, SamplingParams
+llm = LLM(sys.argv[1], device="cpu")
+[plain] = llm.generate("abc", SamplingParams(temperature=0, max_tokens=6), use_tqdm=False)
+heavy = [name for name in ("torch._dynamo", "torch.distributed.tensor") if name in sys.modules]
+assert not heavy, heavy
+
+from transformers import AutoModelForCausalLM
+from transformers.utils import type_validators
+import torch
+type_validators.device_validator(torch.device("cpu"))  # asks for torch, and must find it again
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+ids = torch.tensor([plain.prompt_token_ids])
+print(model.generate(ids, do_sample=False, max_new_tokens=6)[0, ids.shape[1]:].tolist() == plain.outputs[0].token_ids)
+"""
+
+
+def test_an_engine_starts_without_torchs_compiler(toy_model: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", START, str(toy_model)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
