@@ -33,9 +33,7 @@ class _Parsing(Request):
 
     def _parsed(self) -> BaseModel:
         if (marks := sum(map(self._body.count, MARKS))) > MOST_MARKS:
-            why = (
-                f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
-            )
+            why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
             raise ApiError(413, why)
         value = json.loads(self._body)
         self._body = b"{}"  # it may be megabytes, and the answer may take minutes
