@@ -18,10 +18,12 @@ from raw_http import code, drained
 from served import Served, served
 
 from augury import LLM, SamplingParams
+from augury.serve import reading
 from augury.serve.bodies import SMALL, Bodies
 from augury.serve.connection import UNREAD
 from augury.serve.errors import ApiError
 from augury.serve.limits import ALL_BODIES
+from augury.serve.openai import DetokenizeRequest
 
 KEY, MOST = "the-key", 1 << 20
 PATIENCE = 2.0
@@ -193,3 +195,23 @@ def test_nothing_is_compiled_once_an_engine_is_there(toy_model: Path, spec: dict
     drafter: Any = llm.engine.drafter
     if hasattr(drafter, "cache"):
         assert len(drafter.cache.cached) == 8  # of the rehearsal nothing is left
+
+
+@pytest.mark.parametrize("value", [b"0", b"[]", b"{}"])
+def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(
+    value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsing = reading._Parsing({"type": "http"})
+    parsing.model = DetokenizeRequest
+    monkeypatch.setattr(reading, "MOST_MARKS", 1000)
+    monkeypatch.setattr(reading.json, "loads", lambda _: pytest.fail("it was parsed"))
+    parsing._body = b'{"tokens": [' + b",".join([value] * 1001) + b"]}"
+    with pytest.raises(ApiError) as refused:
+        parsing._parsed()
+    assert refused.value.status == 413 and "at most 1000" in refused.value.message
+
+
+def test_that_refusal_reaches_the_client(toy_model: Path) -> None:
+    with served(toy_model, spec=None) as running:
+        answer = running.http.post("/detokenize", json={"tokens": [65] * (reading.MOST_MARKS + 2)})
+        assert answer.status_code == 413 and "commas" in answer.json()["error"]["message"]

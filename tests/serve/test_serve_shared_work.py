@@ -171,6 +171,23 @@ def test_new_jobs_get_a_slice_of_time_between_steps(llm: LLM, monkeypatch: pytes
     assert not llm.engine.busy
 
 
+def test_many_clients_that_leave_at_once_get_a_slice_of_time_too(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = {"type": "add", "tokens": [1, 2], "params": {"max_tokens": 8}, "detailed": False, "client": ["", ""]}
+    intray = Intray([{**add, "id": number} for number in range(6)])
+    process = EngineProcess(llm, intray)  # type: ignore[arg-type]
+    process._take_messages()
+    while process.inbox:
+        process._take_messages()
+    clock = itertools.count(0.0, 0.6 * engine_process.SLICE)  # one fits in a slice
+    monkeypatch.setattr(engine_process, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    intray.messages = [{"type": "abort", "id": number} for number in range(6)]
+    left = []
+    while process.jobs:
+        process._take_messages()
+        left.append(len(process.jobs))
+    assert left == [5, 4, 3, 2, 1, 0] and not llm.engine.busy and not process.leaving
+
+
 def test_a_newcomers_job_is_read_after_one_of_everybody_elses() -> None:
     inbox = Inbox()
     for number in range(128):  # sixteen requests of one key, with eight prompts each

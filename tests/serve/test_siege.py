@@ -1,4 +1,4 @@
-"""The siege in small: the attacks that the server is known to hold against, some hundred mutated requests, canaries."""
+"""The siege in small: every attack, some hundred mutated requests, canaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from siege import ADDED, GROWTH, Watch, faults, siege
 from siege_attacks import ATTACKS
 from siege_fuzz import MUTATIONS, mutated, valid
 
-HELD = ["huge max_tokens", "unknown fields", "blank bad_words", "echoes"]  # the whole siege runs all of them
+HELD = [attack.name for attack in ATTACKS]
 REQUESTS = 300
 
 
@@ -31,7 +31,7 @@ def test_a_small_siege(toy_model: Path) -> None:
 
 
 def test_every_attack_has_a_name_of_its_own() -> None:
-    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) and set(HELD) <= {a.name for a in ATTACKS}
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
     assert {attack.item for attack in ATTACKS} == {1, 2, 3, 4, 5, 6, 7, 9}  # 8 is about files and other servers
 
 

@@ -200,6 +200,8 @@ def _state(app: FastAPI, service: Service) -> None:
 
 def _unreadable(cause: BaseException | None) -> ApiError | None:
     """Why a body could not be read, where the parser gave up on more than its grammar."""
+    if isinstance(cause, ApiError):
+        return cause
     if isinstance(cause, ValidationError):
         return _wrong_field(cause.errors(include_url=False, include_context=False, include_input=False)[0])
     if isinstance(cause, RecursionError):

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -49,6 +50,7 @@ class EngineProcess:
         self.compiler = Compiler(llm.intake)
         self.unstructured: dict[int, tuple[list[Request], bool]] = {}  # they wait for their grammars
         self.inbox = Inbox()  # jobs that are not read yet
+        self.leaving: deque[int] = deque()  # jobs whose clients have left, which are still in the engine
         self.spellings: dict[int, list[Any]] = {}  # of tokens
         self._counted: dict[str, int] = {}
         self._beat = 0.0
@@ -67,12 +69,16 @@ class EngineProcess:
 
     def _take_messages(self) -> None:
         """Handle what has come, for a slice of time at most while others' answers wait for the next step."""
-        wait = 0 if self.engine.busy or self.inbox else GLANCE if self.compiler.busy else BEAT
+        wait = 0 if self.engine.busy or self.inbox or self.leaving else GLANCE if self.compiler.busy else BEAT
         for message in self.channel.take(wait):
-            if message["type"] == "abort":  # the sooner, the less is done for nobody
-                self._drop(message["id"])
+            if message["type"] == "abort":
+                self.inbox.discard(message["id"])
+                self.leaving.append(message["id"])
             else:
                 self.inbox.add(message)
+        begun = time.monotonic()
+        while self.leaving and time.monotonic() - begun < SLICE:  # first: the sooner, the less is done for nobody
+            self._drop(self.leaving.popleft())
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
             self._add(self.inbox.pop())

@@ -12,9 +12,11 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from augury.serve.errors import ApiError
 from augury.serve.scope import BODY
 
 LONG = 1 << 17  # bytes; shorter ones are parsed sooner than handed to a thread
+MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 20  # no more values than these; a parser cannot be sliced
 _reader = ThreadPoolExecutor(1, "read")  # one at a time: a parser holds the interpreter as long as it runs
 
 
@@ -30,6 +32,9 @@ class _Parsing(Request):
         return self._parsed()
 
     def _parsed(self) -> BaseModel:
+        if (marks := sum(map(self._body.count, MARKS))) > MOST_MARKS:
+            why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
+            raise ApiError(413, why)
         value = json.loads(self._body)
         self._body = b"{}"  # it may be megabytes, and the answer may take minutes
         if (held := self.scope.get(BODY)) is not None:

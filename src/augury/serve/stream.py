@@ -100,9 +100,7 @@ class EventStream(Response):
             begun = time.monotonic()
             async for event in events:
                 await send({"type": "http.response.body", "body": _event(event), "more_body": True})
-                if (
-                    time.monotonic() - begun > SLICE
-                ):  # neither events that wait nor a socket that takes them make a pause
+                if time.monotonic() - begun > SLICE:  # events that are there and a socket that takes them never wait
                     await asyncio.sleep(0)
                     begun = time.monotonic()
         except ApiError as error:
