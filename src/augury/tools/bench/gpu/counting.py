@@ -19,8 +19,14 @@ def kernels_a_step(rig: Rig, steps: int) -> dict[str, Any] | None:
     rig.engine.step()
     while rig.engine.busy and not rig.engine.last.decoding_only:  # the first such step may meet a new shape, too
         rig.engine.step()
+    while rig.engine.flights:
+        rig.engine.land()
     count = _on_gpu if rig.engine.target.device.type == "cuda" else _on_cpu
-    return count(rig, steps) if rig.engine.busy else None
+    depth, rig.engine.depth = rig.engine.depth, 0  # so that every step is one pass, begun and ended
+    try:
+        return count(rig, steps) if rig.engine.busy else None
+    finally:
+        rig.engine.depth = depth
 
 
 def _run(rig: Rig, steps: int) -> int:
