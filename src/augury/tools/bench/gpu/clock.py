@@ -116,10 +116,10 @@ def beats(rig: Rig, marks: Marks, steps: int) -> list[Beat]:
 def idle_of(rig: Rig, steps: int) -> dict[str, float] | None:
     """How long the device does nothing between two passes, as decoding goes; None on a CPU, or without such steps."""
     engine, marks, waited = rig.engine, list[tuple[Stamp, Stamp]](), list[float]()
-    while engine.busy and not (engine.flights and all(item.steady for item in engine.flights[-1].scheduled)):
-        engine.step()  # prompts are read first
     if rig.engine.target.device.type != "cuda":
         return None
+    while engine.busy and not (engine.flights and all(item.steady for item in engine.flights[-1].scheduled)):
+        engine.step()  # prompts are read first
     run, land = engine.runner.run, Flight.land
 
     def marked(step_input: Any) -> Any:
