@@ -334,9 +334,9 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0])  # kB
 
-    def refused(path: str, *words: str, **body: Any) -> None:
+    def refused(path: str, *words: str, status: int = 400, **body: Any) -> None:
         got = server.http.post(path, json=body)
-        assert got.status_code == 400 and all(word in got.json()["error"]["message"] for word in words), got.text[:300]
+        assert got.status_code == status and all(word in got.json()["error"]["message"] for word in words), got.text[:300]
 
     server.http.post("/tokenize", json={"prompt": "warm"})
     before, begun = memory(), time.monotonic()
@@ -345,8 +345,9 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
         chat = [{"role": "user", "content": "<eos>" * 1_000_000}]
         refused("/v1/chat/completions", "at least", "max_model_len is 512", messages=chat)
         refused("/tokenize", "takes at most 1048576", prompt="x" * 8_000_000)
-    refused("/v1/completions", "has 2000000 tokens", prompt=[5] * 2_000_000, echo=True)
+    refused("/v1/completions", "has 1000000 tokens", prompt=[5] * 1_000_000, echo=True)
+    refused("/v1/completions", "at most 1048576", prompt=[5] * 2_000_000, status=413)
     refused("/v1/completions", "has 512 tokens", prompt=["x", "y" * 512])
-    refused("/detokenize", "takes at most 1048576", tokens=[5] * 1_100_000)
+    refused("/detokenize", "at most 1048576", tokens=[5] * 1_100_000, status=413)
     assert time.monotonic() - begun < 20
     assert memory() - before < 400_000
