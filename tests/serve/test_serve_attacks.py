@@ -336,7 +336,8 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
 
     def refused(path: str, *words: str, status: int = 400, **body: Any) -> None:
         got = server.http.post(path, json=body)
-        assert got.status_code == status and all(word in got.json()["error"]["message"] for word in words), got.text[:300]
+        said = got.json()["error"]["message"]
+        assert got.status_code == status and all(word in said for word in words), got.text[:300]
 
     server.http.post("/tokenize", json={"prompt": "warm"})
     before, begun = memory(), time.monotonic()

@@ -160,3 +160,17 @@ def test_the_command() -> None:
     assert json.loads(micro.stdout)["kernel"] == "norm"
     for wrong in (["--batch", "0"], ["--spec", "[1]"], ["--drafter", "no"]):
         assert CliRunner().invoke(app, [*words, *wrong], prog_name="augury").exit_code != 0
+
+
+@pytest.mark.parametrize("key", ["method", "num_speculative_tokens", "synthetic_acceptance_length"])
+def test_what_a_row_is_named_by_is_no_further_key(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"--spec: {key} .* --drafter, --k, --length"):
+        drafter_of("eagle3", SHAPES["toy"], 3, 3.0, {key: 5})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--device cuda: torch sees no GPU"):
+        measure(**{**SMALL, "device": "cuda"})
+    with pytest.raises(ConfigError, match="--device cuda"):
+        measure_micro("attend", "toy", [1], 0, 16, "cuda")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from augury.tools.bench.gpu.shapes import Drafter
+from augury.tools.bench.gpu.shapes import FIXED, Drafter
 
 PEER = "vLLM 0.26.0"
 CONDITIONS = {
@@ -49,5 +49,4 @@ def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, dev
 
 def _changed(drafter: Drafter) -> bool:
     """Whether the drafter has keys the peer did not have, a tree for one."""
-    usual = {"method", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_length"}
-    return bool(drafter.keys.keys() - usual)
+    return bool(drafter.keys.keys() - FIXED)

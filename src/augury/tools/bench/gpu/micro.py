@@ -12,6 +12,7 @@ from torch import Tensor
 from augury.kernels import choose, verify
 from augury.kernels.torch_ops import TorchOps
 from augury.tools.bench.gpu.micro_cases import CASES, KernelCase
+from augury.tools.bench.gpu.rig import check_device
 from augury.tools.bench.gpu.roofline import copy_speed
 from augury.tools.bench.gpu.shapes import shape_of
 
@@ -34,6 +35,7 @@ def measure_micro(
     """Time a kernel at every batch size, each request with 1 + `tokens` rows behind `context` tokens."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
     where, config = torch.device(device), shape_of(shape)
     ours, reference = Faces(choose(where), verify.choose(where)), Faces(TorchOps(), _reference())
     speed = copy_speed(where)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from augury.config.errors import ConfigError
 from augury.tools.bench.gpu.shapes import Config, Drafter
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def bench_of(
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
     dtype = "bfloat16" if device == "cuda" else "float32"
     with TemporaryDirectory(prefix="augury-bench-") as name:
         home = _write(Path(name) / "target", shape)
@@ -146,6 +148,14 @@ def bench_of(
         }
         target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact)
         yield Bench(Path(name), target, arguments, sizes)
+
+
+def check_device(device: str) -> None:
+    """Refuse a GPU that is not there."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no GPU; use auto or cpu.")
 
 
 def _write(directory: Path, config: Config) -> str:

@@ -62,6 +62,7 @@ def measure(
             "new": new,
             "eager": eager,
             "exact": exact,
+            "batched": batched,
             **_machine(where),
             "peer": CONDITIONS,
             "copy_tb_s": copy_speed(where) / 1e12,
@@ -116,7 +117,9 @@ def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any,
         "runs": tries,
         "step_ms": 1000 * timed.seconds / timed.steps,
         "tokens_a_step": timed.tokens / timed.steps / batch,
-        "peer": peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device),
+        "peer": None
+        if report["eager"] or report["exact"] or report["batched"]  # the peer had none of these
+        else peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device),
         **_memory(rig),
     }
     if row["peer"]:

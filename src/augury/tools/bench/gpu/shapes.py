@@ -55,6 +55,8 @@ LOOK_UPS: dict[str, Config] = {
 }
 DEFAULTS = {"draft": (4, 3.5)}  # K and acceptance length; others: 3 and 3.0
 NONE = "none"
+# What a row is named by, and measured under.
+FIXED = {"method", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_length"}
 
 
 class Drafter(NamedTuple):
@@ -85,6 +87,9 @@ def drafter_of(
     """A drafter for a target, by the name it has on the command line."""
     if name == NONE:
         return Drafter(NONE, 0, 1.0, {}, None)
+    if fixed := FIXED & (extra or {}).keys():
+        named = ", ".join(sorted(fixed))
+        raise ConfigError(f"--spec: {named} would not be what the rows say; use --drafter, --k, --length.")
     kind, _, inner = name.partition(":")
     usual = DEFAULTS.get(kind, (3, 3.0))
     tokens = tokens or usual[0]
