@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from eagle_cases import EAGLE3, eagle3_module
 from generating import ids
 from safetensors.torch import load_file, save_file
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
+from augury.config.errors import ConfigError
+from augury.engine.build import check_exact
 from augury.model.errors import ModelError
 
 TREE = {"num_speculative_tokens": 4, "tree": {"max_nodes": 32, "top_k": 4}}
@@ -146,3 +149,18 @@ def test_tokens_the_drafter_has_no_row_for_harm_nobody(toy_model: Path, weak: Pa
     prompts = [{"prompt_token_ids": [64, 259, 65, 66]}, {"prompt_token_ids": [64, 65, 66, 64, 65]}]
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
     assert ids(load(toy_model, spec), prompts, params) == ids(load(toy_model), prompts, params)
+
+
+def test_exact_mode_refuses_trees_on_a_gpu(toy_model: Path, weak: Path) -> None:
+    """A CPU is exact with trees, too."""
+    spec = {"method": "draft_model", "model": str(weak), **TREE}
+    llm = LLM(str(toy_model), device="cpu", max_model_len=128, exact=True, speculative_config=spec)
+    with pytest.raises(ConfigError, match="exact=True covers chains of drafts on a GPU, not trees"):
+        check_exact(llm.config, torch.device("cuda"), llm.engine.drafter)
+    check_exact(llm.config, torch.device("cuda"), None)
+
+
+def test_weights_are_lent_only_to_the_same_arithmetic(toy_model: Path) -> None:
+    plain = LLM(str(toy_model), device="cpu", max_model_len=128)
+    with pytest.raises(ConfigError, match="weights_of: exact differs"):
+        LLM(str(toy_model), device="cpu", max_model_len=128, exact=True, weights_of=plain)

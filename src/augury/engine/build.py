@@ -45,6 +45,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     _choose_sizes(config, target)
     assert config.max_num_seqs and config.max_num_batched_tokens
     drafter = _drafter(config, target, directory)
+    check_exact(config, device, drafter)
     blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
     if drafter is not None:
@@ -77,6 +78,12 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         drafter.warm_up(device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return engine
+
+
+def check_exact(config: EngineConfig, device: torch.device, drafter: Drafter | None) -> None:
+    """Refuse what exact mode does not hold for: on a GPU a tree's accepted nodes are added in another order."""
+    if config.exact and device.type == "cuda" and drafter is not None and drafter.branching:
+        raise ConfigError("exact=True covers chains of drafts on a GPU, not trees; leave out exact or the tree.")
 
 
 def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target:

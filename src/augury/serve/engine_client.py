@@ -119,7 +119,7 @@ class EngineClient:
             self._ear.aborted(job, "abort")
 
     def in_the_way(self, batch: Batch) -> bool:
-        """Whether the engine works on a batch while an answer of another has not begun for want of a slot."""
+        """Whether the engine works on a batch while an answer of another waits for a slot."""
         works = any(job.id in self._jobs for job in batch.jobs)
         return works and self._waiting > 0 and any(job.unbegun for job in self._jobs.values() if job.batch is not batch)
 

@@ -107,7 +107,7 @@ class Server:
         self._drainer: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve until told to end; raises ServeError where that is not for want of trying."""
+        """Serve until told to end; raises ServeError if it ends otherwise."""
         _allow_many_connections()
         with bind(self.settings) as ours:
             defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
