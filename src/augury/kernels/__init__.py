@@ -103,15 +103,19 @@ class Ops(Protocol):
         ...
 
 
-@cache
 def choose(device: torch.device, exact: bool = False) -> Ops:
     """The face for a device; `exact` asks for bits that do not depend on who shares a pass, as a CPU's never do."""
     kind = face(device)
+    return _face_of("exact triton" if exact and kind == "triton" else kind)
+
+
+@cache  # not on choose: a cache holds choose(device) and choose(device, False) apart, and a kind has one face
+def _face_of(kind: str) -> Ops:
     if kind == "numba":
         from augury.kernels.numba_ops import NumbaOps
 
         return NumbaOps()
-    if kind == "triton" and exact:
+    if kind == "exact triton":
         from augury.kernels.exact_triton_ops import ExactTritonOps
 
         return ExactTritonOps()
