@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parts check lint bench bench-drafters clean
+.PHONY: help setup demo test parts check kernels lint bench bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -57,7 +57,13 @@ parts:  ## the browser and the Prometheus that some tests drive, where root may 
 	fi; \
 	absent | while read -r package tests; do echo "left out: $$tests, because there is no $$package (apt-get install it)"; done
 
-test: setup parts check  ## lint, types, all tests
+# Compiled once, and beside the types: every worker and every server of the tests would compile the same again.
+kernels:
+	@echo "compiling the CPU kernels (two minutes, the first time)"
+	@TQDM_DISABLE=1 $(BIN)/python tests/helpers/warm_kernels.py
+
+test: setup parts  ## lint, types, all tests
+	@$(MAKE) --no-print-directory -j2 check kernels
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 bench: setup  ## this engine and its peers, side by side

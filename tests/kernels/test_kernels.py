@@ -19,6 +19,7 @@ from rows import BLOCK_SIZE, Segment, make_rows, scattered_tables
 from torch import Tensor
 
 from augury.kernels import choose, fused, numba_ops
+from augury.kernels.threads import in_shares
 from augury.kernels.torch_ops import TorchOps
 from augury.model.target import Rows
 
@@ -318,3 +319,19 @@ def test_threads_stop_spinning_though_torch_came_first() -> None:
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         spent.append(float(done.stdout))
     assert spent[1] < spent[0] / 2, spent
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_shares_are_the_whole(threads: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.kernels.threads.share_pool", lambda: threads)
+    for several in (False, True):
+        seen: list[tuple[int, str]] = []
+        in_shares(count, several, lambda a, b, word: seen.extend((i, word) for i in range(a, b)), "word")  # noqa: B023
+        assert sorted(seen) == [(i, "word") for i in range(count)]
+
+
+def test_a_share_that_fails_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.kernels.threads.share_pool", lambda: 2)
+    with pytest.raises(ZeroDivisionError):
+        in_shares(2, True, lambda first, _last: None if first == 0 else print(1 // 0))

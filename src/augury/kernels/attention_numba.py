@@ -347,11 +347,13 @@ def _attend_some(
 
 
 @njit(**OPTIONS)
-def _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """What one thread does of the whole; work is dealt round-robin, because later rows of a prompt see more keys.
+def attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """What one thread does of Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim].
 
-    Four rows of one slot are one piece of work for each kv head, rows of different slots are four.
+    Work is dealt round-robin, because later rows of a prompt see more keys. Four rows of one slot are one piece of work
+    for each kv head, rows of different slots are four.
     """
+    scale, softcap = np.float32(scale), np.float32(softcap)
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
     for r in range(0, out.shape[0], QUAD):
         shared = _blocks_shared(r, rows, window, key_dim, value_dim)
@@ -378,16 +380,9 @@ def _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, 
                     )
 
 
-@njit(**OPTIONS)
-def attend_serial(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
-    """See Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim]."""
-    scale, softcap = np.float32(scale), np.float32(softcap)
-    _attend_share(0, 1, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
-
-
 @njit(parallel=True, **OPTIONS)
-def attend_parallel(q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out, threads):
-    """The same over threads."""
-    scale, softcap = np.float32(scale), np.float32(softcap)
-    for thread in prange(threads):
-        _attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)
+def attend_parallel(threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
+    """All shares at once."""
+    for share in prange(threads):
+        thread = np.int64(share)  # unsigned as prange gives it: attend_share would be compiled once more
+        attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out)

@@ -121,34 +121,35 @@ def _blocks(x, weight, first, last, out):
 
 
 @njit(**OPTIONS)
-def add_bias(out, bias):
-    """Add a bias to every row, if it has any elements."""
+def add_bias(out, bias, first, last):
+    """Add a bias to output columns first .. last-1, if it has any elements."""
     if bias.size > 0:
         for r in range(out.shape[0]):
-            for column in range(out.shape[1]):
+            for column in range(first, last):
                 out[r, column] += bias[column]
 
 
 @njit(**OPTIONS)
-def linear_serial(x, weight, bias, out):
-    """out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
-    if x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES:
-        _blocks(x, weight, 0, weight.shape[0], out)
+def columns_of(thread, threads, columns, step):
+    """The columns of one thread, in whole steps: first, and one past the last."""
+    share = -(-columns // (step * threads)) * step
+    return min(columns, thread * share), min(columns, (thread + 1) * share)
+
+
+@njit(**OPTIONS)
+def linear_share(thread, threads, x, weight, bias, out):
+    """What one thread does of out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
+    many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
+    first, last = columns_of(thread, threads, weight.shape[0], LINES if many else 4)
+    if many:
+        _blocks(x, weight, first, last, out)
     else:
-        _columns(x, weight, 0, weight.shape[0], out)
-    add_bias(out, bias)
+        _columns(x, weight, first, last, out)
+    add_bias(out, bias, first, last)
 
 
 @njit(parallel=True, **OPTIONS)
-def linear_parallel(x, weight, bias, out, threads):
-    """The same, output columns shared out among threads in whole fours or blocks."""
-    many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
-    columns, step = weight.shape[0], LINES if many else 4
-    share = -(-columns // (step * threads)) * step
-    for thread in prange(threads):
-        first, last = thread * share, min(columns, (thread + 1) * share)
-        if many:
-            _blocks(x, weight, first, last, out)
-        else:
-            _columns(x, weight, first, last, out)
-    add_bias(out, bias)
+def linear_parallel(threads, x, weight, bias, out):
+    """All shares at once."""
+    for share in prange(threads):
+        linear_share(np.int64(share), threads, x, weight, bias, out)

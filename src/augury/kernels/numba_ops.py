@@ -67,9 +67,9 @@ class NumbaOps:
         whole, matrix, added = _array(x), _lasting(weight), _optional(bias)
         for panel in _panels(rows):
             if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
-                matrix_numba.linear_parallel(whole[panel], matrix, added, array[panel], self._threads)
+                matrix_numba.linear_parallel(self._threads, whole[panel], matrix, added, array[panel])
             else:
-                matrix_numba.linear_serial(whole[panel], matrix, added, array[panel])
+                matrix_numba.linear_share(0, 1, whole[panel], matrix, added, array[panel])
         return out
 
     def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
@@ -78,7 +78,7 @@ class NumbaOps:
         out, array = _fresh(len(x), len(weight))
         whole = _array(x)
         for panel in _panels(len(x)):
-            packed_numba.linear_packed(whole[panel], codes, scales, _optional(bias), array[panel], self._threads)
+            packed_numba.linear_packed(self._threads, whole[panel], codes, scales, _optional(bias), array[panel])
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -198,14 +198,11 @@ class NumbaOps:
         out = torch.empty(len(q), heads * value_dim, dtype=torch.float32)  # aligned: it is added to again and again
         array, sinks_array = out.numpy(), _optional(sinks)
         caches = _lasting(keys), _lasting(values)
+        given = q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
         if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
-            attention_numba.attend_parallel(
-                q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array, self._threads
-            )
+            attention_numba.attend_parallel(self._threads, *given)
         else:
-            attention_numba.attend_serial(
-                q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
-            )
+            attention_numba.attend_share(0, 1, *given)
         return out
 
 

@@ -6,10 +6,20 @@ matrix_numba: the same sums in the same order, so a packed matrix gives the bits
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS
-from augury.kernels.matrix_numba import LINES, add_bias, aligned, block_scratch, chunk_of, chunk_product, tile_rows
+from augury.kernels.matrix_numba import (
+    LINES,
+    add_bias,
+    aligned,
+    block_scratch,
+    chunk_of,
+    chunk_product,
+    columns_of,
+    tile_rows,
+)
 from augury.kernels.simd_unpack import unpack
 
 BLOCK = 32  # weights that share a scale and a shift
@@ -49,16 +59,20 @@ def _blocks(x, codes, scales, first, last, out):
             chunk_product(x, start, count, lines, sums, out, column)
 
 
-@njit(parallel=True, **OPTIONS)
-def linear_packed(x, codes, scales, bias, out, threads):
-    """out [R, out] = x [R, in] times the packed matrix, plus bias if it has any elements."""
+@njit(**OPTIONS)
+def packed_share(thread, threads, x, codes, scales, bias, out):
+    """What one thread does of out [R, out] = x [R, in] times the packed matrix, plus bias if it has any elements."""
     many = x.shape[0] >= MANY_ROWS and codes.shape[0] >= LINES
-    columns, step = codes.shape[0], LINES if many else 4
-    share = -(-columns // (step * threads)) * step
-    for thread in prange(threads):
-        first, last = thread * share, min(columns, (thread + 1) * share)
-        if many:
-            _blocks(x, codes, scales, first, last, out)
-        else:
-            _columns(x, codes, scales, first, last, out)
-    add_bias(out, bias)
+    first, last = columns_of(thread, threads, codes.shape[0], LINES if many else 4)
+    if many:
+        _blocks(x, codes, scales, first, last, out)
+    else:
+        _columns(x, codes, scales, first, last, out)
+    add_bias(out, bias, first, last)
+
+
+@njit(parallel=True, **OPTIONS)
+def linear_packed(threads, x, codes, scales, bias, out):
+    """All shares at once."""
+    for share in prange(threads):
+        packed_share(np.int64(share), threads, x, codes, scales, bias, out)

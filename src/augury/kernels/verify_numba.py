@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit
 from torch import Tensor
 
+from augury.kernels.threads import in_shares
 from augury.kernels.verify_numba_edits import Bars, Bias, Lines, Penalties, edited, first_unbarred
 from augury.kernels.verify_numba_filters import lowest_allowed
 from augury.kernels.verify_numba_race import BLOCK, NOTHING, block_peaks, first_with, race
@@ -70,37 +71,24 @@ def edited_token(
 
 
 @njit(cache=True, nogil=True)
-def greedy_lines(logits: np.ndarray, count: int, chosen: np.ndarray) -> None:
-    """Greedy tokens of plain lines, one thread."""
-    for line in range(count):
-        chosen[line] = greedy_token(logits[line])
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def greedy_lines_parallel(logits: np.ndarray, count: int, chosen: np.ndarray) -> None:
-    """Greedy tokens of plain lines, several threads."""
-    for line in prange(count):
+def greedy_lines(first: int, last: int, logits: np.ndarray, chosen: np.ndarray) -> None:
+    """Greedy tokens of plain lines first .. last-1."""
+    for line in range(first, last):
         chosen[line] = greedy_token(logits[line])
 
 
 @njit(cache=True, nogil=True)
-def plain_lines(logits: np.ndarray, count: int, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
-    """Tokens of lines whose logits nobody edits, one thread."""
-    for line in range(count):
-        chosen[line] = max(0, sampled_token(logits[line], lines.slots[line], lines.positions[line], filters))
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def plain_lines_parallel(logits: np.ndarray, count: int, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
-    """Tokens of lines whose logits nobody edits, several threads."""
-    for line in prange(count):
+def plain_lines(first: int, last: int, logits: np.ndarray, lines: Lines, filters: Filters, chosen: np.ndarray) -> None:
+    """Tokens of lines first .. last-1, whose logits nobody edits."""
+    for line in range(first, last):
         chosen[line] = max(0, sampled_token(logits[line], lines.slots[line], lines.positions[line], filters))
 
 
 @njit(cache=True, nogil=True)
 def edited_lines(
+    first: int,
+    last: int,
     logits: np.ndarray,
-    count: int,
     lines: Lines,
     filters: Filters,
     bias: Bias,
@@ -108,24 +96,8 @@ def edited_lines(
     bars: Bars,
     chosen: np.ndarray,
 ) -> None:
-    """Tokens of all other lines, one thread."""
-    for line in range(count):
-        chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def edited_lines_parallel(
-    logits: np.ndarray,
-    count: int,
-    lines: Lines,
-    filters: Filters,
-    bias: Bias,
-    penalties: Penalties,
-    bars: Bars,
-    chosen: np.ndarray,
-) -> None:
-    """Tokens of all other lines, several threads."""
-    for line in prange(count):
+    """Tokens of all other lines from first to last-1."""
+    for line in range(first, last):
         chosen[line] = edited_token(logits, line, lines, filters, bias, penalties, bars)
 
 
@@ -166,16 +138,15 @@ def draw(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
     chosen = torch.zeros(len(rows), dtype=torch.int64)
     quick = draws.greedy and draws.plain
     work = draws.count * rows.shape[1] // (GREEDY_DISCOUNT if quick else 1)
-    wide = draws.count > 1 and work >= PARALLEL_FROM
     if quick:
-        (greedy_lines_parallel if wide else greedy_lines)(rows, draws.count, chosen.numpy())
+        in_shares(draws.count, work >= PARALLEL_FROM, greedy_lines, rows, chosen.numpy())
         return chosen
     lines, filters = lines_of(draws), filters_of(sampling)
     if draws.plain:
-        (plain_lines_parallel if wide else plain_lines)(rows, draws.count, lines, filters, chosen.numpy())
+        in_shares(draws.count, work >= PARALLEL_FROM, plain_lines, rows, lines, filters, chosen.numpy())
     else:
         edits = edits_of(sampling)
-        (edited_lines_parallel if wide else edited_lines)(rows, draws.count, lines, filters, *edits, chosen.numpy())
+        in_shares(draws.count, work >= PARALLEL_FROM, edited_lines, rows, lines, filters, *edits, chosen.numpy())
     return chosen
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit
 from torch import Tensor
 
 from augury.kernels import verify_numba
+from augury.kernels.threads import in_shares
 from augury.kernels.verify_numba import Filters, array_of, edits_of, filters_of, greedy_token, lines_of
 from augury.kernels.verify_numba_edits import Bars, Bias, Lines, Penalties, edited, first_unbarred
 from augury.kernels.verify_numba_filters import (
@@ -104,8 +105,9 @@ def line_law(
 
 @njit(cache=True, nogil=True)
 def probs_rows(
+    first: int,
+    last: int,
     logits: np.ndarray,
-    count: int,
     plain: bool,
     lines: Lines,
     filters: Filters,
@@ -114,25 +116,8 @@ def probs_rows(
     bars: Bars,
     probs: np.ndarray,
 ) -> None:
-    """Laws of all lines, one thread."""
-    for line in range(count):
-        line_law(logits, line, plain, lines, filters, bias, penalties, bars, probs[line])
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def probs_rows_parallel(
-    logits: np.ndarray,
-    count: int,
-    plain: bool,
-    lines: Lines,
-    filters: Filters,
-    bias: Bias,
-    penalties: Penalties,
-    bars: Bars,
-    probs: np.ndarray,
-) -> None:
-    """Laws of all lines, several threads."""
-    for line in prange(count):
+    """Distributions of lines first .. last-1."""
+    for line in range(first, last):
         line_law(logits, line, plain, lines, filters, bias, penalties, bars, probs[line])
 
 
@@ -141,7 +126,7 @@ def probabilities(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tenso
     none."""
     rows = array_of(logits)
     probs = torch.zeros(rows.shape, dtype=torch.float32)
-    wide = draws.count > 1 and draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM
-    fill = probs_rows_parallel if wide else probs_rows
-    fill(rows, draws.count, draws.plain, lines_of(draws), filters_of(sampling), *edits_of(sampling), probs.numpy())
+    wide = draws.count * rows.shape[1] >= verify_numba.PARALLEL_FROM
+    given = lines_of(draws), filters_of(sampling), *edits_of(sampling)
+    in_shares(draws.count, wide, probs_rows, rows, draws.plain, *given, probs.numpy())
     return probs
