@@ -15,7 +15,7 @@ from augury.kernels import verify, verify_numba
 from augury.verify import exact, exact_rules, lossy, rejection
 from augury.verify.exact_production import Trial, confront, confront_walk, measure
 from augury.verify.exact_rules import Law, Scene, normalised
-from augury.verify.exact_worlds import CHANGES, TENTHS, THIRDS, Drafts, Shape, all_drafts, chain, woven
+from augury.verify.exact_worlds import CHANGES, TENTHS, THIRDS, Drafts, NamedTree, all_drafts, chain, woven
 from augury.verify.rules import RULES
 from augury.verify.tree import Draft
 from augury.verify.verdict import Verdict
@@ -53,10 +53,10 @@ def test_a_certificate_line_can_fail() -> None:
     assert not line._replace(production=line.production._replace(error=1e-9)).holds
 
 
-def every_shape(nodes: int) -> Iterator[Shape]:
+def every_shape(nodes: int) -> Iterator[NamedTree]:
     """All ways to hang nodes below one another, parents first."""
     for parents in itertools.product(*(range(-1, i) for i in range(nodes))):
-        yield Shape(str(parents), parents)
+        yield NamedTree(str(parents), parents)
 
 
 @ALL
@@ -77,12 +77,12 @@ def test_every_tree_of_up_to_four_nodes(name: str, drafts: Drafts) -> None:
 def test_other_worlds(name: str, salt: int) -> None:
     for change in CHANGES.values():
         world = woven(3, change, salt)
-        for shape in (chain(3), Shape("comb", (-1, -1, 1, 1))):
+        for shape in (chain(3), NamedTree("comb", (-1, -1, 1, 1))):
             tried = exact.trials(exact.EXACT[name][0], world, shape, "sampled")
             assert exact.prove(world, shape.depth + 1, tried).total_variation == 0
 
 
-def accepted(name: str, world: exact.World, length: int) -> Fraction:
+def accepted(name: str, world: exact.ToyWorld, length: int) -> Fraction:
     return exact.prove(world, length + 1, exact.trials(exact.EXACT[name][0], world, chain(length), "sampled")).accepted
 
 
@@ -108,7 +108,7 @@ def test_block_accepts_no_less_than_standard_on_chains() -> None:
 
 def test_deterministic_drafts_fare_alike_under_all_lossless_rules() -> None:
     world = woven(3, CHANGES["none"], 7)
-    for shape in (chain(4), Shape("comb", (-1, -1, 0, 0, 1))):
+    for shape in (chain(4), NamedTree("comb", (-1, -1, 0, 0, 1))):
         lengths = {
             exact.prove(world, shape.depth + 1, exact.trials(rule, world, shape, "one-hot")).accepted
             for rule, _ in exact.EXACT.values()
@@ -139,7 +139,7 @@ def test_measuring_finds_what_enumeration_finds() -> None:
 @pytest.mark.parametrize("walk", [verify.walk, verify_numba.walk], ids=["torch", "numba"])
 def test_coupled_text_is_the_targets_whatever_the_draft_knew(walk: exact.Walk) -> None:
     """Every text against every draft: so the drafter may even use the target's noise, as it does when coupled."""
-    shape, vocab = Shape("tree", (-1, -1, 0, 1, 0)), 3
+    shape, vocab = NamedTree("tree", (-1, -1, 0, 1, 0)), 3
     drafts = [scene for _, scene in all_drafts(woven(vocab, CHANGES["none"], 9), shape, "sampled")]
     for text in itertools.product(range(vocab), repeat=shape.depth + 1):
         lines = []

@@ -21,7 +21,7 @@ from torch import Tensor
 from augury.kernels import verify_probs
 from augury.verify import exact, noise, rejection
 from augury.verify.exact_production import Trial, confront, measure
-from augury.verify.exact_worlds import CHANGES, FORK, HOLED, THIRDS, TREE_5, TRIPLE, Drafts, Shape, chain, woven
+from augury.verify.exact_worlds import CHANGES, FORK, HOLED, THIRDS, TREE_5, TRIPLE, Drafts, NamedTree, chain, woven
 from augury.verify.rejection import clean, standard
 from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.tree import Draft, Firsts, shape_of
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 Judge = Callable[[Tensor, Draft, Tensor, Tensor], Verdict]
 Noise = Callable[[Tensor, Tensor, int], Tensor]
-DRAFTED: tuple[tuple[Shape, Drafts], ...] = (
+DRAFTED: tuple[tuple[NamedTree, Drafts], ...] = (
     (chain(3), "sampled"),
     (chain(3, 1), "sampled"),
     (FORK, "sampled"),

@@ -72,7 +72,7 @@ class Ticket:
 
 
 @dataclass(eq=False)
-class Job:
+class GrammarJob:
     """A source on its way to its process, and those who wait for it."""
 
     source: Source

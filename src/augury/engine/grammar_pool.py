@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.engine.grammar_jobs import Busy, Job, Process, Ticket
+from augury.engine.grammar_jobs import Busy, GrammarJob, Process, Ticket
 from augury.engine.grammar_limits import Limits, outcome
 from augury.engine.grammar_queue import FairQueue
 from augury.engine.grammar_server import Server
@@ -48,9 +48,9 @@ class Pool:
         self._launch: threading.Thread | None = None
         self._launched: list[Server | Exception] = []
         self._unstarted = 0
-        self._queue: FairQueue[Job] = FairQueue(QUEUED)
-        self._jobs: dict[str, Job] = {}  # queued or under way, by key
-        self._compiling: list[Job] = []
+        self._queue: FairQueue[GrammarJob] = FairQueue(QUEUED)
+        self._jobs: dict[str, GrammarJob] = {}  # queued or under way, by key
+        self._compiling: list[GrammarJob] = []
         self._ready: OrderedDict[str, Process] = OrderedDict()  # the least recently used first
         self._refused: OrderedDict[str, Refusal] = OrderedDict()
         weakref.finalize(self, _close, self._servers)
@@ -68,7 +68,7 @@ class Pool:
         elif (job := self._jobs.get(key)) is not None:
             job.tickets.append(ticket)
         else:
-            job = self._jobs[key] = Job(source, key, client, [ticket])
+            job = self._jobs[key] = GrammarJob(source, key, client, [ticket])
             if (left_out := self._queue.push(client, job)) is not None:
                 self._end(left_out, Busy("too many grammars wait to be compiled; try again in a moment."), "busy")
         return ticket
@@ -169,7 +169,7 @@ class Pool:
             if not self._sent(job):
                 return
 
-    def _sent(self, job: Job) -> bool:
+    def _sent(self, job: GrammarJob) -> bool:
         """Give a job a process; false if there is no fork server any more."""
         try:
             job.process = Process(job.source, *self._servers[0].fork())
@@ -184,7 +184,7 @@ class Pool:
             self._lost(job)
         return True
 
-    def _look(self, job: Job) -> None:
+    def _look(self, job: GrammarJob) -> None:
         """See what has come of a compilation."""
         assert job.process is not None
         try:
@@ -209,7 +209,7 @@ class Pool:
         self._end(job, job.process, "compiled")
         self._evict()
 
-    def _lost(self, job: Job) -> None:
+    def _lost(self, job: GrammarJob) -> None:
         """A compilation's process has ended: by its limits, or by no fault of the grammar's."""
         assert job.process is not None
         self._compiling.remove(job)
@@ -227,7 +227,7 @@ class Pool:
         job.queued = time.monotonic()
         self._queue.push_front(job.client, job)
 
-    def _refuse(self, job: Job, why: str, kind: str) -> None:
+    def _refuse(self, job: GrammarJob, why: str, kind: str) -> None:
         error = ConfigError(f"structured_outputs.{job.source.kind} cannot be used: {why}")
         self._refused[job.key] = Refusal(error, time.monotonic() + REFUSED_SECONDS)
         self._refused.move_to_end(job.key)
@@ -241,7 +241,7 @@ class Pool:
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
 
-    def _end(self, job: Job, result: Process | Exception, kind: str) -> None:
+    def _end(self, job: GrammarJob, result: Process | Exception, kind: str) -> None:
         self.counts[kind] += 1
         del self._jobs[job.key]
         job.end(result)

@@ -33,7 +33,7 @@ FIELDS = 8
 
 
 @dataclass(slots=True)
-class Plan:
+class TilePlan:
     """The items of one kind of tile."""
 
     items: Tensor  # int32 [capacity, 8]: see FIELDS
@@ -44,7 +44,7 @@ class Plan:
     prompts: bool  # tiles of prompts: taller, and never split
 
 
-def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
+def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> TilePlan:
     """Plan the tiles of prompts or of everything else; `width` is that of a row's values, all heads together."""
     height = max(PROMPT_HEIGHT if prompts else DECODE_HEIGHT, triton.next_power_of_2(shared_heads))
     per_tile = height // shared_heads
@@ -70,7 +70,7 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> Plan:
         ONE=count <= AT_ONCE,
         num_warps=8,
     )
-    return Plan(items, totals, height, per_tile, capacity, prompts)
+    return TilePlan(items, totals, height, per_tile, capacity, prompts)
 
 
 def few_sizes(count: int) -> int:

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from augury.kernels.attend_parts_triton import LOG2_E, blocks, fetch, join, record, take
-from augury.kernels.attend_plan_triton import Plan, make_plan, programs
+from augury.kernels.attend_plan_triton import TilePlan, make_plan, programs
 
 if TYPE_CHECKING:
     from augury.model.target import Rows
@@ -51,7 +51,7 @@ class View:
     """The rows of a pass, and the plans made for them so far, by how many query heads share a key head."""
 
     rows: Rows
-    plans: dict[tuple[int, int], list[Plan]] = field(default_factory=dict)
+    plans: dict[tuple[int, int], list[TilePlan]] = field(default_factory=dict)
 
 
 _scratch: dict[tuple[torch.device, int, int], Scratch] = {}
@@ -81,7 +81,7 @@ def attend(
     return out
 
 
-def _plans(view: View, shared_heads: int, width: int) -> list[Plan]:
+def _plans(view: View, shared_heads: int, width: int) -> list[TilePlan]:
     """Decode tiles, and in a pass that reads prompts the prompts' tiles apart from them: each kind has one height."""
     key = shared_heads, width
     if key not in view.plans:
@@ -90,7 +90,7 @@ def _plans(view: View, shared_heads: int, width: int) -> list[Plan]:
     return view.plans[key]
 
 
-def _room(plan: Plan, kv_heads: int, value_dim: int, device: torch.device) -> Scratch:
+def _room(plan: TilePlan, kv_heads: int, value_dim: int, device: torch.device) -> Scratch:
     """Scratch memory that stays where it is, so that captured graphs may point to it; prompts need none."""
     items = 1 if plan.prompts else plan.capacity * kv_heads
     key = device, items, plan.height * triton.next_power_of_2(value_dim)
@@ -101,7 +101,7 @@ def _room(plan: Plan, kv_heads: int, value_dim: int, device: torch.device) -> Sc
     return _scratch[key]
 
 
-def _grid(q: Tensor, rows: Rows, plan: Plan) -> Grid:
+def _grid(q: Tensor, rows: Rows, plan: TilePlan) -> Grid:
     """It depends on the number of requests, never on that of their drafts: these must change no sum."""
     if q.dtype == torch.float32:
         return WIDE
@@ -115,7 +115,7 @@ def _launch(
     keys: Tensor,
     values: Tensor,
     rows: Rows,
-    plan: Plan,
+    plan: TilePlan,
     out: Tensor,
     scale: float,
     window: int,

@@ -35,7 +35,7 @@ class Race(NamedTuple):
     token: Any  # int32
 
 
-class Plan(NamedTuple):
+class DrawPlan(NamedTuple):
     """The grid and the room of one draw."""
 
     lines: int
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 class Searched(NamedTuple):
     """What is known about every line once its floor is found."""
 
-    plan: Plan
+    plan: DrawPlan
     head: tuple[Any, ...]  # rows, stride, vocabulary, table, edits and peaks, as kernels take them
     bars: int
     out: Tensor  # int64 [L]: the token drawn
@@ -120,7 +120,7 @@ def searched(
     return Searched(plan, head, bars, out)
 
 
-def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> Plan:
+def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> DrawPlan:
     """Allocate what the kernels pass to each other; nothing is as wide as the vocabulary."""
     (lines, vocab), device = logits.shape, logits.device
     chunk = chunk or chunk_of(lines, vocab)
@@ -143,7 +143,7 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
         room(i32, capacity),
         room(i32),
     )
-    return Plan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
+    return DrawPlan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
 
 
 @triton.jit

@@ -49,7 +49,7 @@ class Answer:
             self.steps.append(update["trace"])
 
 
-class Shape(Protocol):
+class ResponseFormat(Protocol):
     """How one kind of response is written."""
 
     object: str
@@ -78,7 +78,7 @@ class Answers:
         client: EngineClient,
         prompts: list[list[int]],
         params: dict[str, Any],
-        shape: Shape,
+        shape: ResponseFormat,
         prefix: str,
         model: str,
         metrics: str,

@@ -28,9 +28,9 @@ from augury.verify.exact_worlds import (
     TREE_6,
     TRIPLE,
     Drafts,
+    NamedTree,
     Prefix,
-    Shape,
-    World,
+    ToyWorld,
     all_drafts,
     chain,
     variation,
@@ -47,12 +47,12 @@ class Proof(NamedTuple):
     accepted: Fraction  # expected number of accepted drafts
 
 
-def trials(rule: Rule, world: World, shape: Shape, drafts: Drafts) -> list[Trial]:
+def trials(rule: Rule, world: ToyWorld, shape: NamedTree, drafts: Drafts) -> list[Trial]:
     """Every draft with all its possible outcomes."""
     return [Trial(chance, scene, list(rule(scene))) for chance, scene in all_drafts(world, shape, drafts)]
 
 
-def prove(world: World, length: int, tried: Sequence[Trial]) -> Proof:
+def prove(world: ToyWorld, length: int, tried: Sequence[Trial]) -> Proof:
     """Add up what the trials emit, and compare the distribution of texts of `length` tokens with the target's."""
     stopped: defaultdict[Prefix, Fraction] = defaultdict(lambda: ZERO)
     cases, accepted = 0, ZERO
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
     rule: str
     drafts: Drafts
-    shape: Shape
+    shape: NamedTree
     change: str
     vocab: int = 3
 
@@ -107,7 +107,7 @@ EXACT: dict[str, tuple[Rule, TensorRule | None]] = {
     "block": (exact_rules.block, rejection.block),
     "coupled": (exact_rules.coupled, None),
 }
-SHAPES: dict[Drafts, tuple[Shape, ...]] = {
+SHAPES: dict[Drafts, tuple[NamedTree, ...]] = {
     "one-hot": (chain(1), chain(2), chain(3), chain(4), chain(3, 1), TRIPLE, TREE_4, TREE_5, TREE_6, HOLED),
     "sampled": (chain(1), chain(2), chain(3), chain(4), chain(3, 1), FORK, TRIPLE, TREE_4, TREE_5, TREE_6, HOLED),
     "distinct": (FORK, TRIPLE, TREE_4, TREE_5, TREE_6),

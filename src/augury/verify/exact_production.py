@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from augury.verify.exact_rules import Decision, Interval, Law, Scene
-from augury.verify.exact_worlds import Drafts, Shape, World, all_drafts, variation
+from augury.verify.exact_worlds import Drafts, NamedTree, ToyWorld, all_drafts, variation
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft
 from augury.verify.verdict import Verdict
@@ -135,7 +135,7 @@ class Measured(NamedTuple):
     accepted: float
 
 
-def measure(rule: TensorRule, world: World, shape: Shape, drafts: Drafts, points: int = 1 << 13) -> Measured:
+def measure(rule: TensorRule, world: ToyWorld, shape: NamedTree, drafts: Drafts, points: int = 1 << 13) -> Measured:
     """Bias and expected length of a rule whose cells have no simple form, from evenly spread uniforms."""
     chances, scenes = zip(*all_drafts(world, shape, drafts), strict=True)
     owner = torch.arange(len(scenes)).repeat_interleave(points)

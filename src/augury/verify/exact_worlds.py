@@ -15,7 +15,7 @@ Drafts = Literal["one-hot", "sampled", "distinct"]
 WORLD = 20  # chosen by search: few worlds this small tell every wrong rule of test_mutations.py from the right one
 
 
-class World(NamedTuple):
+class ToyWorld(NamedTuple):
     """A target and a drafter over a few tokens."""
 
     vocab: int
@@ -23,7 +23,7 @@ class World(NamedTuple):
     drafter: Oracle
 
 
-class Shape(NamedTuple):
+class NamedTree(NamedTuple):
     """A tree, and which of its nodes are placeholders."""
 
     name: str
@@ -39,23 +39,23 @@ class Shape(NamedTuple):
         return max(depths, default=0)
 
 
-def chain(length: int, *holes: int) -> Shape:
+def chain(length: int, *holes: int) -> NamedTree:
     """One node below the other."""
     name = f"chain {length}" + "".join(f", hole at {hole + 1}" for hole in holes)
-    return Shape(name, tuple(range(-1, length - 1)), frozenset(holes))
+    return NamedTree(name, tuple(range(-1, length - 1)), frozenset(holes))
 
 
-FORK = Shape("two children", (-1, -1))
-TRIPLE = Shape("three children", (-1, -1, -1))
-TREE_4 = Shape("tree of 4", (-1, -1, 0, 0))
-HOLED = Shape("tree of 5, first child a hole", (-1, -1, 1, -1, 1), frozenset({0}))
-TREE_5 = Shape("tree of 5", (-1, 0, -1, 1, 2))
-TREE_6 = Shape("tree of 6", (-1, -1, 1, 0, 0, 2))  # paths interleave, so that no child is its parent's neighbour
+FORK = NamedTree("two children", (-1, -1))
+TRIPLE = NamedTree("three children", (-1, -1, -1))
+TREE_4 = NamedTree("tree of 4", (-1, -1, 0, 0))
+HOLED = NamedTree("tree of 5, first child a hole", (-1, -1, 1, -1, 1), frozenset({0}))
+TREE_5 = NamedTree("tree of 5", (-1, 0, -1, 1, 2))
+TREE_6 = NamedTree("tree of 6", (-1, -1, 1, 0, 0, 2))  # paths interleave, so that no child is its parent's neighbour
 
 
-def fixed(target: Law, drafter: Law) -> World:
+def fixed(target: Law, drafter: Law) -> ToyWorld:
     """A world without history."""
-    return World(len(target), lambda prefix: target, lambda prefix: drafter)
+    return ToyWorld(len(target), lambda prefix: target, lambda prefix: drafter)
 
 
 THIRDS = fixed((Fraction(1, 3), Fraction(2, 3)), (Fraction(2, 3), Fraction(1, 3)))
@@ -72,7 +72,7 @@ def weights(prefix: Prefix, vocab: int, salt: int) -> tuple[int, ...]:
 
 
 @cache
-def woven(vocab: int, change: Change, salt: int = WORLD) -> World:
+def woven(vocab: int, change: Change, salt: int = WORLD) -> ToyWorld:
     """A world whose distributions depend on the whole prefix; `change` is the target's sampling transform."""
 
     @cache
@@ -83,7 +83,7 @@ def woven(vocab: int, change: Change, salt: int = WORLD) -> World:
     def drafter(prefix: Prefix) -> Law:
         return normalised([Fraction(w) for w in weights(prefix, vocab, salt + 2)])
 
-    return World(vocab, target, drafter)
+    return ToyWorld(vocab, target, drafter)
 
 
 Change = Callable[[Law, Prefix], Law]
@@ -127,7 +127,7 @@ def penalty(law: Law, prefix: Prefix) -> Law:
 CHANGES: Mapping[str, Change] = {"none": untouched, "top-k": top_k, "top-p": top_p, "min-p": min_p, "penalty": penalty}
 
 
-def all_drafts(world: World, shape: Shape, drafts: Drafts) -> Iterator[tuple[Fraction, Scene]]:
+def all_drafts(world: ToyWorld, shape: NamedTree, drafts: Drafts) -> Iterator[tuple[Fraction, Scene]]:
     """Every draft a drafter can make, with its probability."""
 
     def grow(tokens: Prefix, prefixes: tuple[Prefix, ...], chance: Fraction) -> Iterator[tuple[Fraction, Scene]]:
@@ -165,7 +165,7 @@ def next_draft(law: Law, earlier: list[int], drafts: Drafts) -> Law:
 Chance = TypeVar("Chance", Fraction, float)
 
 
-def variation(world: World, stopped: Mapping[Prefix, Chance], length: int, nothing: Chance) -> Chance:
+def variation(world: ToyWorld, stopped: Mapping[Prefix, Chance], length: int, nothing: Chance) -> Chance:
     """Total variation between the target's distribution of `length` tokens and that of texts that begin with a step.
 
     `stopped` is how likely a step is to emit just that prefix; the target completes it.

@@ -16,7 +16,7 @@ from augury.tools.load.dataset import fingerprint, fitted, load, marked
 from augury.tools.load.load import Traffic
 from augury.tools.load.results import as_result, brief
 from augury.tools.load.screen import conditions_line, show, show_comparison
-from augury.tools.load.sweep import Plan, Server, Sweep, run
+from augury.tools.load.sweep import Server, Sweep, SweepPlan, run
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
@@ -76,7 +76,7 @@ def bench_serve(
     options = {"max_tokens": max_tokens, "temperature": temperature} | ({"ignore_eos": True} if ignore_eos else {})
     levels, traffic = _numbers(concurrency), Traffic(_rate(request_rate), _positive(burstiness), seed or 0)
     chat, turns = endpoint == "chat", baseline_url is not None
-    plan = Plan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns, reuse_prompts)
+    plan = SweepPlan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns, reuse_prompts)
     plan.prompts.extend(fitted(prompt, chat) for prompt in load(dataset, max(map(plan.count, levels))))
     servers = [_server(NEW, "URL", url, model, api_key, _object("--extra-body", extra_body))]
     if baseline_url is not None:
@@ -100,7 +100,7 @@ def _server(name: str, flag: str, url: str, model: str | None, key: str | None, 
     return Server(name, there.base, there.model, there.authorization, extra)
 
 
-def _results(sweep: Sweep, servers: list[Server], plan: Plan) -> dict[str, list[dict[str, Any]]]:
+def _results(sweep: Sweep, servers: list[Server], plan: SweepPlan) -> dict[str, list[dict[str, Any]]]:
     backend = "openai-chat" if plan.chat else "openai"
     found: dict[str, list[dict[str, Any]]] = {}
     for server in servers:
@@ -121,7 +121,7 @@ def _results(sweep: Sweep, servers: list[Server], plan: Plan) -> dict[str, list[
     return found
 
 
-def _conditions(plan: Plan, servers: list[Server], dataset: str) -> dict[str, Any]:
+def _conditions(plan: SweepPlan, servers: list[Server], dataset: str) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "urls": {server.name: server.base for server in servers},

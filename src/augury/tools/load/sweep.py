@@ -35,7 +35,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """What is asked of every server."""
 
     prompts: list[Body]
@@ -94,7 +94,7 @@ class Sweep:
     interrupted: bool = False
 
 
-def run(plan: Plan, servers: list[Server], tick: Callable[[str], None]) -> Sweep:
+def run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], None]) -> Sweep:
     """The whole sweep; Ctrl-C ends it and keeps what was measured."""
     sweep = Sweep({server.name: [] for server in servers})
     gc.collect()
@@ -106,7 +106,7 @@ def run(plan: Plan, servers: list[Server], tick: Callable[[str], None]) -> Sweep
     return sweep
 
 
-async def _run(plan: Plan, servers: list[Server], tick: Callable[[str], None], sweep: Sweep) -> None:
+async def _run(plan: SweepPlan, servers: list[Server], tick: Callable[[str], None], sweep: Sweep) -> None:
     stopped, loop = Stopped(), asyncio.get_running_loop()
 
     def stop() -> None:
@@ -127,7 +127,7 @@ async def _run(plan: Plan, servers: list[Server], tick: Callable[[str], None], s
 
 
 async def _level(
-    plan: Plan,
+    plan: SweepPlan,
     servers: list[Server],
     clients: dict[str, Client],
     concurrency: int,
