@@ -83,27 +83,27 @@ def test_minutes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(ConfigError, match="--shape nothing: unknown; there are llama-8b"):
+    with pytest.raises(ConfigError, match="--shape nothing: no such shape; there are llama-8b"):
         measure("nothing")
     with pytest.raises(ConfigError, match="--drafter nothing: unknown"):
         measure("toy", ["nothing"])
-    with pytest.raises(ConfigError, match="--shape nothing"):
+    with pytest.raises(ConfigError, match="--drafter draft:nothing: no such shape"):
         measure("toy", ["draft:nothing"])
 
 
 def test_peers_are_shown_for_their_own_case_alone() -> None:
     shape = SHAPES["llama-8b"]
     drafter = drafter_of("eagle3", shape, None, None)
-    assert peer_of("llama-8b", drafter, 128, 512, 64, "cuda") == {"name": "vLLM 0.26.0", "tok_s": 16100}
-    assert peer_of("llama-8b", drafter_of("draft:llama-1b", shape, None, None), 128, 512, 1, "cuda") is not None
-    assert peer_of("llama-8b", drafter_of("none", shape, 3, 3.0), 128, 512, 8, "cuda") is not None
+    assert peer_of("llama-8b", drafter, 128, 512, 64, "NVIDIA H200") == {"name": "vLLM 0.26.0", "tok_s": 16100}
+    assert peer_of("llama-8b", drafter_of("draft:llama-1b", shape, None, None), 128, 512, 1, "NVIDIA H200") is not None
+    assert peer_of("llama-8b", drafter_of("none", shape, 3, 3.0), 128, 512, 8, "NVIDIA H200") is not None
     for other in (
-        ("llama-1b", drafter, 128, 512, 64, "cuda"),
-        ("llama-8b", drafter, 128, 256, 64, "cuda"),
-        ("llama-8b", drafter, 128, 512, 65, "cuda"),
-        ("llama-8b", drafter, 128, 512, 64, "cpu"),
-        ("llama-8b", drafter_of("eagle3", shape, 4, 3.0), 128, 512, 64, "cuda"),
-        ("llama-8b", drafter_of("eagle3", shape, 3, 3.0, {"tree": {}}), 128, 512, 64, "cuda"),
+        ("llama-1b", drafter, 128, 512, 64, "NVIDIA H200"),
+        ("llama-8b", drafter, 128, 256, 64, "NVIDIA H200"),
+        ("llama-8b", drafter, 128, 512, 65, "NVIDIA H200"),
+        ("llama-8b", drafter, 128, 512, 64, "NVIDIA H100 80GB HBM3"),
+        ("llama-8b", drafter_of("eagle3", shape, 4, 3.0), 128, 512, 64, "NVIDIA H200"),
+        ("llama-8b", drafter_of("eagle3", shape, 3, 3.0, {"tree": {}}), 128, 512, 64, "NVIDIA H200"),
     ):
         assert peer_of(*other) is None
     assert all(case.shape in SHAPES for case in FIGURES)
@@ -158,8 +158,26 @@ def test_the_command() -> None:
     assert [row["batch"] for row in json.loads(as_json.stdout)["rows"]] == [1, 2]
     micro = CliRunner().invoke(app, [*words, "--micro", "norm", "--json"], prog_name="augury")
     assert json.loads(micro.stdout)["kernel"] == "norm"
-    for wrong in (["--batch", "0"], ["--spec", "[1]"], ["--drafter", "no"]):
-        assert CliRunner().invoke(app, [*words, *wrong], prog_name="augury").exit_code != 0
+    once = CliRunner().invoke(app, [*words, "--batch", "1, 1", "--no-detail", "--json"], prog_name="augury")
+    assert len(json.loads(once.stdout)["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--batch", "0"], "--batch 0: write batch sizes"),
+        (["--drafter", "no"], "--drafter no: unknown"),
+        (["--drafter", "eagle3", "--spec", "[1]"], "--spec must be a JSON object"),
+        (["--drafter", "eagle3", "--spec", "{"], "--spec is not JSON"),
+        (["--k", "3", "--length", "2"], "--k, --length: --drafter none drafts nothing"),
+        (["--micro", "norm", "--exact", "--drafter", "eagle3"], "--drafter, --exact: --micro measures one kernel"),
+        (["--minutes", "1e-9"], "--minutes 1e-09: over before anything was measured"),
+    ],
+)
+def test_wrong_options_are_named(wrong: list[str], message: str) -> None:
+    words = ["bench", "gpu", "--shape", "toy", "--device", "cpu", "--batch", "1", "--new", "4", "--prompt", "4"]
+    done = CliRunner().invoke(app, [*words, *wrong], prog_name="augury")
+    assert done.exit_code != 0 and message in f"{done.output} {done.exception}"
 
 
 @pytest.mark.parametrize("key", ["method", "num_speculative_tokens", "synthetic_acceptance_length"])

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from augury.tools.bench.gpu.shapes import FIXED, Drafter
 
-PEER = "vLLM 0.26.0"
+PEER, GPU = "vLLM 0.26.0", "H200"
 CONDITIONS = {
     "peer": PEER,
     "measured": "2026-11-15",
-    "gpu": "one H200",
+    "gpu": f"one {GPU}",
     "torch": "2.11.0+cu130",
     "dtype": "bfloat16",
     "weights": "random",
@@ -40,11 +40,11 @@ FIGURES: dict[Anchor, dict[int, int]] = {
 }
 
 
-def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, device: str) -> dict[str, Any] | None:
-    """The peer's figure for just this case; None where nobody measured it or this is no GPU."""
+def peer_of(shape: str, drafter: Drafter, prompt: int, new: int, batch: int, gpu: str) -> dict[str, Any] | None:
+    """The peer's figure for just this case; None where nobody measured it or this is another kind of GPU."""
     case = Anchor(shape, drafter.name, drafter.tokens, drafter.length, prompt, new)
     speed = FIGURES.get(case, {}).get(batch)
-    return {"name": PEER, "tok_s": speed} if speed and device == "cuda" and not _changed(drafter) else None
+    return {"name": PEER, "tok_s": speed} if speed and GPU in gpu and not _changed(drafter) else None
 
 
 def _changed(drafter: Drafter) -> bool:

@@ -42,13 +42,25 @@ def bench_gpu(
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
 ) -> None:
     """Measure the engine alone: random weights, random prompts, acceptance as given, beside vLLM's figures."""
-    batches = _sizes(batch)
+    batches, drafters = _sizes(batch), [name.strip() for name in drafter.split(",") if name.strip()]
     if micro is not None:
+        whole_step = {
+            "drafter": drafters != ["none"],
+            "length": length,
+            "eager": eager,
+            "exact": exact,
+            "spec": spec,
+            "batched-tokens": batched_tokens,
+            "minutes": minutes,
+            "kernels": kernels,
+        }
+        _refuse_unused(whole_step, "--micro measures one kernel, not the engine")
         _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, as_json)
         return
     from augury.tools.bench.gpu.run import measure
 
-    drafters = [name.strip() for name in drafter.split(",") if name.strip()]
+    if drafters == ["none"]:
+        _refuse_unused({"k": k, "length": length, "spec": spec}, "--drafter none drafts nothing")
     with progress("starting", 1 + len(drafters) * (1 + len(batches))) as tick:
         report = measure(
             shape,
@@ -62,7 +74,7 @@ def bench_gpu(
             eager,
             minutes,
             detail,
-            _extra(spec),
+            from_json(spec, "--spec") if spec else None,
             batched_tokens,
             exact,
             on_row=_say_row,
@@ -72,6 +84,8 @@ def bench_gpu(
         print_json(report)
     else:
         show(output_console(), report, kernels)
+    if not report["rows"]:
+        raise ConfigError(f"--minutes {minutes:g}: over before anything was measured; allow more, or 0 for no limit.")
 
 
 def _say_row(row: dict[str, Any]) -> None:
@@ -91,15 +105,15 @@ def _run_micro(
         show_micro(output_console(), report)
 
 
-def _extra(text: str) -> dict[str, Any] | None:
-    found = from_json(text) if text else None
-    if found is not None and not isinstance(found, dict):
-        raise ConfigError(f"--spec {text}: write a JSON object of speculative_config's keys.")
-    return found
+def _refuse_unused(given: dict[str, Any], why: str) -> None:
+    """An option without effect is a misunderstanding: better told than ignored."""
+    unused = [f"--{name}" for name, value in given.items() if value]
+    if unused:
+        raise ConfigError(f"{', '.join(unused)}: {why}; leave out one or the other.")
 
 
 def _sizes(text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",") if size.strip()]
-    if not sizes or not all(size.isdigit() and int(size) > 0 for size in sizes):
+    if not sizes or not all(size.isdecimal() and int(size) > 0 for size in sizes):
         raise ConfigError(f"--batch {text}: write batch sizes with commas, for example 1,8.")
-    return [int(size) for size in sizes]
+    return list(dict.fromkeys(int(size) for size in sizes))

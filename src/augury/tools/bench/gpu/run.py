@@ -102,7 +102,7 @@ def _measure_drafter(
 
 
 def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any, deadline: float, detail: bool) -> Row:
-    drafter, sizes, device = rig.drafter, bench.sizes, bench.target.device.type
+    drafter, sizes = rig.drafter, bench.sizes
     timed, tries = _timed(rig, batch, sizes, deadline)
     speed = timed.tokens / timed.seconds
     row: Row = {
@@ -119,7 +119,7 @@ def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any,
         "tokens_a_step": timed.tokens / timed.steps / batch,
         "peer": None
         if report["eager"] or report["exact"] or report["batched"]  # the peer had none of these
-        else peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, device),
+        else peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, report["gpu"]),
         **_memory(rig),
     }
     if row["peer"]:

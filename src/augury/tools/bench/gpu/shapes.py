@@ -74,10 +74,10 @@ class Drafter(NamedTuple):
         return self.name != NONE
 
 
-def shape_of(name: str) -> Config:
-    """A target's config.json."""
+def shape_of(name: str, option: str = "--shape ") -> Config:
+    """A model's config.json; `option` is how a message names the place where it was asked for."""
     if name not in SHAPES:
-        raise ConfigError(f"--shape {name}: unknown; there are {', '.join(SHAPES)}.")
+        raise ConfigError(f"{option}{name}: no such shape; there are {', '.join(SHAPES)}.")
     return SHAPES[name]
 
 
@@ -103,7 +103,8 @@ def drafter_of(
     if name in LOOK_UPS:
         return Drafter(name, tokens, length, {**LOOK_UPS[name], **keys}, None)
     if kind == "draft":
-        return Drafter(name, tokens, length, {"method": "draft_model", **keys}, dict(shape_of(inner)))
+        own = dict(shape_of(inner, "--drafter draft:"))
+        return Drafter(name, tokens, length, {"method": "draft_model", **keys}, own)
     return Drafter(name, tokens, length, {"method": name, **keys}, _head(name, shape, tokens))
 
 
