@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from augury.tools.advise.curve import CostCurve
+from augury.tools.shared.plots import INK, figure, save, tidy
 
 if TYPE_CHECKING:
     from augury.tools.bench.figures import Line
 
 OURS, OURS_DRAFTING, THEIRS, THEIRS_DRAFTING = "#1b6ca8", "#4fa3d9", "#8a8f98", "#c0c4ca"
-INK, FAINT = "#22262b", "#6b7178"
-COLORS = {"target": "#1b6ca8", "drafter": "#e0803a", "rest": "#c0c4ca"}
+PARTS = {"target": "#1b6ca8", "drafter": "#e0803a", "rest": "#c0c4ca"}
 
 
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure  # not pyplot: no display is needed, and no state is left behind
-
-    return Figure(figsize=(width, height), facecolor="white", layout="constrained")
-
-
-def _save(figure: Any, conditions: str, path: Path, width: int) -> None:
-    """Write the file, with what the figures depend on below them."""
-    figure.supxlabel(fill(conditions, width), color=FAINT, fontsize=7.5, x=0.01, ha="left")
-    figure.savefig(path, dpi=150, format="png")
+def _save(made: Any, path: Path, conditions: str, title: str = "") -> None:
+    save(made, path, conditions, title)
     print(f"wrote {path}", file=sys.stderr)
 
 
@@ -36,15 +27,12 @@ def plot_bench(lines: list[Line], conditions: str, path: Path) -> None:
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     most = max(sum((line.prompts, line.batch) == panel for line in lines) for panel in panels)
-    figure = _figure(6.4 * columns, (0.42 * most + 1.1) * rows + 1.2)
-    axes = figure.subplots(rows, columns, squeeze=False)
+    made, axes = figure(6.4 * columns, (0.42 * most + 1.1) * rows + 1.2, rows, columns)
     for spare in axes.flat[len(panels) :]:
         spare.set_visible(False)
     for axis, panel in zip(axes.flat, panels, strict=False):
         _bench_panel(axis, [line for line in lines if (line.prompts, line.batch) == panel])
-    title = "New tokens a second: median, min to max (times transformers, plain)"
-    figure.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
-    _save(figure, conditions, path, 78 * columns)
+    _save(made, path, conditions, "New tokens a second: median, min to max (times transformers, plain)")
 
 
 def _bench_panel(axis: Any, lines: list[Line]) -> None:
@@ -69,7 +57,7 @@ def _bench_panel(axis: Any, lines: list[Line]) -> None:
     axis.set_xlim(0, max(line.speed.high for line in lines) * 1.3)  # room for the words after the bars
     batch = lines[0].batch
     how = "one prompt at a time" if batch == 1 else f"{batch} prompts: Augury concurrent, peers one after another"
-    _tidy(axis, f"{lines[0].prompts}: {how}")
+    tidy(axis, f"{lines[0].prompts}: {how}")
 
 
 def _color(line: Line) -> str:
@@ -84,16 +72,14 @@ def plot_methods(results: list[dict[str, Any]], conditions: str, path: Path) -> 
     panels = list(dict.fromkeys((result["prompts"], result["batch"]) for result in results))
     most = max(sum((r["prompts"], r["batch"]) == panel for r in results) for panel in panels)
     height = max(4.0, 0.26 * most + 1.2)
-    figure = _figure(13, height * len(panels) + 1.2)
-    axes = figure.subplots(len(panels), 2, squeeze=False)
+    made, axes = figure(13, height * len(panels) + 1.2, len(panels), 2)
     for (left, right), panel in zip(axes, panels, strict=True):
         mine = [r for r in results if (r["prompts"], r["batch"]) == panel]
         title = f"{panel[0]}, batch {panel[1]}"
         _places(left, mine, f"{title}: drafts accepted at each place, %")
         _times(right, mine, f"{title}: a decode step, ms (times plain)")
     note = "* gate heads, trained on these very prompts: a check of the code path, not of a method's quality"
-    figure.suptitle(note, color=INK, fontsize=11, x=0.01, ha="left")
-    _save(figure, conditions, path, 150)
+    _save(made, path, conditions, note)
 
 
 def _places(axis: Any, results: list[dict[str, Any]], title: str) -> None:
@@ -109,16 +95,13 @@ def _places(axis: Any, results: list[dict[str, Any]], title: str) -> None:
         name = result["line"] + ("*" if result["gate"] else "")
         axis.plot(range(1, len(shares) + 1), shares, style, marker="o", markersize=3, color=color, label=name)
     axis.set_ylim(0, 105)
-    axis.set_xlabel("place in the draft", color=FAINT, fontsize=9)
-    if drafting:
-        axis.legend(fontsize=7, frameon=False, ncols=2, loc="best")
-    _tidy(axis, title)
+    tidy(axis, title, "place in the draft", legend={"fontsize": 7, "ncols": 2})
 
 
 def _times(axis: Any, results: list[dict[str, Any]], title: str) -> None:
     rows = list(reversed(results))  # the first line of the table at the top
     begun = [0.0] * len(rows)
-    for part, color in COLORS.items():
+    for part, color in PARTS.items():
         widths = [row["step_ms"][part] for row in rows]
         axis.barh(range(len(rows)), widths, left=begun, height=0.7, color=color, label=part)
         begun = [a + b for a, b in zip(begun, widths, strict=True)]
@@ -128,25 +111,16 @@ def _times(axis: Any, results: list[dict[str, Any]], title: str) -> None:
     axis.set_xlim(0, max(begun) * 1.3)
     names = [row["line"] + ("*" if row["gate"] else "") for row in rows]
     axis.set_yticks(range(len(rows)), names, fontsize=8, color=INK)
-    axis.legend(fontsize=7, frameon=False, loc="lower right")
-    _tidy(axis, title)
-
-
-def _tidy(axis: Any, title: str) -> None:
-    axis.set_title(title, loc="left", fontsize=10, color=INK)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(colors=FAINT, labelsize=8, length=0)
-    axis.grid(color="#eceef0", linewidth=0.8)
-    axis.set_axisbelow(True)
+    tidy(axis, title, legend={"fontsize": 7, "loc": "lower right"})
 
 
 def plot_curve(curve: CostCurve, conditions: str, path: Path) -> None:
     """Step time against rows, a line for each number of requests, a panel for each context."""
     contexts, sizes, _ = curve.axes
-    figure = _figure(6.0 * len(contexts), 4.6)
-    for axis, context in zip(figure.subplots(1, len(contexts), squeeze=False)[0], contexts, strict=True):
+    made, (axes,) = figure(6.0 * len(contexts), 4.6, columns=len(contexts))
+    for axis, context in zip(axes, contexts, strict=True):
         _curve_panel(axis, curve, context, sizes)
-    _save(figure, conditions, path, 150)
+    _save(made, path, conditions)
 
 
 def _curve_panel(axis: Any, curve: CostCurve, context: int, sizes: list[int]) -> None:
@@ -156,7 +130,5 @@ def _curve_panel(axis: Any, curve: CostCurve, context: int, sizes: list[int]) ->
         rows = [p.rows for p in points]
         (line,) = axis.plot(rows, [p.ms for p in points], marker="o", markersize=3, label=f"{size} at once")
         axis.fill_between(rows, [p.low for p in points], [p.high for p in points], color=line.get_color(), alpha=0.2)
-    axis.set_xlabel("rows a request", color=FAINT, fontsize=9)
     axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=8)
-    _tidy(axis, f"ms of a step after {context} tokens")
+    tidy(axis, f"ms of a step after {context} tokens", "rows a request")

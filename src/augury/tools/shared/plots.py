@@ -16,11 +16,16 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
     from matplotlib.figure import Figure  # not pyplot: no display is needed, and no state is left behind
 
     made = Figure(figsize=(width, height), facecolor="white", layout="constrained")
-    return made, made.subplots(rows, columns, squeeze=False)
+    axes = made.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_prop_cycle(color=COLORS)
+    return made, axes
 
 
-def tidy(axis: Any, title: str = "", across: str = "", up: str = "", grid: str = "both") -> None:
-    """Title, names of the axes, a faint grid, and no frame."""
+def tidy(
+    axis: Any, title: str = "", across: str = "", up: str = "", grid: str = "both", legend: dict[str, Any] | None = None
+) -> None:
+    """Title, names of the axes, a faint grid, no frame, and a legend where lines have names (an empty one: none)."""
     axis.set_title(title, loc="left", fontsize=10, color=INK)
     axis.set_xlabel(across, color=FAINT, fontsize=9)
     axis.set_ylabel(up, color=FAINT, fontsize=9)
@@ -29,15 +34,15 @@ def tidy(axis: Any, title: str = "", across: str = "", up: str = "", grid: str =
     axis.tick_params(colors=FAINT, labelsize=8, length=0)
     axis.grid(axis=grid, color=GRID, linewidth=0.8)
     axis.set_axisbelow(True)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=8, loc="best")
+    if axis.get_legend_handles_labels()[0] and legend != {}:
+        axis.legend(frameon=False, **({"fontsize": 8, "loc": "best"} | (legend or {})))
 
 
 def save(made: Any, path: Path, conditions: str, title: str = "") -> None:
     """Write the PNG with what its figures depend on below it."""
     if title:
         made.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left")
-    across = round(14 * made.get_size_inches()[0])  # characters of the small print
+    across = round(16 * made.get_size_inches()[0])  # characters of the small print
     made.supxlabel(fill(conditions, across), color=FAINT, fontsize=7.5, x=0.01, ha="left")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's name may have letters that the font lacks; they become boxes
