@@ -18,8 +18,8 @@ from augury.tools.bench.contenders import all_contenders, choose
 from augury.tools.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
 from augury.tools.bench.peers import Ran
 from augury.tools.bench.profile import profile_of
-from augury.tools.bench.report import agreement_lines, as_report, conditions_line, table_of
 from augury.tools.bench.rounds import Key, Record, Total, groups_of, jobs_of
+from augury.tools.bench.screen import agreement_lines, as_report, conditions_line, table_of
 from augury.tools.shared.prompts import SETS, load_prompts
 
 CONTENDERS = list(all_contenders("ngram").values())

@@ -16,9 +16,9 @@ from augury.tools.bench.gpu.anchors import FIGURES, peer_of
 from augury.tools.bench.gpu.counting import Operations
 from augury.tools.bench.gpu.micro import measure_micro
 from augury.tools.bench.gpu.micro_cases import BLOCK, chain_rows
-from augury.tools.bench.gpu.report import line_of
 from augury.tools.bench.gpu.roofline import copy_speed, drafter_elements, layer_elements, step_bytes
 from augury.tools.bench.gpu.run import measure
+from augury.tools.bench.gpu.screen import line_of
 from augury.tools.bench.gpu.shapes import SHAPES, drafter_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

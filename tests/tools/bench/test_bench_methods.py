@@ -16,8 +16,8 @@ from augury.methods.registry import METHODS
 from augury.tools.bench import command
 from augury.tools.bench.methods import find_gates, run_methods, saving
 from augury.tools.bench.methods_lines import REASONS, MethodLine, all_lines, choose_lines
-from augury.tools.bench.methods_report import accepted_cells, cost_cells, figures, gate_note, tables_of
 from augury.tools.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord, clocked
+from augury.tools.bench.methods_screen import accepted_cells, cost_cells, figures, gate_note, tables_of
 from augury.tools.bench.rounds import Key
 from augury.train.gates import Gates
 

@@ -27,8 +27,8 @@ from augury.tools.tune.intervals import ratio, student
 from augury.tools.tune.page import tuning_page
 from augury.tools.tune.prompts import conversations, token_ids
 from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
-from augury.tools.tune.report import report_of, show
 from augury.tools.tune.run import TunePlan, groups_of, race_all, split
+from augury.tools.tune.screen import report_of, show
 
 # --- intervals -----------------------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) 
     from augury.model.packed import PACKED_FILE
     from augury.tools.bench.figures import agreements_of, disturbance, lines_of
     from augury.tools.bench.plots import plot_bench
-    from augury.tools.bench.report import as_report, conditions_line, show
+    from augury.tools.bench.screen import as_report, conditions_line, show
     from augury.tools.shared.terminal import output_console, print_json
 
     directory, gguf = find_weights(plan.model, as_json)

@@ -39,7 +39,7 @@ Times = dict[tuple[int, int], list[dict[int, float]]]  # by context and requests
 
 def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, plot: Path | None = None) -> CostCurve:
     """Measure, check, store, print."""
-    from augury.tools.bench.cost_curve_report import conditions_line, show, store
+    from augury.tools.bench.cost_curve_screen import conditions_line, show, store
     from augury.tools.bench.plan import find_weights, tokenize
     from augury.tools.bench.plots import plot_curve
     from augury.tools.shared.progress import progress
@@ -224,7 +224,7 @@ def buckets(most: int) -> list[int]:
 def conditions_of(plan: BenchPlan, before: tuple[float, float, float]) -> dict[str, Any]:
     """What the curve depends on, and how much of the machine others had meanwhile."""
     from augury.observe.machine import cpu_name
-    from augury.tools.bench.report import versions
+    from augury.tools.bench.screen import versions
 
     all_of_it, mine, seconds = (
         machine_seconds() - before[0],

@@ -28,7 +28,7 @@ def run_methods(
     plan: BenchPlan, methods: list[str], retrain: bool = False, as_json: bool = False, plot: Path | None = None
 ) -> dict[str, Any]:
     """Train what is missing, measure, print table or JSON, draw the picture, and give the report back."""
-    from augury.tools.bench.methods_report import conditions_line, conditions_of, report_of, show
+    from augury.tools.bench.methods_screen import conditions_line, conditions_of, report_of, show
     from augury.tools.bench.plan import find_weights, tokenize
     from augury.tools.bench.plots import plot_methods
     from augury.tools.shared.terminal import output_console, print_json

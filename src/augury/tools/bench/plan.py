@@ -51,7 +51,7 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
 def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
     """What the figures depend on."""
     from augury.observe.machine import cpu_name
-    from augury.tools.bench.report import versions
+    from augury.tools.bench.screen import versions
 
     return {
         "cpu": cpu_name(),

@@ -50,7 +50,7 @@ def profile_of(prompts: str, batch: int, contender: str, watch: Steps) -> Profil
 def run_profile(plan: BenchPlan, as_json: bool = False) -> list[Profile]:
     """Profile plain and speculative decoding at every batch size, and print it."""
     from augury.tools.bench.plan import conditions_of, find_weights, tokenize
-    from augury.tools.bench.report import conditions_line
+    from augury.tools.bench.screen import conditions_line
     from augury.tools.shared.terminal import output_console, print_json, waiting
 
     limit_threads(plan.threads)  # before torch loads

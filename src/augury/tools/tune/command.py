@@ -45,8 +45,8 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
 ) -> None:
     """Find the best method, K and tree by a race that stops when it is sure, and write its speculative_config."""
-    from augury.tools.tune.report import report_of, show
     from augury.tools.tune.runners import live_runner, local_runner
+    from augury.tools.tune.screen import report_of, show
 
     _check_paths(out, report)
     written = [from_json(text) for text in speculative_config or ()]

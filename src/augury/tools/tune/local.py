@@ -101,7 +101,7 @@ class LocalRunner:
     def conditions(self) -> dict[str, Any]:
         """What the figures depend on besides the command line."""
         from augury.observe.machine import cpu_name
-        from augury.tools.bench.report import versions
+        from augury.tools.bench.screen import versions
 
         config = self._plain.config
         return {"device": config.device, "cpu": cpu_name(), "dtype": config.dtype, "versions": versions()}

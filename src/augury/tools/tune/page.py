@@ -9,7 +9,7 @@ from typing import Any
 from augury.tools.shared.html import h2, page, table
 from augury.tools.shared.svg import Whisker, whiskers
 from augury.tools.tune.choose import UNSURE, USE
-from augury.tools.tune.report import last_word
+from augury.tools.tune.screen import last_word
 
 
 def tuning_page(found: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
-from augury.tools.bench.gpu.report import line_of, show, show_micro
+from augury.tools.bench.gpu.screen import line_of, show, show_micro
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
 

@@ -14,8 +14,8 @@ from augury.observe.machine import cpu_name
 from augury.tools.bench.figures import Spread, agreement, disturbance, ratio
 from augury.tools.bench.methods_lines import PLAIN, MethodLine
 from augury.tools.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord
-from augury.tools.bench.report import QUIET, versions
 from augury.tools.bench.rounds import Key
+from augury.tools.bench.screen import QUIET, versions
 
 if TYPE_CHECKING:
     from augury.tools.bench.plan import BenchPlan

@@ -12,7 +12,7 @@ from rich.table import Table
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
 from augury.tools.advise.curve import CostCurve
-from augury.tools.bench.report import QUIET
+from augury.tools.bench.screen import QUIET
 
 LEGEND = (
     "ms: median of the steps of that size, quartiles behind it; a row is a known token or a drafted one. x: times a "
