@@ -47,6 +47,9 @@ FAMILIES: dict[str, Any] = {
     "qwen2": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
     "qwen2-plain": Qwen2Config(**SIZES, sliding_window=5),
     "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
+    "llama-partial": LlamaConfig(
+        **SIZES, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    ),
     "linear": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
     "yarn": LlamaConfig(**SIZES, rope_parameters=YARN),
     "proportional": LlamaConfig(

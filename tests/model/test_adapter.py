@@ -19,6 +19,8 @@ from transformers import (
     GptOssConfig,
     MambaConfig,
     Phi3Config,
+    PhimoeConfig,
+    Qwen2MoeConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
     T5Config,
@@ -37,6 +39,10 @@ FOREIGN: dict[str, Any] = {
     "gemma2": Gemma2Config(**SIZES, head_dim=16, sliding_window=6, attn_logit_softcapping=3.0),
     "gemma3": Gemma3TextConfig(**SIZES4, head_dim=16, sliding_window=6, layer_types=MIXED),
     "qwen3-moe": Qwen3MoeConfig(**SIZES, **MOE, num_experts=4, head_dim=16, decoder_sparse_step=2),  # type: ignore[call-arg]
+    "qwen2-moe": Qwen2MoeConfig(  # its window is in its mask alone
+        **SIZES4, **MOE, num_experts=4, use_sliding_window=True, sliding_window=6, max_window_layers=2
+    ),
+    "phimoe": PhimoeConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=6),
     "deepseek-v3": DeepseekV3Config(
         **{**SIZES, "num_key_value_heads": 4},
         **MOE,

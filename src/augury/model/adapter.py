@@ -1,13 +1,14 @@
 """Any other causal language model of transformers, through its attention interface.
 
 The rows of a pass go in as one sequence of tokens with their positions; where the model would attend, our function
-stores keys and values in the paged cache and attends over what each row sees. The model itself never sees a mask or a
-cache.
+stores keys and values in the paged cache and attends over what each row sees. In place of a mask the model carries a
+note of the window that the mask would have had: some families say it nowhere else. It never sees a cache.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModelForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
@@ -25,7 +26,7 @@ from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse, us
 from augury.model.rope import context_length
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
-ATTENTION = "augury"  # registered without a mask function, so that transformers builds no mask
+ATTENTION = "augury"
 PROBE = (7, 11, 13)
 
 
@@ -130,6 +131,8 @@ class Adapter:
         try:
             ids = torch.arange(len(PROBE), device=self.device)[None]
             logits = self._model(input_ids=ids, position_ids=ids, use_cache=False).logits
+        except ModelError as error:
+            raise _unsupported(self._model, str(error)) from None
         finally:
             _current.reset(token)
         if len(probe.shapes) != self.num_layers:
@@ -202,6 +205,15 @@ class _Probe:
 
     shapes: list[LayerShape] = field(default_factory=list)
 
+    def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
+        """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""
+        place = torch.arange(3 * window + 3)
+        query, key = place[:, None], place[None, :]
+        expected = (key <= query) & (query - key < (window or len(place)))
+        zero = torch.zeros_like(query)
+        if not torch.equal(sees(zero, zero, query, key).expand_as(expected), expected):
+            raise ModelError("its attention mask is neither causal nor a sliding window")
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
         """Record one layer's shapes."""
         self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
@@ -214,12 +226,29 @@ class _Probe:
 _current: ContextVar[_Pass | _Probe] = ContextVar("current pass")
 
 
+@dataclass(slots=True)
+class _Mask:
+    """What a model carries in the place of a mask; cut to some length, it is the same."""
+
+    window: int
+
+    def __getitem__(self, _: Any) -> _Mask:
+        return self
+
+
+def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> _Mask:
+    """What transformers calls once a pass and kind of layer."""
+    if isinstance(run := _current.get(), _Probe):
+        run.check_mask(mask_function, local_size or 0)
+    return _Mask(local_size or 0)
+
+
 def _attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | _Mask | None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -229,16 +258,18 @@ def _attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
-    if attention_mask is not None or position_bias is not None or is_causal is False:
+    window = attention_mask.window if isinstance(attention_mask, _Mask) else sliding_window or 0
+    if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
         raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
     sinks = None if s_aux is None else s_aux.detach().float()
-    out = _current.get().attend(q, k, v, scale, sliding_window or 0, softcap or 0.0, sinks)
+    out = _current.get().attend(q, k, v, scale, window, softcap or 0.0, sinks)
     return out[None], None
 
 
 AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, _mask)
 
 
 def _read_model(directory: Path, dtype: torch.dtype) -> Any:

@@ -14,6 +14,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from augury.model.errors import ModelError
 
+WHOLE = ("llama", "mistral", "qwen2", "qwen3")  # transformers turns whole heads, whatever partial_rotary_factor says
 SLACK = 64  # a draft at the very end may run past the last position
 
 
@@ -51,7 +52,8 @@ def head_dim(config: Any) -> int:
 
 
 def _plain(config: Any, parameters: dict[str, Any]) -> Tensor:
-    rotated = int(head_dim(config) * parameters.get("partial_rotary_factor", 1.0))
+    partial = 1.0 if config.model_type in WHOLE else parameters.get("partial_rotary_factor", 1.0)
+    rotated = int(head_dim(config) * partial)
     return 1.0 / (parameters["rope_theta"] ** (torch.arange(0, rotated, 2, dtype=torch.float32) / rotated))
 
 
