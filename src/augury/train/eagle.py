@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from augury.model.target import NORMED
-from augury.train.export import export, linked_copy
+from augury.train.export import export, linked_copy, write_checkpoint
 from augury.train.fit import fit
 from augury.train.layers import DecoderLayer, LayerSizes
 from augury.train.pairs import Deck, PairHead, pack, shake
@@ -90,37 +91,43 @@ class Eagle3(PairHead):
         """See PairHead.leave."""
         return self.norm(out), out
 
-    def later(self, study: Study, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
+    def later(self, embedding: Tensor, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
         """P-EAGLE knows neither the tokens nor the states of its later guesses: masks stand for both."""
         if self.mask is None:
-            return super().later(study, tokens, onward)
+            return super().later(embedding, tokens, onward)
         hidden = self.combine(self.mask_hidden.view(1, -1)).expand(len(tokens), -1)
-        return study.embed(torch.full_like(tokens, self.mask)), hidden
+        return F.embedding(torch.full_like(tokens, self.mask), embedding).to(hidden.dtype), hidden
 
 
 def train_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
     """A head as its authors publish it; gives the last loss."""
-    shape = LayerSizes.like(study.config)
-    module = Eagle(shape)
+    module = Eagle(LayerSizes.like(study.config))
     last = _against_the_target(module, study, recipe)
-    config = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(study, shape)}
-    export(module, config, directory, lambda name: name.replace("layer.", "layers.0.", 1))
+    write_eagle(module, study.config, directory)
     return last
+
+
+def write_eagle(module: Eagle, target: Any, directory: Path) -> None:
+    """A checkpoint in the layout of EAGLE's authors; `target` is the target's configuration."""
+    config = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(target)}
+    export(module, config, directory, lambda name: name.replace("layer.", "layers.0.", 1))
 
 
 def train_mtp(study: Study, directory: Path, recipe: Recipe) -> float:
-    """The target once more, by links, with the layer in a file of its own beside its weights."""
-    shape = LayerSizes.like(study.config)
-    # The layer's sizes are the target's: its config.json has no others.
-    module = Mtp(LayerSizes(shape.hidden, study.config.intermediate_size, *_rest(shape)))
+    """A layer of the target's own sizes: its config.json has no others."""
+    module = Mtp(LayerSizes.of_target(study.config))
     last = _against_the_target(module, study, recipe)
-    config = json.loads((study.directory / "config.json").read_text())
-    linked_copy(
-        study.directory, directory, config | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
-    )
-    tensors = {f"model.mtp_layers.0.{name.removeprefix('layer.')}": t for name, t in module.state_dict().items()}
-    save_file(tensors, directory / "mtp.safetensors", {"format": "pt"})
+    write_mtp(module, study.directory, directory)
     return last
+
+
+def write_mtp(module: Mtp, target: Path, directory: Path) -> None:
+    """The target once more, by links, with the layer in a file of its own beside its weights."""
+    config = json.loads((target / "config.json").read_text())
+    linked_copy(target, directory, config | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1})
+    state = module.state_dict().items()
+    tensors = {f"model.mtp_layers.0.{name.removeprefix('layer.')}": t.cpu().contiguous() for name, t in state}
+    save_file(tensors, directory / "mtp.safetensors", {"format": "pt"})
 
 
 def train_eagle3(study: Study, directory: Path, recipe: Recipe) -> float:
@@ -147,21 +154,30 @@ def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | Non
         return fading([word_loss(module.lm_head(x), words, pairs.ahead[:, i]) for i, x in enumerate(read)])
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    known = torch.zeros(study.config.vocab_size, dtype=torch.bool)
-    known[words] = True
-    module.register_buffer("d2t", words - torch.arange(len(words)))
-    module.register_buffer("t2d", known)
-    config = {
+    write_eagle3(module, study.config, layers, words, directory)
+    return last
+
+
+def write_eagle3(module: Eagle3, target: Any, layers: tuple[int, ...], words: Tensor | None, directory: Path) -> None:
+    """A checkpoint in the original layout; without words of its own it is read by the target's output matrix."""
+    tensors = {name.replace("layer.", "midlayer.", 1): t for name, t in module.state_dict().items()}
+    config: dict[str, Any] = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLMEagle3"],
-        **_sizes(study, shape),
-        "draft_vocab_size": len(words),
+        **_sizes(target),
         "fc_norm": True,
         "eagle_aux_hidden_state_layer_ids": list(layers),
     }
-    config |= {"mask_token_id": mask} if mask is not None else {}
-    export(module, config, directory, lambda name: name.replace("layer.", "midlayer.", 1))
-    return last
+    if words is None:
+        del tensors["lm_head.weight"]
+        config["draft_vocab_size"] = target.vocab_size
+    else:
+        known = torch.zeros(target.vocab_size, dtype=torch.bool)
+        known[words] = True
+        tensors |= {"d2t": words - torch.arange(len(words)), "t2d": known}
+        config["draft_vocab_size"] = len(words)
+    config |= {"mask_token_id": module.mask} if module.mask is not None else {}
+    write_checkpoint(directory, tensors, config)
 
 
 def _against_the_target(module: PairHead, study: Study, recipe: Recipe) -> float:
@@ -178,9 +194,5 @@ def _against_the_target(module: PairHead, study: Study, recipe: Recipe) -> float
     return fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
 
 
-def _sizes(study: Study, shape: LayerSizes) -> dict[str, Any]:
-    return shape.config(study.config.vocab_size, study.config.max_position_embeddings)
-
-
-def _rest(shape: LayerSizes) -> tuple[int, int, int, float, float]:
-    return shape.heads, shape.kv_heads, shape.dim, shape.theta, shape.eps
+def _sizes(target: Any) -> dict[str, Any]:
+    return LayerSizes.like(target).config(target.vocab_size, target.max_position_embeddings)

@@ -20,7 +20,7 @@ def write_checkpoint(directory: Path, tensors: dict[str, Tensor], config: dict[s
     """A directory with config.json and model.safetensors."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    plain = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     save_file(plain, directory / "model.safetensors", {"format": "pt"})
     return directory
 

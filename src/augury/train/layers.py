@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,11 @@ class LayerSizes:
             config.rms_norm_eps,
         )
 
+    @classmethod
+    def of_target(cls, config: Any) -> LayerSizes:
+        """Layers just like the target's."""
+        return replace(cls.like(config), inner=config.intermediate_size)
+
     def config(self, vocabulary: int, context: int, layers: int = 1) -> dict[str, Any]:
         """What config.json says of them."""
         return {
@@ -59,8 +64,8 @@ class LayerSizes:
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """Rotary embedding of [R, heads, dim], halves apart as Llama has them."""
     half = x.shape[-1] // 2
-    angle = positions[:, None].float() / theta ** (torch.arange(half) / half)
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    angle = positions[:, None].float() / theta ** (torch.arange(half, device=x.device) / half)
+    cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
@@ -86,12 +91,16 @@ class Attention(nn.Module):
         k = self.k_norm(k) if self.normed else k
         return rotate(k, positions, s.theta), self.v_proj(x).view(len(x), s.kv_heads, s.dim)
 
+    def queries(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What rows ask, [R, heads, dim], scaled."""
+        s = self.shape
+        q = self.q_proj(x).view(len(x), s.heads, s.dim)
+        return rotate(self.q_norm(q) if self.normed else q, positions, s.theta) / s.dim**0.5
+
     def forward(self, x: Tensor, positions: Tensor, shared: KeysValues, seen: Tensor, own: list[KeysValues]) -> Tensor:
         """[Q, H]: row i sees the shared rows that seen[i] names, and row i of every `own`."""
         s, groups = self.shape, self.shape.heads // self.shape.kv_heads
-        q = self.q_proj(x).view(len(x), s.heads, s.dim)
-        q = rotate(self.q_norm(q) if self.normed else q, positions, s.theta) / s.dim**0.5
-        q = q.view(len(x), s.kv_heads, groups, s.dim)
+        q = self.queries(x, positions).view(len(x), s.kv_heads, groups, s.dim)
         scores = torch.einsum("qngd,knd->qngk", q, shared[0])
         scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
         extra = [torch.einsum("qngd,qnd->qng", q, keys)[..., None] for keys, _ in own]

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from augury.train.layers import DecoderLayer, KeysValues
@@ -75,9 +76,9 @@ class PairHead(nn.Module):
         """What the output matrix reads, and what is handed on to the next guess."""
         raise NotImplementedError
 
-    def later(self, study: Study, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
+    def later(self, embedding: Tensor, tokens: Tensor, onward: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings and hidden states of a guess after the first."""
-        return study.embed(tokens), onward
+        return F.embedding(tokens, embedding).to(onward.dtype), onward
 
     def unroll(self, study: Study, pairs: Pairs) -> list[Tensor]:
         """What the output matrix reads for each guess, [A, H] each."""
@@ -90,7 +91,7 @@ class PairHead(nn.Module):
         for depth in range(pairs.ahead.shape[1]):
             if depth:
                 tokens = pairs.ahead[:, depth - 1].clamp(min=0)
-                x, residual = self.enter(*self.later(study, tokens, onward))
+                x, residual = self.enter(*self.later(study.embedding, tokens, onward))
                 own.append(attention.keys_values(x, positions + depth))
             attended = attention(x, positions + depth, shared, pairs.seen, own)
             final, onward = self.leave(self.layer.after(attended, residual))

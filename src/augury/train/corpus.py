@@ -1,0 +1,109 @@
+"""What a target answers to many prompts, as token ids: the text that drafters are trained on.
+
+A drafter must guess what the target says, not what people wrote, so prompts are kept and answers are made anew. Only
+token ids are stored (a million tokens are 4 MB); the features behind them are computed again whenever a batch needs
+them, which costs less than reading them from a disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+
+FORMAT = "augury-corpus-1"
+AT_ONCE = 512  # prompts handed to the engine together: a kill loses no more
+
+
+@dataclass
+class Corpus:
+    """Prompts with their answers, end to end."""
+
+    tokens: Tensor  # int32 [N]
+    starts: Tensor  # int64 [S]: where each answer begins in its own text
+    lengths: Tensor  # int64 [S]: prompt and answer
+    sampled: Tensor  # bool [S]: drawn with a temperature, not greedy
+    about: dict[str, Any]  # which target, which prompts, how
+
+    def __post_init__(self) -> None:
+        self._ends = self.lengths.cumsum(0)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def text(self, number: int) -> Tensor:
+        """Token ids of one prompt and its answer, int64 [T]."""
+        end = int(self._ends[number])
+        return self.tokens[end - int(self.lengths[number]) : end].long()
+
+    def save(self, path: Path) -> None:
+        """Write one file."""
+        tensors = {name: getattr(self, name) for name in ("tokens", "starts", "lengths", "sampled")}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, path, {"format": FORMAT, "about": json.dumps(self.about)})
+
+    @classmethod
+    def load(cls, path: Path) -> Corpus:
+        """Read what save wrote."""
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata() or {}
+            if said.get("format") != FORMAT:
+                raise ConfigError(f"{path} is no corpus of this version; make it anew with `augury train`.")
+            tensors = {name: file.get_tensor(name) for name in ("tokens", "starts", "lengths", "sampled")}
+        return cls(**tensors, about=json.loads(said["about"]))
+
+    @classmethod
+    def of(cls, texts: Sequence[tuple[list[int], list[int], bool]], about: dict[str, Any]) -> Corpus:
+        """From (prompt, answer, sampled) triples."""
+        flat = [token for prompt, answer, _ in texts for token in (*prompt, *answer)]
+        return cls(
+            torch.tensor(flat, dtype=torch.int32),
+            torch.tensor([len(prompt) for prompt, _, _ in texts]),
+            torch.tensor([len(prompt) + len(answer) for prompt, answer, _ in texts]),
+            torch.tensor([sampled for _, _, sampled in texts]),
+            about,
+        )
+
+
+def answer(
+    llm: Any,
+    prompts: list[list[int]],
+    length: int,
+    temperature: float = 0.8,
+    sampled_share: float = 0.5,
+    about: dict[str, Any] | None = None,
+    tick: Callable[[int], None] = lambda done: None,
+) -> Corpus:
+    """Have the target answer every prompt, some greedily and some with a temperature; each by a seed of its own.
+
+    A greedy text repeats itself more than served text does; drafters that saw only such text are worse at the rest.
+    """
+    texts: list[tuple[list[int], list[int], bool]] = []
+    for first in range(0, len(prompts), AT_ONCE):
+        some = prompts[first : first + AT_ONCE]
+        drawn = [_is_sampled(first + i, sampled_share) for i in range(len(some))]
+        params = [
+            SamplingParams(temperature=temperature if sampled else 0.0, seed=first + i, max_tokens=length)
+            for i, sampled in enumerate(drawn)
+        ]
+        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in some], params, use_tqdm=False)
+        for prompt, output, sampled in zip(some, outputs, drawn, strict=True):
+            texts.append((prompt, output.outputs[0].token_ids, sampled))
+        tick(len(texts))
+    kept = [text for text in texts if len(text[1]) > 2]  # nothing to guess in the others
+    return Corpus.of(kept, (about or {}) | {"temperature": temperature, "sampled": sampled_share, "length": length})
+
+
+def _is_sampled(number: int, share: float) -> bool:
+    """Spread evenly: with a share of a half, every other one."""
+    return int((number + 1) * share) > int(number * share)

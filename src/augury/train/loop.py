@@ -1,0 +1,185 @@
+"""Training that can be killed: everything it needs to go on is in one file, written after every validation.
+
+Nothing in it is random but the order of the texts, which is a function of the seed and the step; so a run that was
+killed and resumed has the curve of one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from augury.config.errors import ConfigError
+from augury.train.batches import Order, Teacher
+from augury.train.corpus import Corpus
+from augury.train.losses import LOSSES
+from augury.train.trainee import Trainee, trainable
+from augury.train.validate import Acceptance, measure
+
+STATE, LOG, BEST = "state.pt", "log.jsonl", "best"
+Held = dict[str, Corpus]  # held-out sets by name
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How it is trained."""
+
+    steps: int
+    batch: int = 64  # texts a step
+    accumulate: int = 1  # parts of a step, where a whole one does not fit in memory
+    longest: int = 512  # tokens of a text that are used
+    rate: float = 1e-3
+    warm_up: float = 0.03  # of the steps
+    loss: str = "kl"
+    clip: float = 1.0
+    every: int = 200  # steps between validations
+    patience: int = 0  # validations without a better one until it ends; 0: all steps
+    tokens: int = 3  # K that is validated
+    seed: int = 0
+    minutes: float = 0.0  # stop after so many; 0: no limit
+
+
+@dataclass
+class Progress:
+    """Where a run stands."""
+
+    step: int = 0
+    best: float = 0.0  # acceptance length, the mean of the held-out sets
+    since: int = 0  # validations since then
+    loss: float = math.nan  # running
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Run:
+    """One drafter, trained in one directory."""
+
+    def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
+        self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
+        self.target, self.directory, self.progress = target, directory, Progress()
+        self.optimiser = torch.optim.AdamW(trainable(trainee.module), schedule.rate, betas=(0.9, 0.95), weight_decay=0)
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def train(self, corpus: Corpus, held: Held, tick: Callable[[Progress], None] = lambda _: None) -> Progress:
+        """Up to the last step, the minutes, or the patience; goes on where a killed run stood."""
+        plan, progress = self.schedule, self.progress
+        order = Order(corpus, plan.batch, plan.longest, plan.seed)
+        begun = time.monotonic() - progress.seconds
+        while progress.step < plan.steps and not self._is_over():
+            value = self._step(corpus, order.texts(progress.step))
+            progress.loss = value if math.isnan(progress.loss) else 0.95 * progress.loss + 0.05 * value
+            progress.step += 1
+            progress.seconds = time.monotonic() - begun
+            if progress.step % plan.every == 0 or progress.step == plan.steps or self._is_over():
+                self._validate(held)
+            tick(progress)
+        return progress
+
+    def _is_over(self) -> bool:
+        plan, progress = self.schedule, self.progress
+        late = plan.minutes > 0 and progress.seconds > 60 * plan.minutes
+        return late or (plan.patience > 0 and progress.since >= plan.patience)
+
+    def _step(self, corpus: Corpus, texts: list[int]) -> float:
+        plan, total = self.schedule, 0.0
+        for group in self.optimiser.param_groups:
+            group["lr"] = plan.rate * rate_at(self.progress.step, plan)
+        self.optimiser.zero_grad(set_to_none=True)
+        for part in _parts(texts, plan.accumulate):
+            batch = self.teacher.batch(corpus, part, plan.longest)
+            with _half(self.teacher.device):
+                loss = self.trainee.loss(batch, LOSSES[plan.loss]) * (len(part) / len(texts))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        if not math.isfinite(total):
+            raise ConfigError(f"the loss is {total} at step {self.progress.step}; try a lower --rate.")
+        nn.utils.clip_grad_norm_(trainable(self.trainee.module), plan.clip)
+        self.optimiser.step()
+        return total
+
+    def measure(self, held: Held) -> dict[str, Acceptance]:
+        """Acceptance on every held-out set."""
+        plan = self.schedule
+        with _half(self.teacher.device):
+            return {
+                name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest)
+                for name, texts in held.items()
+            }
+
+    def _validate(self, held: Held) -> None:
+        """Measure, keep the checkpoint if it is the best, and write down where the run stands."""
+        progress, found = self.progress, self.measure(held)
+        mean = sum(one.length for one in found.values()) / max(1, len(found))
+        better = mean > progress.best
+        progress.best, progress.since = max(mean, progress.best), 0 if better else progress.since + 1
+        line = {
+            "step": progress.step,
+            "loss": progress.loss,
+            "length": {name: one.length for name, one in found.items()},
+            "first": {name: one.first for name, one in found.items()},
+        }
+        progress.history.append(line)
+        if better:
+            self.trainee.export(self.target, self.directory / BEST)
+        self._save()
+        with (self.directory / LOG).open("a") as log:
+            log.write(json.dumps(line | {"seconds": round(progress.seconds, 1)}) + "\n")
+
+    def _save(self) -> None:
+        state = {
+            "module": self.trainee.module.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "progress": asdict(self.progress),
+            "schedule": asdict(self.schedule),
+        }
+        fresh = self.directory / f"{STATE}.new"
+        torch.save(state, fresh)
+        os.replace(fresh, self.directory / STATE)  # a kill leaves the one before, whole
+
+    def resume(self) -> bool:
+        """Go on from the state in the directory, if there is one; False if there is none."""
+        path = self.directory / STATE
+        if not path.is_file():
+            return False
+        state = torch.load(path, map_location=self.teacher.device, weights_only=True)
+        mine, theirs = asdict(self.schedule), state["schedule"]
+        changed = [key for key in mine if mine[key] != theirs.get(key) and key not in ("minutes", "patience")]
+        if changed:
+            raise ConfigError(
+                f"{self.directory} was trained with other settings ({', '.join(changed)}); "
+                "give the same ones, or another --out."
+            )
+        self.trainee.module.load_state_dict(state["module"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.progress = Progress(**state["progress"])
+        return True
+
+
+def rate_at(step: int, plan: Schedule) -> float:
+    """The rate as a share of its peak: up in a line, then down a cosine to a hundredth."""
+    warm_up = max(1, round(plan.warm_up * plan.steps))
+    if step < warm_up:
+        return (step + 1) / warm_up
+    passed = (step - warm_up) / max(1, plan.steps - warm_up)
+    return 0.505 + 0.495 * math.cos(math.pi * passed)
+
+
+def _parts(texts: list[int], count: int) -> Iterator[list[int]]:
+    size = -(-len(texts) // count)
+    for first in range(0, len(texts), size):
+        yield texts[first : first + size]
+
+
+def _half(device: torch.device) -> Any:
+    """bf16 where a GPU multiplies; weights and their averages stay float32."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

@@ -1,0 +1,47 @@
+"""What a drafter is asked to be near: losses between the target's distribution and its own, rows summed.
+
+Each takes the target's logits and the drafter's, [R, V] both. Acceptance under rejection sampling is the mass the two
+share, sum(min(p, q)); KL has the better gradient far from it, and total variation close to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def kl(target: Tensor, drafter: Tensor) -> Tensor:
+    """KL(p || q)."""
+    return F.kl_div(drafter.log_softmax(-1), target.log_softmax(-1), log_target=True, reduction="sum")
+
+
+def cross_entropy(target: Tensor, drafter: Tensor) -> Tensor:
+    """Against the target's likeliest token alone."""
+    return F.cross_entropy(drafter, target.argmax(-1), reduction="sum")
+
+
+def shared_mass(target: Tensor, drafter: Tensor) -> Tensor:
+    """sum(min(p, q)) of every row: the chance that a drafted token is accepted, [R]."""
+    return torch.minimum(target.softmax(-1), drafter.softmax(-1)).sum(-1)
+
+
+def total_variation(target: Tensor, drafter: Tensor) -> Tensor:
+    """1 - sum(min(p, q))."""
+    return (1 - shared_mass(target, drafter)).sum()
+
+
+def lk_hybrid(target: Tensor, drafter: Tensor) -> Tensor:
+    """KL while the two share little, total variation once they share much: exp(-3 * shared mass) weighs them."""
+    log_p, log_q = target.log_softmax(-1), drafter.log_softmax(-1)
+    shared = torch.minimum(log_p.exp(), log_q.exp()).sum(-1)
+    weight = torch.exp(-3 * shared.detach())
+    divergence = (log_p.exp() * (log_p - log_q)).sum(-1)
+    return (weight * divergence + (1 - weight) * (1 - shared)).sum()
+
+
+LOSSES: dict[str, Loss] = {"kl": kl, "ce": cross_entropy, "tv": total_variation, "lk": lk_hybrid}

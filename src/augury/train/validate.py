@@ -1,0 +1,64 @@
+"""What a drafter is worth: the acceptance length that its greedy drafts would reach on held-out answers.
+
+The target's greedy answer is known, so no target need run: a draft is accepted as far as it is the answer. Steps begin
+where the one before ended, as they do when the drafter is served.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from augury.train.batches import Batch, Teacher
+from augury.train.corpus import Corpus
+from augury.train.trainee import Trainee
+
+
+class Acceptance(NamedTuple):
+    """Of one held-out set."""
+
+    length: float  # tokens a step, the target's own included
+    by_position: tuple[float, ...]  # of all steps, those that accepted so many and more
+
+    @property
+    def first(self) -> float:
+        """How often the first guess is right."""
+        return self.by_position[0]
+
+
+def measure(trainee: Trainee, teacher: Teacher, held: Corpus, tokens: int, size: int, longest: int) -> Acceptance:
+    """Drafts of so many tokens over a whole held-out set."""
+    trainee.module.eval()
+    steps, accepted = 0, torch.zeros(tokens, dtype=torch.int64)
+    order = sorted(range(len(held)), key=lambda number: int(held.lengths[number]))
+    for first in range(0, len(order), size):
+        batch = teacher.batch(held, order[first : first + size], longest)
+        right = agreed(trainee.drafts(batch, tokens), batch)
+        for line, start, length in zip(right, batch.starts.tolist(), batch.lengths.tolist(), strict=True):
+            counts = walk(line.tolist(), start, length)
+            steps += len(counts)
+            for count in counts:
+                accepted[:count] += 1
+    trainee.module.train()
+    by_position = (accepted / max(1, steps)).tolist()
+    return Acceptance(1 + sum(by_position), tuple(by_position))
+
+
+def agreed(drafts: Tensor, batch: Batch) -> Tensor:
+    """How many tokens of each draft are the text, int64 [B, R]."""
+    rows, depth = drafts.shape[1:]
+    index = torch.arange(rows, device=drafts.device)[:, None] + 2 + torch.arange(depth, device=drafts.device)
+    known = index < batch.lengths[:, None, None]
+    text = batch.tokens[:, index.clamp(max=batch.tokens.shape[1] - 1)]
+    return ((drafts == text) & known).long().cumprod(2).sum(2)
+
+
+def walk(agreed: list[int], start: int, length: int) -> list[int]:
+    """Accepted tokens of each step: the prompt's pass gives the first token, and every step one of the target's own."""
+    newest, counts = start, []
+    while newest < length - 1:
+        counts.append(agreed[newest - 1])
+        newest += counts[-1] + 1
+    return counts
