@@ -113,11 +113,11 @@ class Answers:
         """Let go of what the engine still does for this request, if anything."""
         if self.batch is not None:
             self.client.abort(self.batch)
-        self.client.scores.give(self._scores)
+        self.client.scores.give(self._scores, self.request.client)
         self._scores = 0
 
     def _hold(self, scores: int) -> None:
-        self.client.scores.take(scores)
+        self.client.scores.take(scores, self.request.client)
         self._scores += scores
 
     async def whole(self) -> Response:

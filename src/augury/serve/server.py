@@ -114,7 +114,8 @@ class Server:
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
             observatory = Observatory()
-            client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up)
+            keys = self.settings.limits.num_keys
+            client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up, keys)
             self._catch_signals()
             if sys.stderr.isatty():
                 logger.info("loading %s; Ctrl-C ends it", self.settings.model)
