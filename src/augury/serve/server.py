@@ -26,6 +26,7 @@ from augury.serve.app import make_app
 from augury.serve.connection import with_patience
 from augury.serve.defaults import Defaults
 from augury.serve.engine_client import EngineClient, EngineFailed
+from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
 from augury.serve.prompts import Prompts
 from augury.serve.service import Service, Settings
@@ -109,6 +110,7 @@ class Server:
     async def run(self) -> None:
         """Serve until told to end; raises ServeError if it ends otherwise."""
         _allow_many_connections()
+        give_back()
         with bind(self.settings) as ours:
             defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
