@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import random
 import re
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,6 +170,23 @@ def test_memory_has_a_limit(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"structured_outputs\.json .* more than 12 MiB of memory"):
         start(narrow, {"json": {"enum": [f"v{i * 7919 % 100003}" for i in range(40_000)]}})
     assert narrow.pool.counts["memory"] == 1 and accepts(narrow, SMALL, "aba")
+
+
+def test_a_refusal_that_is_remembered_keeps_nothing_of_those_who_asked(grammars: Grammars) -> None:
+    """An error that is raised again and again would grow by its frames, with all that each request brought."""
+    compiler = Compiler(SimpleNamespace(grammars=grammars))  # type: ignore[arg-type]
+    asked: list[weakref.ref[SamplingParams]] = []
+    for job in range(12):
+        params = SamplingParams(structured_outputs={"regex": "[ab"})
+        asked.append(weakref.ref(params))
+        compiler.submit(job, params)
+        del params
+        found: list[Any] = []
+        bring(grammars, lambda found=found: bool(found.extend(compiler.finished()) or found))
+        assert isinstance(found[0].error, ConfigError) and "cannot be used" in str(found[0].error)
+    del found
+    gc.collect()
+    assert [one() for one in asked] == [None] * 12
 
 
 def test_a_source_over_its_size_is_not_looked_at(grammars: Grammars) -> None:

@@ -22,6 +22,7 @@ from augury.serve.errors import ApiError
 from augury.serve.jobs import ANSWERS, check_room
 from augury.serve.openai import BARRED, MOST_UNKNOWN, ChatRequest, CompletionRequest
 from augury.serve.prompts import SHORT, WAITING, Prompts
+from augury.serve.shares import Shares
 
 VOCABULARY = 260  # of the toy model
 
@@ -146,14 +147,15 @@ def test_all_log_probabilities_together_are_bounded() -> None:
         scores.take(1)
     scores.give(PROMPT_SCORES)
     scores.take(PROMPT_SCORES)
-    assert caught.value.status == 429 and scores.held == scores.most
+    assert caught.value.status == 429 and scores.held.total() == 2 * PROMPT_SCORES
 
 
 def test_answers_at_a_time_are_bounded() -> None:
-    jobs: list[Any] = [SimpleNamespace(n=128, ended=set(range(28))) for _ in range(ANSWERS // 100)]
-    check_room(jobs, ANSWERS % 100)
+    batch, shares = SimpleNamespace(client=""), Shares(ANSWERS)
+    jobs: list[Any] = [SimpleNamespace(n=128, ended=set(range(28)), batch=batch) for _ in range(ANSWERS // 100)]
+    check_room(jobs, shares, "", ANSWERS % 100)
     with pytest.raises(ApiError, match="limit of 16384") as caught:
-        check_room(jobs, ANSWERS % 100 + 1)
+        check_room(jobs, shares, "", ANSWERS % 100 + 1)
     assert caught.value.status == 429
 
 

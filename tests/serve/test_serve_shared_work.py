@@ -19,9 +19,12 @@ from augury import LLM, SamplingParams
 from augury.engine import scoring, turns
 from augury.engine.edits import Edits
 from augury.engine.state import SlotState
-from augury.serve import engine_process
+from augury.serve import completions, engine_process, writing
+from augury.serve.answers import Answer
+from augury.serve.completions import CompletionShape
 from augury.serve.engine_process import EngineProcess
 from augury.serve.inbox import Inbox
+from augury.serve.openai import CompletionRequest
 from augury.serve.writing import PIECE, _dumps, pieces
 
 VOCABULARY = 260  # of the toy model
@@ -101,6 +104,34 @@ def test_a_prompt_is_scored_once_for_n_answers(llm: LLM, monkeypatch: pytest.Mon
     )
     assert sum(scored) == 2 * 59 and many.prompt_logprobs == alone.prompt_logprobs
     assert {answer.text for answer in many.outputs} == {alone.outputs[0].text}
+
+
+def scored_choices(n: int, **asked: Any) -> list[dict[str, Any]]:
+    """What n answers to a scored prompt of 200 tokens, and to another one, look like."""
+    request = CompletionRequest.model_validate({"prompt": "x", "n": n, **asked})
+    shape = CompletionShape(request, [[1] * 200, [2] * 200], ["p" * 200, "q" * 200], ["p", "q"])
+    prompts = [[None, *([[7, -0.5 * i, 2, text], [8, -0.1, 1, "b"]] for i in range(199))] for text in "pq"]
+    own = [[[9, -0.25, 1, "answer"]], [[5, -1.0, 1, "!"]]]
+    end = {"reason": "length", "stop": None}
+    return [shape.choice(i, Answer("answer!", [9, 5], own, prompts[i // n], end=end)) for i in range(2 * n)]
+
+
+@pytest.mark.parametrize("asked", [{"echo": True, "logprobs": 2}, {"prompt_logprobs": 2}], ids=str)
+def test_a_prompts_scores_are_put_together_and_written_once(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    for name in ("completion_logprobs", "prompt_logprobs"):
+        build = getattr(completions, name)
+        monkeypatch.setattr(completions, name, lambda new, *a, b=build: built.append(len(new)) or b(new, *a))
+    alone, many = scored_choices(1, **asked), scored_choices(24, **asked)
+    assert [{**choice, "index": 0} for choice in many] == [{**alone[i // 24], "index": 0} for i in range(48)]
+    assert sum(built) <= 2 * 400 + 50 * 2  # each prompt once in each of the two, and two tokens an answer
+    written: list[int] = []
+    dumps = writing._dumps
+    monkeypatch.setattr(writing, "_dumps", lambda value: written.append(len(text := dumps(value))) or text)
+    assert "".join(pieces({"choices": alone})) == dumps({"choices": alone})
+    once = sum(written)
+    assert "".join(pieces({"choices": many})) == dumps({"choices": many})
+    assert sum(written) - once < 5 * once  # where each is written it is 24 times
 
 
 # --- what waits ------------------------------------------------------------------------------------------------------
@@ -242,5 +273,5 @@ def test_json_in_pieces_is_the_same_json(value: Any, repeats: int) -> None:
 
 def test_no_piece_is_long() -> None:
     entry = {str(token): {"logprob": -0.5, "rank": 1, "decoded_token": "token"} for token in range(21)}
-    answer = {"choices": [{"index": i, "prompt_logprobs": [entry] * 300} for i in range(8)]}
+    answer = {"choices": [{"index": i, "prompt_logprobs": [entry] * 300} for i in range(2 * PIECE)]}
     assert max(map(len, pieces(answer))) <= (PIECE + 1) * len(_dumps(entry)) < len(_dumps(answer)) / 15

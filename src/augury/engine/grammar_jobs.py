@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,7 +69,7 @@ class Ticket:
         if isinstance(self.result, Process):
             return self.result
         assert self.result is not None
-        raise self.result
+        raise copy(self.result)  # raised itself, it would keep the frames of all who wait for the same source
 
 
 @dataclass(eq=False)

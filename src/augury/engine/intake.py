@@ -113,6 +113,7 @@ class Intake:
             stop_ids=frozenset(stop_ids),
             max_len=min(most, len(tokens) + params.max_tokens) if params.max_tokens else most,
             text=TextStream(decode, tokens, stops, params.include_stop_str_in_output) if speaks else None,
+            prompt=self.arrivals - index,  # the first one's arrival
             index=index,
             spec_options=spec_options,
             edits=edits,

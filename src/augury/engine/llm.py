@@ -151,7 +151,7 @@ class LLM:
         scheduler = self.engine.scheduler
         gauges = {
             "num_requests_running": float(len(scheduler.running)),
-            "num_requests_waiting": float(len(scheduler.waiting)),
+            "num_requests_waiting": float(scheduler.num_waiting),
             "kv_cache_usage_perc": scheduler.pool.usage,
         }
         return as_metrics(self.engine.stats, self.config.model, gauges, self.config.speculative_config is not None)

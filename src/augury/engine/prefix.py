@@ -7,12 +7,24 @@ from hashlib import blake2b
 
 import numpy as np
 
+from augury.engine.request import Request
 
-def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int, tenant: str = "") -> None:
+
+def scope_of(request: Request, prefix_caching: bool) -> str | None:
+    """Who may find its blocks: its tenant's requests; without a prefix cache only other answers to its prompt, if any.
+
+    Without a cache nothing outlives a request, but its n answers are one request, and read their prompt once.
+    """
+    if prefix_caching:
+        return request.tenant
+    return str(request.prompt) if request.params.n > 1 else None
+
+
+def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int, scope: str = "") -> None:
     """Append the names of the full blocks of `tokens` that `keys` does not have yet.
 
-    Names differ by tenant: who waits less for a prompt has learnt that somebody asked it before.
+    Names differ by scope: who waits less for a prompt has learnt that somebody asked it before.
     """
     for block in range(len(keys), len(tokens) // block_size):
         content = np.asarray(tokens[block * block_size : (block + 1) * block_size], dtype=np.int64).tobytes()
-        keys.append(blake2b((keys[-1] if keys else tenant.encode()) + content, digest_size=16).digest())
+        keys.append(blake2b((keys[-1] if keys else scope.encode()) + content, digest_size=16).digest())

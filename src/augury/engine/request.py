@@ -37,7 +37,8 @@ class Request:
     stop_ids: frozenset[int]  # tokens that end the output
     max_len: int  # the request ends when it has this many tokens
     text: TextStream | None  # None: no text asked for
-    index: int = 0  # which of the n answers to one prompt
+    prompt: int = 0  # a number that the n answers to one prompt have in common
+    index: int = 0  # which of them it is
     spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
     edits: Edits = NOTHING  # what it does to logits, shared by the n answers

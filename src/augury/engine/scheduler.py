@@ -4,7 +4,7 @@ Decoding requests come first, each with its pending draft; what is left of the t
 that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
 Slots go to clients in turn (turns.py), and where there is none, a client that holds many gives its newest to one that
-holds few.
+holds few. The n answers to one prompt read it once (siblings.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from augury.engine.blocks import BlockPool
-from augury.engine.prefix import extend_keys
+from augury.engine.prefix import extend_keys, scope_of
 from augury.engine.request import Request
+from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
 
@@ -84,13 +85,19 @@ class Scheduler:
         self.prefix_caching = prefix_caching
         self.stats = stats
         self.waiting = Turns()
+        self.siblings = Siblings(self.waiting, block_size)
         self.running: list[Request] = []  # oldest first
         self.seated: list[Request] = []  # admitted by the last plan; their slots must be written
         self._free_slots = list(range(slots - 1, -1, -1))
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a slot."""
+        return len(self.waiting) + self.siblings.num_held
+
     def add(self, request: Request) -> None:
-        """Queue a request."""
-        self.waiting.add(request)
+        """Queue a request, unless it has to wait for another answer to its prompt first."""
+        self.siblings.add(request)
 
     def plan(self) -> list[ScheduledRequest]:
         """Choose what runs in the next pass; empty when there is nothing to do before a pass under way has landed."""
@@ -139,11 +146,12 @@ class Scheduler:
         request.in_flight -= 1
         if not request.in_flight:
             request.sent = request.computed
-        if self.prefix_caching and request.computed // self.block_size > len(request.keys):
-            done = len(request.keys)
-            extend_keys(request.keys, request.tokens[: request.computed], self.block_size, request.tenant)
+        done = len(request.keys)
+        if request.computed // self.block_size > done and (scope := scope_of(request, self.prefix_caching)) is not None:
+            extend_keys(request.keys, request.tokens[: request.computed], self.block_size, scope)
             for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
                 self.pool.publish(block, key)
+        self.siblings.release(request)
 
     def finish(self, request: Request) -> None:
         """Take a request out, running or waiting."""
@@ -151,6 +159,7 @@ class Scheduler:
             self._leave(request)
         else:
             self.waiting.remove(request)
+        self.siblings.leave(request)
 
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
@@ -220,7 +229,7 @@ class Scheduler:
         if len(request.prompt_logprobs) < request.prompt_len:
             request.prompt_logprobs.clear()  # the prompt is read again, and scored from its first token
         self.stats.preemptions += 1
-        self.add(request)
+        self.waiting.add(request)
 
     def _leave(self, request: Request) -> None:
         self.running.remove(request)
@@ -254,11 +263,13 @@ class Scheduler:
             self.seated.append(request)
             self.running.append(request)
             self.running.sort(key=lambda r: r.arrival)
+            self.siblings.release(request)  # where all of the prompt was found
 
     def _shared_blocks(self, request: Request) -> list[int]:
-        if not self.prefix_caching or request.scores_prompt:
+        scope = scope_of(request, self.prefix_caching)
+        if scope is None or request.scores_prompt:
             return []
-        extend_keys(request.keys, request.tokens, self.block_size, request.tenant)
+        extend_keys(request.keys, request.tokens, self.block_size, scope)
         # The last token must be run in any case: its logits are what the next token is drawn from.
         usable = (request.length - 1) // self.block_size
         shared = self.pool.share(request.keys[:usable])

@@ -18,7 +18,7 @@ from augury.serve.jobs import Batch, Refused
 from augury.serve.openai import Generation
 from augury.serve.scores import Entry, prompt_logprobs
 from augury.serve.wire import Message
-from augury.serve.writing import LARGE, pieces, respond
+from augury.serve.writing import LARGE, Known, pieces, respond
 
 
 @dataclass(slots=True)
@@ -92,6 +92,7 @@ class Answers:
         self._read = sum(map(len, prompts))
         self._written = self._cached = 0  # tokens so far
         self._scores = 0  # log-probabilities held
+        self._known: Known = {}  # what has been written of the prompts' scores
         self._asked = int(params.get("prompt_logprobs") or 0) + 1  # of each prompt token, if any
 
     async def begin(self) -> None:
@@ -113,11 +114,11 @@ class Answers:
         """Let go of what the engine still does for this request, if anything."""
         if self.batch is not None:
             self.client.abort(self.batch)
-        self.client.scores.give(self._scores)
+        self.client.scores.give(self._scores, self.request.client)
         self._scores = 0
 
     def _hold(self, scores: int) -> None:
-        self.client.scores.take(scores)
+        self.client.scores.take(scores, self.request.client)
         self._scores += scores
 
     async def whole(self) -> Response:
@@ -156,7 +157,8 @@ class Answers:
         if len(self.answers) == 1 and first.steps:
             response["augury"] = {"steps": first.steps}
         if self.request.prompt_logprobs is not None and first.prompt_logprobs is not None:
-            response["prompt_logprobs"] = prompt_logprobs(first.prompt_logprobs)
+            known = choices[0].get("prompt_logprobs")
+            response["prompt_logprobs"] = prompt_logprobs(first.prompt_logprobs) if known is None else known
         if self.request.return_token_ids and len(self.prompts) == 1:
             response["prompt_token_ids"] = self.prompts[0]
         return {**response, **self._figures()}
@@ -189,7 +191,7 @@ class Answers:
     def _written_delta(self, index: int, update: Message) -> str | None:
         """The same as JSON, for an update with a long prompt's scores."""
         chunk = self._delta(index, update)
-        return None if chunk is None else "".join(pieces(chunk))
+        return None if chunk is None else "".join(pieces(chunk, self._known))
 
     def _delta(self, index: int, update: Message) -> dict[str, Any] | None:
         answer = self.answers[index]

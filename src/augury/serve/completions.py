@@ -11,7 +11,7 @@ from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.openai import CompletionRequest
 from augury.serve.prompts import Prompts
-from augury.serve.scores import Entry, completion_logprobs, prompt_logprobs
+from augury.serve.scores import Entry, Logprobs, completion_logprobs, prompt_logprobs
 from augury.serve.wire import Message
 
 
@@ -30,20 +30,24 @@ class CompletionShape:
         self._starts = starts  # the text of each prompt's first token, which has no score
         self._only_echo = bool(request.echo) and request.max_tokens == 0
         self._offsets: dict[int, int] = {}
+        self._echoed_scores: dict[int, tuple[Logprobs, int]] = {}  # by prompt, and where its text ends
+        self._prompt_scores: dict[int, list[dict[str, Any] | None]] = {}  # by prompt, in vLLM's shape
 
     def choice(self, index: int, answer: Answer) -> dict[str, Any]:
         """A finished choice."""
         choice: dict[str, Any] = {"index": index, "text": self._echo(index), "logprobs": None}
-        scored = self._prompt_scores(index, answer.prompt_logprobs)
+        scored = answer.logprobs
         if self._only_echo:
-            answer.tokens, answer.end = [], {**answer.end, "reason": "length", "stop": None}
+            scored, answer.tokens, answer.end = [], [], {**answer.end, "reason": "length", "stop": None}
         else:
             choice["text"] += answer.text
-            scored += answer.logprobs
         if self.request.logprobs is not None:
-            choice["logprobs"] = completion_logprobs(scored, 0, self.request.logprobs)
+            choice["logprobs"] = self._logprobs(index, answer.prompt_logprobs, scored)
         if self.request.prompt_logprobs is not None and answer.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = prompt_logprobs(answer.prompt_logprobs)
+            prompt = index // self._n
+            if prompt not in self._prompt_scores:  # once for all n
+                self._prompt_scores[prompt] = prompt_logprobs(answer.prompt_logprobs)
+            choice["prompt_logprobs"] = self._prompt_scores[prompt]
         return choice
 
     def opening(self, index: int) -> dict[str, Any] | None:
@@ -59,25 +63,35 @@ class CompletionShape:
             text, scored, update["tokens"] = "", [], []
         if self.request.logprobs is not None and "prompt_logprobs" in update:
             text = self._echo(index) + text
-            scored = self._prompt_scores(index, update["prompt_logprobs"]) + scored
         if not text and not scored and "end" not in update:
             return None
-        delta: dict[str, Any] = {"text": text, "logprobs": None}
+        logprobs = None
         if self.request.logprobs is not None:
-            begin = self._offsets.get(index, 0)
-            delta["logprobs"] = completion_logprobs(scored, begin, self.request.logprobs)
-            self._offsets[index] = begin + sum(len(entry[0][3]) for entry in scored)
-        return delta
+            logprobs = self._logprobs(index, update.get("prompt_logprobs"), scored)
+        return {"text": text, "logprobs": logprobs}
+
+    @property
+    def _n(self) -> int:
+        return self.request.n or 1
 
     def _echo(self, index: int) -> str:
-        return self._echoed[index // (self.request.n or 1)] if self.request.echo else ""
+        return self._echoed[index // self._n] if self.request.echo else ""
 
-    def _prompt_scores(self, index: int, entries: list[Entry | None] | None) -> list[Entry]:
-        if not self.request.echo or self.request.logprobs is None or entries is None:
-            return []
-        prompt = index // (self.request.n or 1)
-        unscored: Entry = [[self._prompts[prompt][0], None, None, self._starts[prompt]]]
-        return [unscored if entry is None else entry for entry in entries]
+    def _logprobs(self, index: int, of_prompt: list[Entry | None] | None, entries: list[Entry]) -> Logprobs:
+        """OpenAI's lists for what is new of a choice, after those of its prompt, which the n choices have in common."""
+        top, begin = self.request.logprobs or 0, self._offsets.get(index, 0)
+        head: Logprobs = {}
+        if self.request.echo and of_prompt is not None:
+            head, begin = self._echoed_logprobs(index // self._n, of_prompt, top)
+        shape, self._offsets[index] = completion_logprobs(entries, begin, top)
+        return {name: head.get(name, []) + items for name, items in shape.items()}
+
+    def _echoed_logprobs(self, prompt: int, entries: list[Entry | None], top: int) -> tuple[Logprobs, int]:
+        if prompt not in self._echoed_scores:  # once for all n
+            unscored: Entry = [[self._prompts[prompt][0], None, None, self._starts[prompt]]]
+            known = [unscored if entry is None else entry for entry in entries]
+            self._echoed_scores[prompt] = completion_logprobs(known, 0, top)
+        return self._echoed_scores[prompt]
 
 
 async def completions(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from augury.serve.errors import ApiError
+from augury.serve.shares import Shares
 
 PROMPT_SCORES = 1 << 18  # log-probabilities of prompts in one response: answers x prompt tokens x (asked + 1)
 SCORES = 1 << 20  # log-probabilities of answers in one response that is not streamed
@@ -44,19 +46,19 @@ def prompt_scores(prompts: list[list[int]], n: int, params: dict[str, Any], fiel
 
 
 class Scores:
-    """The log-probabilities that responses hold now."""
+    """The log-probabilities that responses hold now, by key."""
 
-    def __init__(self, most: int = ALL_SCORES) -> None:
-        self.most = most
-        self.held = 0
+    def __init__(self, most: int = ALL_SCORES, keys: int = 1) -> None:
+        self.held: Counter[str] = Counter()
+        self._shares = Shares(most, keys)
 
-    def take(self, more: int) -> None:
+    def take(self, more: int, client: str = "") -> None:
         """Hold more of them."""
-        if self.held + more > self.most:
-            why = f"responses hold {self.held} log-probabilities, and {self.most} is the limit; try again."
+        if not self._shares.fit(self.held, client, more):
+            why = self._shares.why(self.held, client, more, "log-probabilities are held")
             raise ApiError(429, why, code="too_many_logprobs")
-        self.held += more
+        self.held[client] += more
 
-    def give(self, less: int) -> None:
+    def give(self, less: int, client: str = "") -> None:
         """Let go of some."""
-        self.held -= less
+        self.held[client] -= less

@@ -16,7 +16,8 @@ from augury.serve.backlog import Backlog
 from augury.serve.costs import Scores
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
-from augury.serve.jobs import Batch, Ear, Job, check_room
+from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room
+from augury.serve.shares import Shares
 from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, pack_aside, read
 
@@ -35,12 +36,15 @@ class EngineFailed(Exception):
 class EngineClient:
     """One engine process, and the jobs it works on."""
 
-    def __init__(self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None], keys: int = 1
+    ) -> None:
         self.facts: dict[str, Any] = {}
         self.pid = self._waiting = 0  # of the engine; requests that wait there for a slot
         self._start_message = {"type": "start", "model": model, "arguments": arguments}
         self._ear = SafeEar(ear)
-        self._backlog, self.scores = Backlog(), Scores()  # what responses hold
+        self._backlog, self.scores = Backlog(), Scores(keys=keys)  # what responses hold
+        self._shares = Shares(ANSWERS, keys)
         self._give_up = give_up
         self._jobs: dict[int, Job] = {}
         self._numbers, self._heard = 0, 0.0
@@ -91,8 +95,8 @@ class EngineClient:
         if self._writer is None or not self.healthy:
             state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
             raise ApiError(503, f"the engine {state}; try again in a moment.", code="engine_unavailable")
-        check_room(self._jobs.values(), len(prompts) * n)
-        batch, scored = Batch(n, self._backlog), params.get("prompt_logprobs") is not None
+        check_room(self._jobs.values(), self._shares, client, len(prompts) * n)
+        batch, scored = Batch(n, self._backlog, client), params.get("prompt_logprobs") is not None
         batch.queue.on_overrun = lambda: self.abort(batch)
         turns = [client, str(self._numbers + 1)]  # prompts of one HTTP request share its turns
         try:

@@ -86,7 +86,7 @@ class EngineProcess:
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
         self._beat = time.monotonic()
-        load = [len(scheduler.running), len(scheduler.waiting), scheduler.pool.usage]
+        load = [len(scheduler.running), scheduler.num_waiting, scheduler.pool.usage]
         self.channel.send({**message, "load": load, "counts": self._counts()})
 
     def _counts(self) -> dict[str, int]:

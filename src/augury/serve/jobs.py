@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import Any, Protocol
 
 from augury.serve.backlog import Backlog, Updates
 from augury.serve.errors import ApiError
+from augury.serve.shares import Shares
 from augury.serve.wire import Message
 
 ANSWERS, MOST_N = 16_384, 128  # answers at a time over all requests, and to one prompt
@@ -83,8 +85,9 @@ class Job:
 class Batch:
     """The prompts of one HTTP request; updates queue here until the response takes them."""
 
-    def __init__(self, n: int, backlog: Backlog) -> None:
+    def __init__(self, n: int, backlog: Backlog, client: str = "") -> None:
         self.n = n
+        self.client = client  # whose key it came with
         self.jobs: list[Job] = []
         self.queue = Updates(backlog)
 
@@ -95,14 +98,15 @@ class Batch:
         return job
 
 
-def check_room(jobs: Collection[Job], more: int) -> None:
+def check_room(jobs: Collection[Job], shares: Shares, client: str, more: int) -> None:
     """Refuse answers that would be too many at once; each has its record in the engine, whether it runs or waits."""
-    if MOST_N * len(jobs) + more <= ANSWERS:  # seldom more, and then they are counted
+    if MOST_N * len(jobs) + more <= shares.common:  # seldom more, and then they are counted
         return
-    at_work = sum(job.n - len(job.ended) for job in jobs)
-    if at_work + more > ANSWERS:
-        why = f"{at_work} answers are being written and {more} more would exceed the limit of {ANSWERS}; try again."
-        raise ApiError(429, why, code="too_many_answers")
+    held: Counter[str] = Counter()
+    for job in jobs:
+        held[job.batch.client] += job.n - len(job.ended)
+    if not shares.fit(held, client, more):
+        raise ApiError(429, shares.why(held, client, more, "answers are being written"), code="too_many_answers")
 
 
 class Ear(Protocol):

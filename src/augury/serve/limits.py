@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
 from augury.serve.keys import Keys
 from augury.serve.scope import BODY, CLIENT, TENANT
+from augury.serve.shares import Shares
 from augury.serve.stream import ClientLeft
 from augury.serve.visitors import Headers, check_visitor
 
@@ -34,6 +36,11 @@ class Limits:
     write_seconds: float = 30.0  # for a client to take something of its answer
     share: bool = False  # keys use each other's caches
 
+    @property
+    def num_keys(self) -> int:
+        """Different keys, among which places are shared; without keys all clients are one."""
+        return max(1, len(set(self.api_keys)))
+
 
 class Gate:
     """Lets requests in, or says why not; counts those at work."""
@@ -42,10 +49,16 @@ class Gate:
         self.app = app
         self.limits = limits
         self.leaving = False
-        self.at_work = 0
+        self._at_work: Counter[str] = Counter()  # by key
+        self._shares = Shares(limits.concurrent, limits.num_keys)
         self.bodies = Bodies(limits.request_bytes, ALL_BODIES * limits.request_bytes, limits.read_seconds)
         self._refused = refused
         self._keys = Keys(limits.api_keys, limits.share)
+
+    @property
+    def at_work(self) -> int:
+        """Requests that are being answered."""
+        return self._at_work.total()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -56,13 +69,13 @@ class Gate:
         body: Body | None = None
         try:
             self._admit(scope, work)
-            self.at_work += work
+            self._at_work[scope[CLIENT]] += work
             try:
                 if scope["path"] in WITH_BODY and scope["method"] == "POST":
                     body = scope[BODY] = await self.bodies.read(receive)
                 await self.app(scope, body.receive if body else receive, send)
             finally:
-                self.at_work -= work
+                self._at_work[scope[CLIENT]] -= work
                 if body is not None:
                     body.release()
         except ApiError as error:
@@ -75,9 +88,9 @@ class Gate:
         self._identify(scope, headers)
         if self.leaving and work:
             raise ApiError(503, "the server is shutting down.", code="shutting_down")
-        if work and self.at_work >= self.limits.concurrent:
+        if work and not self._shares.fit(self._at_work, scope[CLIENT], 1):
             self._refused("concurrency")
-            raise ApiError(429, f"{self.at_work} requests are being answered, which is the limit; try again.")
+            raise ApiError(429, self._shares.why(self._at_work, scope[CLIENT], 1, "requests are being answered"))
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.request_bytes:
             raise self.bodies.too_large()

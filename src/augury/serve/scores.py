@@ -7,15 +7,16 @@ from typing import Any
 
 LOWEST = -9999.0  # JSON has no infinity
 Entry = list[list[Any]]
+Logprobs = dict[str, list[Any]]
 
 
 def _finite(value: float) -> float:
     return max(LOWEST, value)
 
 
-def completion_logprobs(entries: list[Entry], offset: int, top: int) -> dict[str, Any]:
-    """OpenAI's old shape; a score of None (the first token of a prompt) stays so; `offset` is where the text begins."""
-    shape: dict[str, list[Any]] = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
+def completion_logprobs(entries: list[Entry], offset: int, top: int) -> tuple[Logprobs, int]:
+    """OpenAI's old shape for a text that begins at `offset`, and where it ends; a prompt's first token has no score."""
+    shape: Logprobs = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
     for entry in entries:
         value, text = entry[0][1], entry[0][3]
         shape["text_offset"].append(offset)
@@ -25,7 +26,7 @@ def completion_logprobs(entries: list[Entry], offset: int, top: int) -> dict[str
         listed = [*_best(entry, top), *([] if entry[0] in _best(entry, top) else entry[:1])]
         shape["top_logprobs"].append(_by_text(listed, entry[0]) if value is not None else None)
         offset += len(text)
-    return shape
+    return shape, offset
 
 
 def _by_text(listed: Entry, chosen: list[Any]) -> dict[str, float]:

@@ -26,6 +26,7 @@ from augury.serve.app import make_app
 from augury.serve.connection import with_patience
 from augury.serve.defaults import Defaults
 from augury.serve.engine_client import EngineClient, EngineFailed
+from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
 from augury.serve.prompts import Prompts
 from augury.serve.service import Service, Settings
@@ -109,12 +110,14 @@ class Server:
     async def run(self) -> None:
         """Serve until told to end; raises ServeError if it ends otherwise."""
         _allow_many_connections()
+        give_back()
         with bind(self.settings) as ours:
             defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
             observatory = Observatory()
-            client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up)
+            keys = self.settings.limits.num_keys
+            client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up, keys)
             self._catch_signals()
             if sys.stderr.isatty():
                 logger.info("loading %s; Ctrl-C ends it", self.settings.model)
