@@ -183,4 +183,5 @@ def _record(before: list[Examination], after: list[Examination], fix: bool, code
             record |= {"fixed": new.text, "diff": unified(old, new)}
     numbers = counts(after)
     summary = {"error": numbers["error"], "warning": numbers["warning"], "note": numbers["note"]}
+    summary["unchecked"] = sum(len(command.unchecked) for one in after for command in one.commands)
     return {"files": files, "summary": summary, "exit_code": code}
