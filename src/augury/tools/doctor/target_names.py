@@ -72,11 +72,23 @@ def pair_facts(target: str | None, draft: str | None) -> dict[str, Any]:
         row = by_name(name) if name and not _stands_in(name) else None
         if row is not None:
             found |= {f"{side}_tokenizer": row.tokenizer, f"{side}_vocab": row.vocab}
+    found["vocabularies"] = _vocabularies(found)
     sizes = active_billions(target), active_billions(draft)
-    if sizes[0] and sizes[1]:
+    if sizes[0] and sizes[1] and not _last(draft or "").endswith("-assistant"):  # whose name has the target's size
         found |= {"target_size": _billions(sizes[0]), "draft_size": _billions(sizes[1])}
         found["size_share"] = round(100 * sizes[1] / sizes[0])
     return found
+
+
+def _vocabularies(found: dict[str, Any]) -> str | None:
+    """Whether two vocabularies are the same, as far as both names tell."""
+    names = found.get("target_tokenizer"), found.get("draft_tokenizer")
+    sizes = found.get("target_vocab"), found.get("draft_vocab")
+    if None not in sizes and sizes[0] != sizes[1]:
+        return "padding" if names[0] == names[1] else "sizes"
+    if None in names:
+        return None
+    return "same" if names[0] == names[1] else "tokenizers"
 
 
 def active_billions(name: str | None) -> float | None:
@@ -86,9 +98,9 @@ def active_billions(name: str | None) -> float | None:
         return float(found[1])
     if found := EXPERTS.search(last):
         return ROUTED * float(found[2])
-    if found := TOTAL.search(last):
-        return float(found[1]) / (1000 if found[2] == "m" else 1)
-    return None
+    # A drafter's name may hold its target's size as well: Qwen2.5-Coder-32B-DRAFT-0.5B.
+    sizes = [float(number) / (1000 if unit == "m" else 1) for number, unit in TOTAL.findall(last)]
+    return min(sizes, default=None)
 
 
 def _billions(number: float) -> str:

@@ -17,8 +17,14 @@ from augury.tools.knowledge.conditions import check_condition
 from augury.tools.knowledge.fact_names import FACTS, SAYS
 
 FOLDER = Path(__file__).parent
-KINDS = ("pitfalls", "gates", "composability", "methods", "targets", "bands", "diagnoses")
-LINTED = ("pitfalls", "gates", "composability")  # kinds that a command can show; the rest is for people and for `check`
+KINDS = ("pitfalls", "gates", "composability", "fits", "bugs", "methods", "targets", "bands", "diagnoses")
+LINTED = (
+    "pitfalls",
+    "gates",
+    "composability",
+    "fits",
+    "bugs",
+)  # kinds that a command can show; the rest is for people and for `check`
 Severity = Literal["error", "warning", "note"]
 
 

@@ -94,6 +94,7 @@ FIELD = {
     "draft_tokenizer": "the tokenizer of the drafter's family, by its name",
     "target_vocab": "vocab_size of the target's family, by its name",
     "draft_vocab": "vocab_size of the drafter's family, by its name",
+    "vocabularies": "whether those are the same: same, padding (one tokenizer, two sizes), tokenizers, sizes",
     "target_size": "weights that a token passes through in the target, by its name",
     "draft_size": "the same of the drafter",
     "size_share": "the second as a share of the first, in per cent",

@@ -18,6 +18,8 @@ TITLES = {
     "pitfalls": "Pitfalls: what is written wrong, or does not do what it says",
     "gates": "Gates: what a release does not know yet, or no longer",
     "composability": "Composability: what goes together",
+    "fits": "Fits: models and settings that do not go together",
+    "bugs": "Bugs: what a release does wrong, and until when",
     "methods": "Methods: when to choose which",
     "targets": "Targets: what exists to draft for them",
     "bands": "Bands: what the figures mean",
