@@ -51,6 +51,7 @@ class Examined:
     facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
     keys: Mapping[str, Any] = field(default_factory=dict)  # of speculative_config, as written
     unchecked: tuple[Unchecked, ...] = ()
+    target: str | None = None  # as written
 
 
 @dataclass(slots=True)
@@ -129,6 +130,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     known.facts = result.facts = facts
     result.keys = known.keys
     result.unchecked = unchecked(args, facts, target, draft)
+    result.target = args.target
     result.findings = list(findings(args, known, problems, number))
     return result
 

@@ -17,7 +17,7 @@ from augury.tools.knowledge.conditions import check_condition
 from augury.tools.knowledge.fact_names import FACTS, SAYS
 
 FOLDER = Path(__file__).parent
-KINDS = ("pitfalls", "gates", "composability", "fits", "bugs", "methods", "targets", "bands", "diagnoses")
+KINDS = ("pitfalls", "gates", "composability", "fits", "bugs", "changes", "methods", "targets", "bands", "diagnoses")
 LINTED = (
     "pitfalls",
     "gates",

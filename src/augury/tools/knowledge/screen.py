@@ -20,6 +20,7 @@ TITLES = {
     "composability": "Composability: what goes together",
     "fits": "Fits: models and settings that do not go together",
     "bugs": "Bugs: what a release does wrong, and until when",
+    "changes": "Changes: what a release does differently without being asked, and what to measure",
     "methods": "Methods: when to choose which",
     "targets": "Targets: what exists to draft for them",
     "bands": "Bands: what the figures mean",
