@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doctor_cases import DEEPSEEK, HYBRID, LLAMA, NGRAM, OLD, STATES, Case, Pair, spec
-from doctor_fits import BUBBLE, at
+from doctor_fits import BUBBLE, GEMMA4, TRANSFER, at
 
 QWEN36 = "Qwen/Qwen3.6-27B"
 NO_CACHE = "--no-enable-prefix-caching"
@@ -12,6 +12,9 @@ TOOLS = "--enable-auto-tool-choice --tool-call-parser"
 TABLE = {"num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 256, 0]]}
 CACHED = ("hybrid-prefix-cache-text", "hybrid-prefix-cache-hits")  # of a drafter whose index is bounded
 BLOCK = ("hybrid-index-bound", *CACHED, "multimodal-draft-blind")  # of DFlash there
+PIECEWISE = """-O '{"cudagraph_mode": "PIECEWISE"}'"""
+ASSISTED = spec("mtp", 3, model=f"{GEMMA4}-assistant")
+DSPARK = spec("dspark", 4, model="org/dspark")
 FULL = """-O '{"cudagraph_mode": "FULL"}'"""
 
 
@@ -23,6 +26,12 @@ llm = LLM("m", speculative_config={{"method": "eagle3", "model": "a/eagle3", "nu
 llm.generate("Hello", SamplingParams(thinking_token_budget=512))
 """
     return Case(text, ids, version, "run.py")
+
+
+def ranks(target: str, *ids: str) -> Case:
+    """Two ranks on the old runner."""
+    text = "VLLM_USE_V2_MODEL_RUNNER=0 " + at(target, EAGLE, flags="-tp 2").text
+    return Case(text, (*ids, "old-runner"), "0.26")
 
 
 BUGS = [
@@ -113,14 +122,31 @@ BUGS = [
         at(DEEPSEEK, MTP, "stretched-context", flags="""--hf-overrides '{"rope_parameters": {"factor": 4}}'"""),
         at(DEEPSEEK, MTP, flags="""--hf-overrides '{"num_hidden_layers": 4}'"""),
     ),
+    Pair("eagle-embeddings-by-rank", ranks("someone/Llama-3.1-70B-AWQ", "eagle-embeddings-by-rank"), ranks(LLAMA)),
     Pair(
-        "eagle-embeddings-by-rank",
-        Case(
-            "VLLM_USE_V2_MODEL_RUNNER=0 " + at(LLAMA, EAGLE, flags="-tp 2").text,
-            ("eagle-embeddings-by-rank", "old-runner"),
-            "0.26",
-        ),
-        at(LLAMA, EAGLE, flags="-tp 2", version="0.26"),
+        "piecewise-unaligned",
+        at(QWEN36, MTP, "piecewise-unaligned", *HYBRID, flags=PIECEWISE),
+        at(QWEN36, MTP, *HYBRID, flags=FULL),
+    ),
+    Pair(
+        "assistant-disaggregated",
+        at(GEMMA4, ASSISTED, "assistant-disaggregated", "disaggregated-both-sides", flags=TRANSFER),
+        at(GEMMA4, ASSISTED),
+    ),
+    Pair(
+        "dspark-disaggregated",
+        at(LLAMA, DSPARK, "dspark-disaggregated", "disaggregated-both-sides", flags=TRANSFER),
+        at(LLAMA, DSPARK),
+    ),
+    Pair(
+        "sparse-mla-several",
+        at("zai-org/GLM-5-FP8", spec("mtp", 3), "sparse-mla-several", *BUBBLE, version="0.16"),
+        at("zai-org/GLM-5-FP8", spec("mtp", 3), *BUBBLE, version="0.17"),
+    ),
+    Pair(
+        "ngram-gpu-async",
+        at(LLAMA, spec("ngram_gpu"), "ngram-gpu-async", *OLD, version="0.18"),
+        at(LLAMA, spec("ngram_gpu"), "async-switched-off", *OLD, version="0.18", flags="--no-async-scheduling"),
     ),
     Pair(
         "mtp-long-context",

@@ -122,7 +122,7 @@ vllm serve '<target>' \\
   --speculative-config '{"method":"suffix","num_speculative_tokens":32}'""", ("async-off", "k-over-tree-depth", *OLD), "0.20"),
     Case("""vllm serve '<target>' \\
   --speculative-config '{"method":"ngram_gpu","num_speculative_tokens":5,"prompt_lookup_min":2,"prompt_lookup_max":5}'""",
-         OLD, "0.20"),
+         ("ngram-gpu-async", *OLD), "0.20"),
     Case("""vllm serve <target> \\
   --speculative-config '{"method":"draft_model","model":"<tiny-model>","num_speculative_tokens":4,"parallel_drafting":true}'""",
          OLD, "0.20"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from doctor_cases import DEEPSEEK, EAGLE3, LLAMA, NGRAM, NGRAM_NOTES, OLD, Case, Pair, spec
 
-QWEN3, GEMMA4 = "Qwen/Qwen3-32B", "google/gemma-4-31B-it"
+QWEN2, QWEN3, GEMMA4 = "Qwen/Qwen2-7B-Instruct", "Qwen/Qwen3-32B", "google/gemma-4-31B-it"
 ASSISTANT = "google/gemma-4-31B-it-assistant"
 SPECULATOR = "RedHatAI/Qwen3-8B-speculator.eagle3"
 BUBBLE = ("zero-bubble", *OLD)
@@ -41,11 +41,21 @@ FITS = [
     ),
     Pair("mtp-far-beyond-depth", at(DEEPSEEK, spec("mtp", 13), "mtp-far-beyond-depth"), at(DEEPSEEK, spec("mtp", 3))),
     Pair("disaggregated-k-differs", servers(1, 3), servers(3, 3)),
-    Pair("drafter-served", at(EAGLE3, None, "drafter-served"), at(LLAMA, None)),
+    Pair("drafter-served", at(EAGLE3, None, "drafter-served"), at("nvidia/Eagle2.5-8B", None)),
     Pair(
         "speculator-served-too-early",
         at(SPECULATOR, None, "speculator-served-too-early", version="0.10.0"),
-        at(SPECULATOR, None, version="0.10.1"),
+        at(SPECULATOR, None, version="0.11"),
+    ),
+    Pair(
+        "speculator-not-speculating",
+        at(SPECULATOR, None, "speculator-not-speculating", version="0.10.2"),
+        at(SPECULATOR, None, version="0.11"),
+    ),
+    Pair(
+        "eagle-head-unregistered",
+        at(QWEN2, spec("eagle", model="yuhuili/EAGLE-Qwen2-7B-Instruct"), "eagle-head-unregistered"),
+        at(QWEN2, spec("eagle3", model="org/EAGLE3-Qwen2-7B-Instruct")),
     ),
     Pair(
         "speculator-override-dropped",

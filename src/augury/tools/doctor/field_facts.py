@@ -18,6 +18,7 @@ HYBRID_CACHED = version("0.26")  # from here prefix caching is on for hybrid tar
 RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")  # kinds of layers with a state instead of a cache
 PARTS = ("vision_config", "audio_config", "thinker_config")  # of a config.json whose model takes more than text
 COARSE = ("awq", "gptq", "modelopt", "nvfp4", "int4")  # quantisations that a head rarely survives
+STRETCHES = ("rope", "max_position_embeddings")  # overrides that change how far positions reach
 
 
 class Beside(NamedTuple):
@@ -51,8 +52,9 @@ def field_facts(
     found["prefix_cached"] = _cached(facts, found.get("target_hybrid"))
     found["target_is_drafter"] = _is_drafter(facts["target_name"])
     found["mtp_quantized"] = _mtp_quantized(target) if target is not None else None
-    copy = COPIES.search((facts["model"] or "").rpartition("/")[2].lower())
-    found["draft_copy"] = copy[1] if copy else None
+    for side, name in (("draft", facts["model"]), ("target", facts["target_name"])):
+        copy = COPIES.search((name or "").rpartition("/")[2].lower())
+        found[f"{side}_copy"] = copy[1] if copy else None
     depth, k = facts.get("n_predict") or found.get("named_depth"), facts["k"]
     found["k_over_depth"] = k // depth if k and depth else None
     if facts["kv_transfer"] and len(others.handed_over) > 1:
@@ -75,7 +77,8 @@ def _flags(args: Arguments) -> dict[str, Any]:
         "mamba_cache": str(mode.value).lower() if mode else "default",
         "capture_limit": limit,
         "served_context": args.number("max-model-len"),
-        "stretched": "rope" in json.dumps(args.object("hf-overrides"), default=str),
+        "stretched": any(word in json.dumps(args.object("hf-overrides"), default=str) for word in STRETCHES),
+        "graph_mode": str(compilation.get("cudagraph_mode") or "").upper(),
     }
 
 
@@ -107,7 +110,8 @@ def _is_drafter(name: str | None) -> bool:
     last = (name or "").rstrip("/").rpartition("/")[2]
     named = by_name(last)
     head = named is not None and METHODS[named.method].features != "none" and METHODS[named.method].weights != "target"
-    return "speculator" not in last and (head or last.endswith("-assistant"))
+    vision = last.startswith(("eagle2", "eagle-2"))  # a family of vision models that is called so
+    return "speculator" not in last and not vision and (head or last.endswith("-assistant"))
 
 
 def _mtp_quantized(target: ModelFacts) -> bool | None:

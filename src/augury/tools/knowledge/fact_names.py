@@ -100,6 +100,8 @@ FIELD = {
     "size_share": "the second as a share of the first, in per cent",
     "target_is_drafter": "whether the model that is served is a drafter, by its name",
     "mtp_quantized": "whether a coarsely quantised target has its MTP layers quantised with the rest",
+    "target_copy": "the quantisation in the target's name",
+    "graph_mode": "cudagraph_mode as written, in capitals",
     "draft_copy": "the quantisation in the drafter's name",
     "prefix_cached": "whether prefixes are cached, as asked or by the release's default",
     "tool_parser": "--tool-call-parser, in small letters",
@@ -108,7 +110,7 @@ FIELD = {
     "mamba_cache": "--mamba-cache-mode; default where it is not given",
     "capture_limit": "the largest size that graphs are captured for, as written",
     "served_context": "--max-model-len as written",
-    "stretched": "whether --hf-overrides changes the rotary positions",
+    "stretched": "whether --hf-overrides changes the rotary positions or how many there are",
     "handed_over_k": "the different K of commands of one file that hand their cache to each other",
 }
 MEASURED = {
