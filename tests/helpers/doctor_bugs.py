@@ -63,7 +63,7 @@ BUGS = [
     Pair(
         "dflash-quantised",
         at(LLAMA, {**DFLASH, "model": "org/block-nvfp4"}, "dflash-quantised"),
-        at(LLAMA, {**DFLASH, "model": "org/block-w8a16"}),
+        at(LLAMA, {**DFLASH, "model": "org/model-NVFP4-DFlash"}),
     ),
     Pair(
         "mtp-head-quantised",

@@ -1,8 +1,8 @@
 """Commands from public reports whose outcome is known, and what the doctor should have said of each beforehand.
 
-The command lines are facts of the reports, shortened to the flags that matter; the sentences are ours. `outcome` is what
-happened: refused (did not start), crashed, wrong (text or tool calls), slow (little or nothing accepted, or no speculation), works.
-`ids` are the findings that name the cause; none: the doctor knows of no rule for it, and the report counts as missed.
+The command lines are facts of the reports, shortened to the flags that matter; the sentences are ours. `outcome` is
+what happened: refused (did not start), crashed, wrong (text or tool calls), slow (little or nothing accepted, or no
+speculation), works. `ids` are the findings that name the cause; none: there is no rule for it, and it counts as missed.
 """
 
 from __future__ import annotations
@@ -352,7 +352,8 @@ REPORTS = [
         "vllm#34552",
         "0.16",
         "crashed",
-        "vllm serve zai-org/GLM-5-FP8 -tp 4 --speculative-config.method mtp --speculative-config.num_speculative_tokens 3",
+        "vllm serve zai-org/GLM-5-FP8 -tp 4 --speculative-config.method mtp "
+        "--speculative-config.num_speculative_tokens 3",
         ("sparse-mla-several",),
     ),
     Report(

@@ -53,6 +53,9 @@ def test_each_method_leaves_open_what_its_files_would_tell() -> None:
     assert left("""vllm serve a/b -sc '{"method": "ngram", "num_speculative_tokens": 3}'""") == ["--target DIR"]
     assert left("vllm serve a/b") == [], "it does not speculate, so nothing is asked"
     assert "lint the finished command as well" in left('vllm serve a/b -sc "$SPEC"')
+    for handed_on in ('"$@"', '"${ARGS[@]}"', "$${ARGS[@]}"):
+        assert left(f"vllm serve a/b {handed_on}") == ["lint the finished command as well"], handed_on
+    assert left('ARGS=(--port 80)\nvllm serve a/b "${ARGS[@]}"') == [], "the file says what they are"
     lookup = examine("""vllm serve Qwen/Qwen3-8B -sc '{"method": "ngram", "num_speculative_tokens": 3}'""")
     [one] = lookup.commands[0].unchecked
     assert one.what == "the target: its context and quantisation" and "Qwen/Qwen3-8B" in one.why and "Qwen3" in one.why

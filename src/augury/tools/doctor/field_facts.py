@@ -53,13 +53,18 @@ def field_facts(
     found["target_is_drafter"] = _is_drafter(facts["target_name"])
     found["mtp_quantized"] = _mtp_quantized(target) if target is not None else None
     for side, name in (("draft", facts["model"]), ("target", facts["target_name"])):
-        copy = COPIES.search((name or "").rpartition("/")[2].lower())
-        found[f"{side}_copy"] = copy[1] if copy else None
+        found[f"{side}_copy"] = _copy(name)
     depth, k = facts.get("n_predict") or found.get("named_depth"), facts["k"]
     found["k_over_depth"] = k // depth if k and depth else None
     if facts["kv_transfer"] and len(others.handed_over) > 1:
         found["handed_over_k"] = " and ".join(map(str, others.handed_over))
     return found
+
+
+def _copy(name: str | None) -> str | None:
+    """The quantisation a name ends with; in the middle of a drafter's name it is that of the target it is for."""
+    last = (name or "").rstrip("/").rpartition("/")[2].lower()
+    return next((found[1] for found in COPIES.finditer(last) if found.end() == len(last)), None)
 
 
 def _flags(args: Arguments) -> dict[str, Any]:

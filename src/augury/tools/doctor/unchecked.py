@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.tools.doctor.arguments import Arguments
+
+
+HANDED_ON = re.compile(
+    r"^\$+(?:[@*]|\{[@*]\}|\{\w+\[[@*]\]\})$"
+)  # "$@" or "${ARGS[@]}", in compose files with two signs
 
 
 class Unchecked(NamedTuple):
@@ -21,10 +27,19 @@ class Unchecked(NamedTuple):
 def unchecked(
     args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None
 ) -> tuple[Unchecked, ...]:
-    """Of one command; nothing where it does not speculate, because then nothing would be asked."""
+    """Of one command; of one that does not speculate only whether it might, by arguments that are not to be seen."""
     if not args.speculates:
-        return ()
+        return tuple(_hidden(args))
     return tuple(_open(args, facts, target, draft))
+
+
+def _hidden(args: Arguments) -> Iterator[Unchecked]:
+    if any(HANDED_ON.search(word.text) for word in args.found.words):
+        yield Unchecked(
+            "arguments that are handed on where this is run, and may speculate",
+            "nothing in this file says what they hold",
+            "lint the finished command as well",
+        )
 
 
 def _open(
