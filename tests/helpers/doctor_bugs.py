@@ -104,7 +104,12 @@ BUGS = [
     ),
     Pair(
         "structured-slow-tokenizer",
-        at("moonshotai/Kimi-K2.6", EAGLE, "structured-slow-tokenizer", flags=f"{TOOLS} kimi_k2"),
+        at(
+            "moonshotai/Kimi-K2.6",
+            EAGLE,
+            "structured-slow-tokenizer",
+            flags="--structured-outputs-config.backend xgrammar",
+        ),
         at("moonshotai/Kimi-K2.6", EAGLE),
     ),
     Pair(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from doctor_cases import DEEPSEEK, EAGLE3, LLAMA, NGRAM, NGRAM_NOTES, OLD, Case, Pair, spec
+from doctor_cases import DEEPSEEK, EAGLE3, HYBRID, LLAMA, NGRAM, NGRAM_NOTES, OLD, Case, Pair, spec
 
 QWEN2, QWEN3, GEMMA4 = "Qwen/Qwen2-7B-Instruct", "Qwen/Qwen3-32B", "google/gemma-4-31B-it"
+QWEN35 = "Qwen/Qwen3.5-397B-A17B"
 ASSISTANT = "google/gemma-4-31B-it-assistant"
 SPECULATOR = "RedHatAI/Qwen3-8B-speculator.eagle3"
 BUBBLE = ("zero-bubble", *OLD)
@@ -25,11 +26,10 @@ def draft(model: str, k: int = 4, **keys: Any) -> dict[str, Any]:
     return spec("draft_model", k, model=model, **keys)
 
 
-def servers(*lengths: int) -> Case:
-    """A prefill and a decode server in one file."""
-    said = [at(DEEPSEEK, spec("mtp", k), flags=TRANSFER).text for k in lengths]
-    ids = ["disaggregated-both-sides"] * 2 + ["disaggregated-k-differs"] * (2 if len(set(lengths)) > 1 else 0)
-    return Case("\n".join(said) + "\n", tuple(ids), None, "run.sh")
+def servers(target: str, *lengths: int, ids: tuple[str, ...] = ()) -> Case:
+    """A prefill and a decode server in one file, each with these findings."""
+    said = [at(target, spec("mtp", k), flags=TRANSFER).text for k in lengths]
+    return Case("\n".join(said) + "\n", ("disaggregated-both-sides", *ids) * 2, None, "run.sh")
 
 
 EAGLE = spec("eagle3", model="org/eagle3-head")
@@ -40,7 +40,12 @@ FITS = [
         at(DEEPSEEK, spec("mtp", 1), flags="-pp 2", version="0.30"),
     ),
     Pair("mtp-far-beyond-depth", at(DEEPSEEK, spec("mtp", 13), "mtp-far-beyond-depth"), at(DEEPSEEK, spec("mtp", 3))),
-    Pair("disaggregated-k-differs", servers(1, 3), servers(3, 3)),
+    Pair(
+        "disaggregated-k-differs",
+        servers(QWEN35, 1, 3, ids=("disaggregated-k-differs", *HYBRID)),
+        servers(QWEN35, 3, 3, ids=HYBRID),
+    ),
+    Pair("disaggregated-k-apart", servers(DEEPSEEK, 1, 3, ids=("disaggregated-k-apart",)), servers(DEEPSEEK, 3, 3)),
     Pair("drafter-served", at(EAGLE3, None, "drafter-served"), at("nvidia/Eagle2.5-8B", None)),
     Pair(
         "speculator-served-too-early",

@@ -47,3 +47,35 @@ def test_dynamos_worker_takes_vllms_arguments() -> None:
     assert image_release("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.0") is None, "Dynamo's release, not vLLM's"
     assert image_release("registry.example/vllm-runtime:1.0.0") is None
     assert not find_commands("python3 -m dynamo.vllm.omni --model m", "run.sh")
+
+
+def served(role: str, k: int, target: str = "Qwen/Qwen3.5-397B-A17B") -> str:
+    config = f"""'{{"method": "mtp", "num_speculative_tokens": {k}}}'"""
+    return f"""vllm serve {target} --kv-transfer-config '{{"kv_role": "{role}"}}' --speculative-config {config}\n"""
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        ([("kv_producer", 1), ("kv_consumer", 3)], True),
+        ([("kv_both", 1), ("kv_both", 3)], True),
+        ([("kv_producer", 3), ("kv_consumer", 3)], False),
+        ([("kv_producer", 1), ("kv_consumer", 1), ("kv_producer", 3), ("kv_consumer", 3)], False),  # two deployments
+        ([("kv_both", 1), ("kv_both", 2), ("kv_both", 3)], False),  # nobody can tell which two belong together
+        ([("kv_producer", 1), ("kv_producer", 3)], False),  # they do not hand anything to each other
+    ],
+)
+def test_k_is_compared_where_two_servers_pair_up(servers: list[tuple[str, int]], told: bool) -> None:
+    found = examine("".join(served(*one) for one in servers), "run.sh").findings
+    assert ("disaggregated-k-differs" in [one.id for one in found]) is told
+
+
+def test_k_of_another_target_is_not_compared() -> None:
+    text = served("kv_producer", 1) + served("kv_consumer", 3, "Qwen/Qwen3-Next-80B-A3B-Instruct")
+    assert "disaggregated-k-differs" not in [one.id for one in examine(text, "run.sh").findings]
+
+
+def test_a_target_that_drafts_for_itself_is_no_drafter() -> None:
+    inside = """vllm serve a/deepseek-v4-flash-dspark -sc '{"method": "dspark", "num_speculative_tokens": 4}'"""
+    assert "drafter-served" not in [one.id for one in examine(inside).findings]
+    assert "drafter-served" in [one.id for one in examine("vllm serve a/deepseek-v4-flash-dspark").findings]

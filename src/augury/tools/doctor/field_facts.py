@@ -26,19 +26,29 @@ class Beside(NamedTuple):
 
     arctic: bool = False  # it installs arctic-inference
     speculating: bool = False  # some command of it speculates, which a benchmark's requests would meet
-    handed_over: tuple[int, ...] = ()  # the K of every command that hands its cache over or takes one
+    handed_over: Mapping[str | None, str] = {}  # by target: the K of servers that pair up and differ
 
 
 def beside(text: str, commands: Iterable[Arguments]) -> Beside:
     """Gathered before the commands are examined one by one."""
     listed = list(commands)
-    lengths = {
-        whole_number(args.keys["num_speculative_tokens"].value)
-        for args in listed
-        if args.flag("kv-transfer-config") and "num_speculative_tokens" in args.keys
-    }
+    servers: dict[str | None, list[tuple[str, int]]] = {}
+    for args in listed:
+        k = whole_number(args.keys["num_speculative_tokens"].value) if "num_speculative_tokens" in args.keys else None
+        if k and args.flag("kv-transfer-config"):
+            role = str(args.object("kv-transfer-config").get("kv_role"))
+            servers.setdefault(args.target, []).append((role, k))
+    differ = {target: said for target, pairs in servers.items() if (said := _unequal(pairs))}
     arctic = "arctic-inference" in text or "arctic_inference" in text
-    return Beside(arctic, any(args.speculates for args in listed), tuple(sorted(filter(None, lengths))))
+    return Beside(arctic, any(args.speculates for args in listed), differ)
+
+
+def _unequal(servers: list[tuple[str, int]]) -> str:
+    """The K of both sides where no prefill server has that of a decode server; a page may hold several deployments."""
+    first, second = ({k for role, k in servers if role == side} for side in ("kv_producer", "kv_consumer"))
+    if not (first or second) and len(servers) == 2:  # roles that say nothing of the direction
+        first, second = {servers[0][1]}, {servers[1][1]}
+    return "" if first & second or not (first and second) else " and ".join(map(str, sorted(first | second)))
 
 
 def field_facts(
@@ -50,14 +60,15 @@ def field_facts(
         found["target_multimodal"] = False  # served as a text model
     found |= pair_facts(facts["target_name"], facts["model"]) if target is None or draft is None else {}
     found["prefix_cached"] = _cached(facts, found.get("target_hybrid"))
-    found["target_is_drafter"] = _is_drafter(facts["target_name"])
+    inside = args.speculates and not facts["model"]  # the target drafts for itself, and its name may say how
+    found["target_is_drafter"] = not inside and _is_drafter(facts["target_name"])
     found["mtp_quantized"] = _mtp_quantized(target) if target is not None else None
     for side, name in (("draft", facts["model"]), ("target", facts["target_name"])):
         found[f"{side}_copy"] = _copy(name)
     depth, k = facts.get("n_predict") or found.get("named_depth"), facts["k"]
     found["k_over_depth"] = k // depth if k and depth else None
-    if facts["kv_transfer"] and len(others.handed_over) > 1:
-        found["handed_over_k"] = " and ".join(map(str, others.handed_over))
+    if facts["kv_transfer"]:
+        found["handed_over_k"] = others.handed_over.get(args.target)
     return found
 
 

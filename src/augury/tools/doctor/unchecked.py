@@ -10,7 +10,6 @@ from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.tools.doctor.arguments import Arguments
 
-
 HANDED_ON = re.compile(
     r"^\$+(?:[@*]|\{[@*]\}|\{\w+\[[@*]\]\})$"
 )  # "$@" or "${ARGS[@]}", in compose files with two signs
