@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from augury.config.facts import ModelFacts
 from augury.config.versions import version
+from augury.methods.mtp import MTP
 from augury.methods.recognise import by_name
 from augury.methods.registry import METHODS
 from augury.tools.doctor.arguments import Arguments, whole_number
@@ -138,4 +139,4 @@ def _mtp_quantized(target: ModelFacts) -> bool | None:
     if not any(word in written for word in COARSE) and '"num_bits": 4' not in written:
         return None
     kept = [inner.get(name) for name in ("ignore", "modules_to_not_convert", "exclude_modules")]
-    return "mtp" not in json.dumps(kept).lower()
+    return MTP.name not in json.dumps(kept).lower()
