@@ -43,6 +43,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "dflash": {"config": {**BIG, "architectures": ["DFlashDraftModel"], "block_size": 16}},
     "dspark": {"config": {**BIG, "architectures": ["Qwen3DSparkModel"], "block_size": 8}},
     "medusa": {"config": {"model_type": "medusa", "hidden_size": 4096, "num_heads": 4, "vocab_size": 128256}},
+    "short-head": {"config": {**BIG, "architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048}},
+    "deepseek-awq": {"config": {**BIG, "model_type": "deepseek_v3", "num_nextn_predict_layers": 1,
+                                "quantization_config": {"quant_method": "awq", "bits": 4}}},
+    "deepseek-awq-kept": {"config": {**BIG, "model_type": "deepseek_v3", "num_nextn_predict_layers": 1,
+                                     "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["mtp"]}}},
     "odd-heads": {"config": {**SMALL, "num_attention_heads": 9}},
 }
 
@@ -82,6 +87,8 @@ def serve(config: dict[str, Any] | str, *flags: str, before: str = "") -> str:
 NGRAM_NOTES = ("async-off", "ngram-filler-counted")  # of ngram in the newest release
 SUFFIX_NOTES = ("async-off", "old-runner", "suffix-needs-arctic")
 OLD = ("invalid-token-crash",)  # of every release before 0.24
+STATES = ("hybrid-index-bound", "hybrid-acceptance-dies")  # of mtp on a hybrid target
+HYBRID = (*STATES, "hybrid-prefix-cache-text", "hybrid-prefix-cache-hits")  # and of one whose prefixes are cached
 NGRAM, SUFFIX = spec("ngram"), spec("suffix", 8)
 HEAD = spec("eagle3", model=EAGLE3)
 SMALL_LM = spec("draft_model", model="org/small")
@@ -109,13 +116,13 @@ BRIEF = [
     Case("""vllm serve Qwen/Qwen3-8B \\
   --attention-backend flash_attn \\
   --speculative-config '{"method":"dflash","model":"<dflash-checkpoint>","num_speculative_tokens":15,"parallel_drafting":true}'""",
-         OLD, "0.20"),
+         ("dflash-windows", *OLD), "0.20"),
     Case("""# Requires: pip install arctic-inference
 vllm serve '<target>' \\
   --speculative-config '{"method":"suffix","num_speculative_tokens":32}'""", ("async-off", "k-over-tree-depth", *OLD), "0.20"),
     Case("""vllm serve '<target>' \\
   --speculative-config '{"method":"ngram_gpu","num_speculative_tokens":5,"prompt_lookup_min":2,"prompt_lookup_max":5}'""",
-         OLD, "0.20"),
+         ("ngram-gpu-async", *OLD), "0.20"),
     Case("""vllm serve <target> \\
   --speculative-config '{"method":"draft_model","model":"<tiny-model>","num_speculative_tokens":4,"parallel_drafting":true}'""",
          OLD, "0.20"),
@@ -158,7 +165,7 @@ vllm serve '<target>' \\
     --gpu-memory-utilization 0.9 \\
     --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}' \\
     --speculative-config '{"num_speculative_tokens": 2, "method":"mtp", "disable_padded_drafter_batch": false}'
-    """, ("deepseek-v32-eager", "mtp-layers-may-be-lost", *OLD), "0.20"),
+    """, ("deepseek-v32-eager", "mtp-layers-may-be-lost", "mtp-long-context", *OLD), "0.20"),
     Case("""vllm serve <model> --additional-config \\
         '{"rejection_sampler_config": {"enable_block_verify": true, \\
         "enable_entropy_verify": true, "posterior_threshold": 0.95, \\
@@ -205,9 +212,10 @@ REAL = [
     Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --speculative-config "
          """'{"method":"qwen3_next_mtp","num_speculative_tokens":2}'""", OLD, "0.10.2"),
     Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --speculative-config "
-         """'{"method":"qwen3_next_mtp","num_speculative_tokens":2}'""", ("mtp-alias",)),
-    Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --spec-method mtp --spec-tokens 2"),
-    Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --spec-method mtp --spec-tokens 2", ("flag-too-new",) * 2 + OLD, "0.20"),
+         """'{"method":"qwen3_next_mtp","num_speculative_tokens":2}'""", ("mtp-alias", *HYBRID)),
+    Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --spec-method mtp --spec-tokens 2", HYBRID),
+    Case("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --spec-method mtp --spec-tokens 2",
+         ("flag-too-new",) * 2 + STATES + OLD, "0.20"),
     Case("vllm serve m -sc.method ngram_gpu -sc.num_speculative_tokens 5 -sc.prompt_lookup_max=4", ("ngram-filler-counted",)),
     Case("vllm serve m --speculative-config.method=eagle3 --speculative-config.model=org/eagle3 "
          "--speculative-config.num-speculative-tokens=3"),
@@ -274,7 +282,7 @@ REAL = [
                  "          exec vllm serve m \\", "            --pipeline-parallel-size 2 \\",
                  "            --speculative-config '{\"method\": \"draft_model\", \"model\": \"org/small\", \"num_speculative_tokens\": 4, "
                  "\"use_heterogeneous_vocab\": true, \"draft_sample_method\": \"probabilistic\"}'", "---", "kind: Service"),
-         ("heterogeneous-wrong", "old-runner", "probabilistic-drafts-biased"), name="k8s.yaml"),
+         ("heterogeneous-wrong", "old-runner", "pipeline-broadcast", "probabilistic-drafts-biased"), name="k8s.yaml"),
     Case(heredoc("kind: Pod", "spec:", "  containers:", "  - image: vllm/vllm-openai:latest", "    args:", "    - --model=m",
                  "    - --speculative-config={\"method\":\"suffix\",\"num_speculative_tokens\":16}", "    env:",
                  "    - name: VLLM_USE_V2_MODEL_RUNNER", "      value: \"1\""),

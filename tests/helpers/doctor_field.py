@@ -59,8 +59,8 @@ spec:
         --max-num-seqs 16 \\
         --speculative-config '{"method":"eagle3","model":"yuhuili/EAGLE3-LLaMA3.1-Instruct-8B","num_speculative_tokens":3}'
 ''', (), None, 'pod.yaml'),
-    # glm-4.5 dotted
-    Case('vllm serve zai-org/GLM-4.5-Air -tp 4 --tool-call-parser glm45 --reasoning-parser glm45 --enable-auto-tool-choice --speculative-config.method mtp --speculative-config.num_speculative_tokens 1', (), '0.11.2'),
+    # glm-4.5 dotted; amended: streaming parsers have a rule now
+    Case('vllm serve zai-org/GLM-4.5-Air -tp 4 --tool-call-parser glm45 --reasoning-parser glm45 --enable-auto-tool-choice --speculative-config.method mtp --speculative-config.num_speculative_tokens 1', ("tool-parser-bursts",), '0.11.2'),
     # gpt-oss mtp
     Case('vllm serve openai/gpt-oss-120b -tp 2 --async-scheduling -sc \'{"method":"mtp","num_speculative_tokens":1}\'', ("mtp-target-without",)),
     # gpt-oss eagle3 async 0.13
@@ -75,8 +75,8 @@ spec:
     Case('vllm serve google/gemma-4-31B-it -sc \'{"method":"mtp","model":"google/gemma-4-31B-it-assistant","num_speculative_tokens":2}\'', ("mtp-target-too-early",), '0.20'),
     # qwen3-next alias 0.10.2
     Case('vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 4 --speculative-config \'{"method":"qwen3_next_mtp","num_speculative_tokens":2}\' --no-enable-chunked-prefill', (), '0.10.2'),
-    # qwen2.5 coder draft
-    Case('uv run vllm serve Qwen/Qwen2.5-Coder-32B-Instruct -sc \'{"model":"Qwen/Qwen2.5-Coder-0.5B-Instruct","num_speculative_tokens":"5"}\'', ()),
+    # qwen2.5 coder draft; amended: the two sizes are padded to 151936 and 152064 rows, which vLLM refuses
+    Case('uv run vllm serve Qwen/Qwen2.5-Coder-32B-Instruct -sc \'{"model":"Qwen/Qwen2.5-Coder-0.5B-Instruct","num_speculative_tokens":"5"}\'', ("padding-by-name",)),
     # systemd dflash
     Case('''[Unit]
 Description=vLLM
@@ -105,7 +105,7 @@ spec:
     # glm-4.6 dp schedule
     Case('vllm serve zai-org/GLM-4.6-FP8 -dp 8 --enable-expert-parallel --kv-cache-dtype fp8 -sc \'{"method":"mtp","num_speculative_tokens":1,"num_speculative_tokens_per_batch_size":[[1,64,1],[65,256,0]]}\'', ("schedule-data-parallel",)),
     # qwen3.5 mtp early; amended: another id was expected; the retired name has a gate of its own
-    Case('vllm serve Qwen/Qwen3.5-397B-A17B-FP8 -tp 8 --speculative-config \'{"method":"qwen3_5_mtp","num_speculative_tokens":2}\'', ("method-too-new", "mtp-alias"), '0.16'),
+    Case('vllm serve Qwen/Qwen3.5-397B-A17B-FP8 -tp 8 --speculative-config \'{"method":"qwen3_5_mtp","num_speculative_tokens":2}\'', ("method-too-new", "mtp-alias", "target-too-new"), '0.16'),
     # v4 dspark
     Case('vllm serve deepseek-ai/DeepSeek-V4-Flash -tp 4 -sc \'{"method":"dspark","num_speculative_tokens":4}\'', ("method-too-new",), '0.24'),
     # wrong size head
@@ -250,7 +250,7 @@ engine = AsyncLLMEngine.from_engine_args(args)
     # ernie dense mtp
     Case('vllm serve baidu/ERNIE-4.5-21B-A3B-PT -sc \'{"method": "ernie_mtp", "num_speculative_tokens": 1}\'', ("mtp-alias",)),
     # nemotron
-    Case('vllm serve nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4 -sc \'{"method": "mtp", "num_speculative_tokens": 3}\'', ()),
+    Case('vllm serve nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4 -sc \'{"method": "mtp", "num_speculative_tokens": 3}\'', ("hybrid-prefix-cache-text",)),
     # qwen3 vl eagle3
     Case('vllm serve Qwen/Qwen3-VL-30B-A3B-Instruct --limit-mm-per-prompt \'{"image":4}\' -sc \'{"method": "eagle3", "model": "taobao-mnn/Qwen3-VL-30B-A3B-Instruct-Eagle3", "num_speculative_tokens": 3}\'', ()),
     # mimo

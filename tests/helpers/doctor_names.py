@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from doctor_cases import DEEPSEEK, HEAD, OLD, Case, Pair, bad, good, spec
+from doctor_cases import DEEPSEEK, HEAD, HYBRID, OLD, Case, Pair, bad, good, spec
 
 DFLASH = spec("dflash", 15, model="org/block-drafter")
 HIDDEN = spec("extract_hidden_states", 1, draft_model_config={"hf_config": {"eagle_aux_hidden_state_layer_ids": [2]}})
@@ -49,8 +49,9 @@ NAMES = [
     Pair("mtp-target-without", on("meta-llama/Llama-3.1-8B", "mtp-target-without"), on(DEEPSEEK)),
     Pair("mtp-needs-assistant", on("google/gemma-4-E4B-it", "mtp-needs-assistant"),
          on("google/gemma-4-E4B-it", model="google/gemma-4-E4B-it-assistant")),
-    Pair("mtp-target-too-early", on("moonshotai/Kimi-K3", "mtp-target-too-early", version="0.26"),
-         on("moonshotai/Kimi-K3", version="0.27")),
+    Pair("mtp-target-too-early",
+         on("moonshotai/Kimi-K3", "mtp-target-too-early", "target-too-new", *HYBRID, version="0.26"),
+         on("moonshotai/Kimi-K3", *HYBRID, version="0.27")),
     Pair("mtp-target-unknown", on("acme/house-model-9b", "mtp-target-unknown"), on("zai-org/GLM-4.6")),
     Pair("mtp-layers-may-be-lost", on("someone/DeepSeek-V3-AWQ", "mtp-layers-may-be-lost"), on(DEEPSEEK)),
     Pair("sampling-request-refused", program("min_p=0.05", "sampling-request-refused"), program("min_p=0.0")),
@@ -69,7 +70,7 @@ NAMES = [
     Pair("head-of-another-size", bad(spec("eagle3", model="a/EAGLE3-LLaMA3.3-70B"), "head-of-another-size"),
          good(HEAD)),
     Pair("draft-model-has-mtp", bad(spec("draft_model", model="Qwen/Qwen3.5-0.8B"), "draft-model-has-mtp"),
-         good(spec("draft_model", model="meta-llama/Llama-3.2-1B"))),
+         good(spec("draft_model", model="meta-llama/Llama-3.2-1B"), "draft-sizable")),
     Pair("decode-context-parallel",
          bad(HEAD, "decode-context-parallel", flags=("--decode-context-parallel-size 2",)),
          good(spec("mtp", 1), flags=("--decode-context-parallel-size 2",))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from doctor_bugs import BUGS
 from doctor_cases import (
     DEEPSEEK,
     EAGLE3,
@@ -22,11 +23,13 @@ from doctor_cases import (
     serve,
     spec,
 )
+from doctor_fits import FITS
 from doctor_names import NAMES
 
 VLLM, V3 = f"vllm serve {LLAMA}", f"vllm serve {DEEPSEEK}"
 MTP = spec("mtp", 1)
 DFLASH = spec("dflash", 15, model="org/block-drafter")
+WINDOWS = ("dflash-windows", *OLD)
 PADDED = "disable_padded_drafter_batch"
 TABLE = [[1, 16, 3], [17, 256, 0]]
 WRITING = [
@@ -198,8 +201,8 @@ TRAFFIC = [
              "hidden-states-need-connector"),
          good(spec("extract_hidden_states", 1, draft_model_config={"hf_config": {"eagle_aux_hidden_state_layer_ids": [2]}}),
               flags=("--kv-transfer-config '{}'",))),
-    Pair("ascend-k-limit", bad(spec("mtp", 15), "ascend-k-limit", flags=("--quantization ascend",)),
-         good(spec("mtp", 14), flags=("--quantization ascend",))),
+    Pair("ascend-k-limit", bad(spec("mtp", 16), "ascend-k-limit", "mtp-far-beyond-depth", flags=("--quantization ascend",)),
+         good(spec("mtp", 15), "mtp-far-beyond-depth", flags=("--quantization ascend",))),
     Pair("ascend-draft-tp",
          bad({**HEAD, "draft_tensor_parallel_size": 4}, "ascend-draft-tp", flags=("-tp 4 -q ascend",)),
          good({**HEAD, "draft_tensor_parallel_size": 1}, flags=("-tp 4 -q ascend",))),
@@ -231,8 +234,8 @@ GATES = [
          good({**HEAD, "rejection_sample_method": "block"}, version="0.25")),
     Pair("value-augury-only", bad({**HEAD, "rejection_sample_method": "coupled"}, "value-augury-only"),
          Case(serve({**HEAD, "rejection_sample_method": "coupled"}).replace("vllm serve", "augury serve"))),
-    Pair("method-too-new", bad(DFLASH, "method-too-new", *OLD, version="0.18"),
-         good(DFLASH, *OLD, version="0.20")),
+    Pair("method-too-new", bad(DFLASH, "method-too-new", *WINDOWS, version="0.18"),
+         good(DFLASH, *WINDOWS, version="0.20")),
     Pair("method-gap", bad(SMALL_LM, "method-gap", *OLD, version="0.12"), good(SMALL_LM, *OLD, version="0.15")),
     Pair("method-gone", bad(spec("mlp_speculator", model="org/mlp"), "method-gone", "async-off"),
          good(spec("mlp_speculator", model="org/mlp"), *OLD, version="0.9")),
@@ -246,7 +249,7 @@ GATES = [
     Pair("eagle-chunked-prefill", bad(spec("eagle", model="org/eagle-head"), "eagle-chunked-prefill", *OLD, version="0.10"),
          good(spec("eagle", model="org/eagle-head"), *OLD, version="0.11.1")),
     Pair("eagle-lora-graphs",
-         bad(HEAD, "eagle-lora-graphs", "eagle3-preamble", "eagle-chunked-prefill", *OLD, version="0.11", flags=("--enable-lora",)),
+         bad(HEAD, "eagle-lora-graphs", "lora-too-early", "eagle3-preamble", "eagle-chunked-prefill", *OLD, version="0.11", flags=("--enable-lora",)),
          good(HEAD, *OLD, version="0.11.1", flags=("--enable-lora",))),
     Pair("async-too-early", bad(HEAD, "async-too-early", *OLD, version="0.11.1", flags=("--async-scheduling",)),
          good(HEAD, *OLD, version="0.12", flags=("--async-scheduling",))),
@@ -257,7 +260,7 @@ GATES = [
          bad(HEAD, "structured-too-early", "zero-bubble", *OLD, version="0.15", flags=("--guided-decoding-backend xgrammar",)),
          good(HEAD, "zero-bubble", *OLD, version="0.16", flags=("--guided-decoding-backend xgrammar",))),
     Pair("pipeline-too-early", bad(HEAD, "pipeline-too-early", "zero-bubble", *OLD, version="0.16", flags=("-pp 2",)),
-         good(HEAD, "zero-bubble", *OLD, version="0.17", flags=("-pp 2",))),
+         good(HEAD, "pipeline-broadcast", "zero-bubble", *OLD, version="0.17", flags=("-pp 2",))),
     Pair("disaggregated-too-early",
          bad(HEAD, "disaggregated-too-early", "zero-bubble", *OLD, version="0.16", flags=("--kv-transfer-config '{}'",)),
          good(HEAD, "zero-bubble", *OLD, version="0.18", flags=("--kv-transfer-config '{}'",))),
@@ -265,8 +268,8 @@ GATES = [
          bad(HEAD, "disaggregated-fix", "zero-bubble", *OLD, version="0.17.1", flags=("--kv-transfer-config '{}'",)),
          good(HEAD, "zero-bubble", *OLD, version="0.18", flags=("--kv-transfer-config '{}'",))),
     Pair("dflash-attention-backend",
-         bad(DFLASH, "dflash-attention-backend", *OLD, version="0.22", flags=("--attention-backend TRITON_ATTN",)),
-         good(DFLASH, version="0.24", flags=("--attention-backend TRITON_ATTN",))),
+         bad(DFLASH, "dflash-attention-backend", *WINDOWS, version="0.22", flags=("--attention-backend TRITON_ATTN",)),
+         good(DFLASH, "dflash-windows", version="0.24", flags=("--attention-backend TRITON_ATTN",))),
     Pair("eagle3-target-list", bad(HEAD, "eagle3-target-list", *OLD, version="0.20", target="granite"),
          good(HEAD, *OLD, version="0.22", target="granite")),
     Pair("deepseek-v32-eager",
@@ -275,7 +278,7 @@ GATES = [
          Case("vllm serve deepseek-ai/DeepSeek-V3.2 --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 1}'")),
     Pair("probabilistic-drafts-biased",
          bad({**HEAD, "draft_sample_method": "probabilistic"}, "probabilistic-drafts-biased", version="0.28"),
-         good({**HEAD, "draft_sample_method": "probabilistic"})),
+         good({**HEAD, "draft_sample_method": "probabilistic"}, version="0.29")),
     Pair("invalid-token-crash", bad(HEAD, *OLD, version="0.23"), good(HEAD, version="0.24")),
     Pair("first-engine-switch", bad(HEAD, "first-engine-switch", before="VLLM_USE_V1=0"), good(HEAD, before="VLLM_USE_V1=1")),
 ]
@@ -314,7 +317,8 @@ COMPOSABILITY = [
          bad({**SUFFIX, "num_speculative_tokens_per_batch_size": TABLE}, "schedule-needs-free-k", *SUFFIX_NOTES),
          good({**HEAD, "num_speculative_tokens_per_batch_size": TABLE})),
     Pair("schedule-needs-free-k-ngram-gpu",
-         bad({**spec("ngram_gpu"), "num_speculative_tokens_per_batch_size": TABLE}, "schedule-needs-free-k-ngram-gpu", version="0.24"),
+         bad({**spec("ngram_gpu"), "num_speculative_tokens_per_batch_size": TABLE}, "schedule-needs-free-k-ngram-gpu",
+             "ngram-gpu-async", version="0.24"),
          good({**spec("ngram_gpu"), "num_speculative_tokens_per_batch_size": TABLE}, "ngram-filler-counted")),
     Pair("schedule-data-parallel",
          bad({**HEAD, "num_speculative_tokens_per_batch_size": TABLE}, "schedule-data-parallel", flags=("-dp 2",)),
@@ -335,4 +339,4 @@ COMPOSABILITY = [
          good(HEAD, version="0.27", flags=("--kv-transfer-config '{}'",))),
 ]
 
-PAIRS = [*NAMES, *WRITING, *CONFIGURATION, *TRAFFIC, *GATES, *COMPOSABILITY]
+PAIRS = [*NAMES, *WRITING, *CONFIGURATION, *TRAFFIC, *GATES, *COMPOSABILITY, *FITS, *BUGS]

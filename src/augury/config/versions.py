@@ -20,7 +20,7 @@ def version(text: str, name: str = "--as-of") -> Version:
     """A release by its number; a pre-release such as "v0.32.0rc1" counts as the release it leads to."""
     try:
         found = Version(text)
-        if not 2 <= len(found.release) <= 3:
+        if not 2 <= len(found.release) <= 4:  # 0.10.1.1 is one
             raise InvalidVersion(text)
     except InvalidVersion:
         raise ConfigError(f"{name}={text!r} is not a vLLM release; write for example {NEWEST}.") from None

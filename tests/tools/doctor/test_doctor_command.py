@@ -49,7 +49,8 @@ def test_a_finding_looks_like_a_compilers() -> None:
     assert lines[2] == "   | " + " " * 65 + "^" * len('"disable_by_batch_size": 8')
     assert lines[3].startswith("  why: ") and lines[4].startswith("  fix: ")
     assert lines[-1].startswith("1 error in 1 command · checked against vLLM 0.32, the newest known")
-    assert "1 can be fixed: --fix" in lines[-1]
+    assert "1 can be fixed: --fix" in lines[-1] and "1 thing not checked" in lines[-1]
+    assert lines[-2].startswith("  not checked: the target: its MTP layers") and "--target DIR" in lines[-2]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -86,7 +87,7 @@ def test_any_locale_and_any_bytes_in_an_argument() -> None:
 
 
 def test_exit_codes(tmp_path: Path) -> None:
-    assert doctor(CLEAN).exit_code == 0 and "clean in 1 command" in doctor(CLEAN).stdout
+    assert doctor(CLEAN).exit_code == 0 and "nothing found in 1 command" in doctor(CLEAN).stdout
     assert doctor(GONE).exit_code == 1
     assert doctor(WARNED).exit_code == 0 and doctor(WARNED, "--strict").exit_code == 1
     for words in (
@@ -117,7 +118,7 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     answer = json.loads(doctor(str(file), "--json").stdout)
     [one] = answer["files"]
     [finding] = one["findings"]
-    assert answer["exit_code"] == 1 and answer["summary"] == {"error": 1, "warning": 0, "note": 0}
+    assert answer["exit_code"] == 1 and answer["summary"] == {"error": 1, "warning": 0, "note": 0, "unchecked": 1}
     assert (finding["startLine"], finding["startColumn"], finding["fixable"]) == (2, 66, True)
     assert finding["text"] == '"disable_by_batch_size": 8' and one["commands"][0]["line"] == 2
     fixed = json.loads(doctor(str(file), "--json", "--fix").stdout)
@@ -130,7 +131,7 @@ def test_json_holds_everything(tmp_path: Path) -> None:
 
 def test_fix_prints_the_command_or_a_diff_or_writes(tmp_path: Path) -> None:
     printed = doctor(WARNED, "--fix")
-    assert printed.stdout == CLEAN + "\n" and "clean" in printed.stderr
+    assert printed.stdout == CLEAN + "\n" and "nothing found" in printed.stderr
     file = tmp_path / "run.sh"
     file.write_bytes(b"#!/bin/sh\r\n" + WARNED.encode() + b"\r\n")
     diff = doctor(str(file), "--fix").stdout
@@ -164,7 +165,7 @@ def test_sarif_has_the_published_shape(tmp_path: Path) -> None:
     written = json.loads(log.read_text())
     assert written["version"] == "2.1.0" and written["$schema"].endswith("sarif-2.1.0.json")
     [run] = written["runs"]
-    assert set(run) == {"tool", "columnKind", "results"} and run["columnKind"] == "unicodeCodePoints"
+    assert set(run) == {"tool", "columnKind", "invocations", "results"} and run["columnKind"] == "unicodeCodePoints"
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"] and len({rule["id"] for rule in rules}) == len(rules) == 2
     for result in run["results"]:

@@ -20,6 +20,8 @@ from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
 from augury.tools.doctor.report import as_record, counts, exit_code, sarif
 from augury.tools.doctor.screen import show, show_fixed
+from augury.tools.doctor.upgrade import releases, upgrades
+from augury.tools.doctor.upgrade_screen import as_upgrade_record, show_upgrades
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import print_json
 
@@ -42,12 +44,20 @@ def doctor(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain notes too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
+    old: Annotated[
+        str | None, typer.Option("--from", metavar="VERSION", help="The release you run, with --to.")
+    ] = None,
+    new: Annotated[str | None, typer.Option("--to", metavar="VERSION", help="What an upgrade to it changes.")] = None,
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
     _forgive_output()
     try:
         if write and not fix:
             raise ConfigError("--write changes files by what --fix finds; give both.")
+        if old is not None or new is not None:
+            if vllm_version is not None or fix or sarif_file is not None:
+                raise ConfigError("--from and --to compare two releases; leave --vllm-version, --fix and --sarif out.")
+            raise typer.Exit(_upgrade(what, target, drafter, old, new, strict, as_json))
         before, after = _looked_at(what, vllm_version, target, drafter, fix)
         if write:
             _write(before, after)
@@ -83,6 +93,23 @@ def _looked_at(
     asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
     before = _with_commands([found for one in what for found in _examined(one, asked)], what)
     return before, [mended(one, asked) for one in before] if fix else before
+
+
+def _upgrade(
+    what: list[str], target: str | None, drafter: str | None, old: str | None, new: str | None, strict: bool, json: bool
+) -> int:
+    """Show what an upgrade changes; 1 where it breaks a command."""
+    old, new = releases(old, new)
+    asked = Asked(None, _facts("--target", target), _facts("--drafter", drafter))
+    looked_at = _with_commands([found for one in what for found in _examined(one, asked)], what)
+    found = [one for text in looked_at for one in upgrades(text.text, text.name, asked, old, new)]
+    bad = ("error", "warning") if strict else ("error",)
+    code = int(any(finding.severity in bad for one in found for finding in (*one.keys, *one.opened)))
+    if json:
+        print_json(as_upgrade_record(found, old, new, code))
+    else:
+        show_upgrades(found, old, new)
+    return code
 
 
 def _facts(option: str, directory: str | None) -> ModelFacts | None:
@@ -183,4 +210,5 @@ def _record(before: list[Examination], after: list[Examination], fix: bool, code
             record |= {"fixed": new.text, "diff": unified(old, new)}
     numbers = counts(after)
     summary = {"error": numbers["error"], "warning": numbers["warning"], "note": numbers["note"]}
+    summary["unchecked"] = sum(len(command.unchecked) for one in after for command in one.commands)
     return {"files": files, "summary": summary, "exit_code": code}

@@ -18,6 +18,7 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.arguments import Arguments
 from augury.tools.doctor.declared import declared_problems, flag_problems, unused_problems
 from augury.tools.doctor.facts import command_facts, model_facts
+from augury.tools.doctor.field_facts import Beside, beside, field_facts
 from augury.tools.doctor.findings import Finding, findings
 from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.find import find_commands
@@ -26,6 +27,7 @@ from augury.tools.doctor.problems import Problem
 from augury.tools.doctor.read_arguments import read_arguments
 from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
+from augury.tools.doctor.unchecked import Unchecked, unchecked
 from augury.tools.knowledge.conditions import KnownFacts
 
 
@@ -48,6 +50,8 @@ class Examined:
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # by the names of fact_names.py
     keys: Mapping[str, Any] = field(default_factory=dict)  # of speculative_config, as written
+    unchecked: tuple[Unchecked, ...] = ()
+    target: str | None = None  # as written
 
 
 @dataclass(slots=True)
@@ -78,10 +82,9 @@ class Examination:
 
 def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
     """Find and lint every command in a text."""
-    arctic = "arctic-inference" in text or "arctic_inference" in text
     commands = [read_arguments(found) for found in find_commands(text, name)]
-    speculating = any(args.speculates for args in commands)
-    return Examination(name, text, [_examine(args, asked, arctic, speculating) for args in commands])
+    others = beside(text, commands)
+    return Examination(name, text, [_examine(args, asked, others) for args in commands])
 
 
 def check_release(text: str) -> str:
@@ -93,8 +96,7 @@ def check_release(text: str) -> str:
     return text
 
 
-def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> Examined:
-    """`speculating`: whether any command of the file does, which a benchmark's requests would meet."""
+def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     found = args.found
     release, named_by = _release(found, asked)
     result = Examined(found.program or "speculative_config", found.start, release, named_by)
@@ -114,18 +116,21 @@ def _examine(args: Arguments, asked: Asked, arctic: bool, speculating: bool) -> 
         problems += more
     facts = command_facts(args, config, method, number)
     facts |= model_facts(facts, target, draft, args.number("max-model-len"))
-    facts["arctic"] = arctic
+    facts |= field_facts(args, facts, target, draft, others)
+    facts["arctic"] = others.arctic
     facts["hub_drafter"] = (
         bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
     )
     if args.flag("config") is not None and not args.speculates:
         facts["speculates"] = None  # that file may well configure it
-    if args.speculates or (speculating and facts["benchmarks_serving"]):
+    if args.speculates or (others.speculating and facts["benchmarks_serving"]):
         problems += default_problems(args, target)
     if args.speculates:
         problems += request_problems(args)
     known.facts = result.facts = facts
     result.keys = known.keys
+    result.unchecked = unchecked(args, facts, target, draft)
+    result.target = args.target
     result.findings = list(findings(args, known, problems, number))
     return result
 

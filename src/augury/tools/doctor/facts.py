@@ -189,7 +189,7 @@ def model_facts(
     facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: int | None
 ) -> dict[str, Any]:
     """What the two config.json files say."""
-    found: dict[str, Any] = {} if target is not None else name_facts(facts["target_name"], facts["version"])
+    found: dict[str, Any] = {}
     if draft is None and facts["model"]:
         found["draft_named_mtp"] = name_facts(facts["model"].lower(), None).get("named_mtp")
     if target is not None:

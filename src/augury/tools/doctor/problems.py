@@ -12,6 +12,7 @@ from augury.tools.doctor.found.places import Edit, Node, NotJson, read_json
 from augury.tools.doctor.found.shell_words import Word
 
 SMART = {"“": '"', "”": '"', "„": '"', "‟": '"', "″": '"', "‘": "'", "’": "'", "‚": "'", "‛": "'"}
+PLACEHOLDER = re.compile(r":\s*<[\w. /-]+>\s*[,}]")  # a value that a document leaves to its reader
 MOST_WORDS = 40  # of a JSON that the shell would have torn apart
 
 
@@ -52,7 +53,7 @@ def read_object(word: Word, following: list[Word]) -> Node | Repaired:
 
 
 def _trouble(word: Word, following: list[Word], error: NotJson) -> Repaired:
-    if word.expands and ("$" in word.text or "{{" in word.text):
+    if PLACEHOLDER.search(word.text) or (word.expands and ("$" in word.text or "{{" in word.text)):
         return Repaired(Problem("json-has-variable", word.start, word.end, {"text": word.text}), None, 1)
     torn = _torn(word, following)
     raw = _source_of(torn)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from augury import __version__
-from augury.tools.doctor.examine import Examination
+from augury.tools.doctor.examine import Examination, Examined
 from augury.tools.doctor.findings import Finding
 from augury.tools.knowledge.base import LINTED, Entry, knowledge, readable
 
@@ -30,15 +30,18 @@ def counts(examinations: Sequence[Examination]) -> Counter[str]:
 
 def as_record(examination: Examination) -> dict[str, Any]:
     """One text and its findings."""
-    commands = [
-        {"program": c.program, "line": examination.place(c.start)[0], "vllm_version": c.release, "named_by": c.named_by}
-        for c in examination.commands
-    ]
     return {
         "name": examination.name,
-        "commands": commands,
+        "commands": [_command(examination, command) for command in examination.commands],
         "findings": [_finding(examination, finding) for finding in examination.findings],
     }
+
+
+def _command(examination: Examination, command: Examined) -> dict[str, Any]:
+    line = examination.place(command.start)[0]
+    against = {"vllm_version": command.release, "named_by": command.named_by}
+    unchecked = [one._asdict() for one in command.unchecked]
+    return {"program": command.program, "line": line, **against, "unchecked": unchecked}
 
 
 def _finding(examination: Examination, finding: Finding) -> dict[str, Any]:
@@ -59,12 +62,26 @@ def sarif(examinations: Sequence[Examination]) -> dict[str, Any]:
     entries = knowledge(*LINTED)
     rules = [_rule(entries[name]) for name in used]
     results = [_result(one, f, used.index(f.id)) for one in examinations for f in one.findings]
+    left_open = [_left_open(one, command) for one in examinations for command in one.commands if command.unchecked]
+    ran = {"executionSuccessful": True, "toolExecutionNotifications": left_open}
     driver = {"name": "augury doctor", "version": __version__, "semanticVersion": __version__, "rules": rules}
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+        "runs": [
+            {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "invocations": [ran], "results": results}
+        ],
     }
+
+
+def _left_open(examination: Examination, command: Examined) -> dict[str, Any]:
+    """What was not checked of a command, as a notification: it is neither a fault nor a pass."""
+    said = "; ".join(f"{one.what} ({one.why}; {one.how})" for one in command.unchecked)
+    place = {
+        "artifactLocation": {"uri": _uri(examination.name)},
+        "region": _region(examination, command.start, command.start),
+    }
+    return {"level": "note", "message": {"text": f"not checked: {said}"}, "locations": [{"physicalLocation": place}]}
 
 
 def _rule(entry: Entry) -> dict[str, Any]:

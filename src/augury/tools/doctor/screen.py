@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -15,11 +16,13 @@ from augury.tools.doctor.examine import Examination
 from augury.tools.doctor.findings import Finding
 from augury.tools.doctor.fix import unified
 from augury.tools.doctor.report import counts
+from augury.tools.doctor.unchecked import Unchecked
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.severity import STYLES
 from augury.tools.shared.terminal import output_console
 
 NARROWEST = 40
+MOST_UNCHECKED = 4  # things left open that are told one by one
 PIPED = 160  # columns of a source line where the width of the terminal is not known
 
 
@@ -106,18 +109,35 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
     numbers = counts(examinations)
     said = [(_many(numbers[kind], kind), STYLES[kind]) for kind in STYLES if numbers[kind]]
     commands = [command for one in examinations for command in one.commands]
-    parts: list[Text] = [Text(", ").join(Text(*one) for one in said) if said else Text("clean", "bold green")]
+    open_ones = [left for command in commands for left in command.unchecked]
+    clean = Text("nothing found" if open_ones else "clean", "bold green")
+    parts: list[Text] = [Text(", ").join(Text(*one) for one in said) if said else clean]
     where = f" in {_many(len(commands), 'command')}"
     if len(examinations) > 1:
         where += f" of {_many(len(examinations), 'file')}"
     parts[0].append(where)
     parts.append(Text(_releases(examinations)))
+    if open_ones:
+        parts.append(Text(f"{_many(len(open_ones), 'thing')} not checked"))
     fixable = sum(bool(finding.edits) for one in examinations for finding in one.findings)
     if fixable:
         parts.append(Text(f"{fixable} can be fixed: --fix"))
     if numbers["note"] and not verbose:
         parts.append(Text("-v explains notes"))
+    _show_unchecked(console, open_ones)
     _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
+
+
+def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:
+    """What was not checked and how to give it; of many commands by the option that would help."""
+    different = list(dict.fromkeys(left))
+    if len(different) <= MOST_UNCHECKED:
+        for one in different:
+            _labelled(console, "not checked", safe_text(f"{one.what} ({one.why}; {one.how})"))
+        return
+    ways = Counter(one.how for one in left)
+    said = ", ".join(f"{how} would tell more of {_many(number, 'command')}" for how, number in ways.most_common())
+    _labelled(console, "not checked", f"{_many(len(left), 'thing')} for want of files: {said}; --json lists them")
 
 
 def _many(number: int, word: str) -> str:

@@ -1,4 +1,4 @@
-"""What a target's name alone tells: its family, and whether that ships MTP layers."""
+"""What the names of target and drafter alone tell: family, MTP layers, vocabulary, size, what the release can serve."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 from augury.config.versions import Version, version
 from augury.methods.mtp import ALIASES, MTP
-from augury.tools.knowledge.base import Named, knowledge
+from augury.tools.knowledge.families import Named, by_name
 
 COPIES = re.compile(
     r"(?<![a-z0-9])(awq|gptq|gguf|bnb|int[48]|w[48]a(?:4|8|16)|[48]-?bit|q[2-8]_\w+|nvfp4|mxfp4)(?![a-z0-9])"
 )
+EXPERTS = re.compile(r"(?<![a-z0-9])(\d+)x(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8x7b
+TOTAL = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")  # 8b of Llama-3.1-8B, 135m of SmolLM2-135M
+ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 3 of 30B-A3B
+ROUTED = 2  # experts that a token takes in the models whose names read 8x7b
 
 
 class Told(NamedTuple):
@@ -25,34 +29,88 @@ class Told(NamedTuple):
 
 def told_by(name: str) -> Told | None:
     """The family a hub id or a directory's last part names; of several the one that says most of it."""
-    last = name.rstrip("/").rpartition("/")[2].lower()
+    last = _last(name)
     if MTP.name in last:
         return None  # it says itself that it has been worked on
-    matches = [(part, named) for named in _families() for part in named.names if _says(last, part)]
-    if not matches:
+    found = by_name(name)
+    if found is None:
         return None
-    found = max(matches, key=lambda match: len(match[0]))[1]
     since = ALIASES[found.alias] if found.alias else None
     return Told(found.family, found.mtp, since, found.mtp == "own" and COPIES.search(last) is not None)
 
 
 def name_facts(name: str | None, release: Version | None) -> dict[str, Any]:
-    """By the names of fact_names.py; a bare word is a stand-in more often than a model."""
-    if name is None or "/" not in name or set("<>${}") & set(name):
+    """Of a target's name, by the names of fact_names.py."""
+    if name is None or _stands_in(name):
         return {}
-    told = told_by(name)
+    row, told = by_name(name), told_by(name)
+    found = _row_facts(row, release) if row is not None else {}
     if told is None:
-        return {"named_mtp": "unknown"}
+        return found | ({"named_mtp": "unknown"} if "/" in name else {})
     mtp = told.mtp
     if told.since and release is not None and release < version(told.since):
         mtp = "later"
-    return {"named_family": told.family, "named_mtp": mtp, "named_since": told.since, "named_copy": told.copy}
+    return found | {"named_mtp": mtp, "named_since": told.since, "named_copy": told.copy}
 
 
-def _families() -> list[Named]:
-    return [named for entry in knowledge("targets").values() for named in entry.families]
+def _row_facts(row: Named, release: Version | None) -> dict[str, Any]:
+    served = row.since is None or release is None or release >= version(row.since)
+    return {
+        "named_family": row.family,
+        "named_depth": row.depth,
+        "target_hybrid": row.hybrid,
+        "target_multimodal": row.multimodal,
+        "served_since": row.since,
+        "served_yet": served,
+    }
 
 
-def _says(name: str, part: str) -> bool:
-    """Whether a name holds a part that ends where a version or a size ends: qwen3 is not in qwen3.5."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d|\.\d)", name) is not None
+def pair_facts(target: str | None, draft: str | None) -> dict[str, Any]:
+    """What two names say of each other: tokenizers, vocabularies and sizes."""
+    found: dict[str, Any] = {}
+    for side, name in (("target", target), ("draft", draft)):
+        row = by_name(name) if name and not _stands_in(name) else None
+        if row is not None:
+            found |= {f"{side}_tokenizer": row.tokenizer, f"{side}_vocab": row.vocab}
+    found["vocabularies"] = _vocabularies(found)
+    sizes = active_billions(target), active_billions(draft)
+    if sizes[0] and sizes[1] and not _last(draft or "").endswith("-assistant"):  # whose name has the target's size
+        found |= {"target_size": _billions(sizes[0]), "draft_size": _billions(sizes[1])}
+        found["size_share"] = round(100 * sizes[1] / sizes[0])
+    return found
+
+
+def _vocabularies(found: dict[str, Any]) -> str | None:
+    """Whether two vocabularies are the same, as far as both names tell."""
+    names = found.get("target_tokenizer"), found.get("draft_tokenizer")
+    sizes = found.get("target_vocab"), found.get("draft_vocab")
+    if None not in sizes and sizes[0] != sizes[1]:
+        return "padding" if names[0] == names[1] else "sizes"
+    if None in names:
+        return None
+    return "same" if names[0] == names[1] else "tokenizers"
+
+
+def active_billions(name: str | None) -> float | None:
+    """How many billions of weights a token passes through, as a name tells it."""
+    last = _last(name or "")
+    if found := ACTIVE.search(last):
+        return float(found[1])
+    if found := EXPERTS.search(last):
+        return ROUTED * float(found[2])
+    # A drafter's name may hold its target's size as well: Qwen2.5-Coder-32B-DRAFT-0.5B.
+    sizes = [float(number) / (1000 if unit == "m" else 1) for number, unit in TOTAL.findall(last)]
+    return min(sizes, default=None)
+
+
+def _billions(number: float) -> str:
+    return f"{number:g}B" if number >= 1 else f"{1000 * number:g}M"
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2].lower()
+
+
+def _stands_in(name: str) -> bool:
+    """Whether a name is one to be filled in."""
+    return bool(set("<>${}") & set(name))

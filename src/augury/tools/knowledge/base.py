@@ -13,13 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from augury.config.errors import ConfigError
 from augury.config.versions import Version, valid_in, version
-from augury.methods.mtp import ALIASES
 from augury.tools.knowledge.conditions import check_condition
 from augury.tools.knowledge.fact_names import FACTS, SAYS
 
 FOLDER = Path(__file__).parent
-KINDS = ("pitfalls", "gates", "composability", "methods", "targets", "bands", "diagnoses")
-LINTED = ("pitfalls", "gates", "composability")  # kinds that a command can show; the rest is for people and for `check`
+KINDS = ("pitfalls", "gates", "composability", "fits", "bugs", "changes", "methods", "targets", "bands", "diagnoses")
+LINTED = (
+    "pitfalls",
+    "gates",
+    "composability",
+    "fits",
+    "bugs",
+)  # kinds that a command can show; the rest is for people and for `check`
 Severity = Literal["error", "warning", "note"]
 
 
@@ -83,21 +88,6 @@ class Cause(_Written):
         return self
 
 
-class Named(_Written):
-    """A family of targets as hub names spell it, and whether it ships MTP layers."""
-
-    family: str
-    names: tuple[str, ...]  # parts of a name, in small letters; the longest that is found decides
-    mtp: Literal["own", "none", "assistant", "unknown"]  # assistant: in a checkpoint of their own
-    alias: str = ""  # the retired name of its method, which says since when vLLM drafts with those layers
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Named:
-        if self.alias and self.alias not in ALIASES:
-            raise ValueError(f"alias {self.alias!r} is unknown")
-        return self
-
-
 class Entry(_Written):
     """One entry: when it applies, what it says, why, and what to do."""
 
@@ -116,7 +106,6 @@ class Entry(_Written):
     change: Change | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault
     causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
-    families: tuple[Named, ...] = ()  # of targets, by what their names say
 
     @model_validator(mode="after")
     def _consistent(self) -> Entry:

@@ -83,6 +83,36 @@ MODELS = {
     "draft_context": "longest text of the drafter",
     "token_ids_differ": "tokens of the same text with different numbers in the two tokenizers",
 }
+FIELD = {
+    "named_depth": "tokens ahead that the MTP layers of the family, as the target's name tells it, were trained for",
+    "k_over_depth": "how many times over K asks for the depth of the MTP layers",
+    "target_hybrid": "whether some layers of the target keep a state instead of a cache (GDN, Mamba and the like)",
+    "target_multimodal": "whether the target takes images or sound, and is served so",
+    "served_since": "the first vLLM release that serves the family of the target's name",
+    "served_yet": "whether the release is that one or later",
+    "target_tokenizer": "the tokenizer of the target's family, by its name",
+    "draft_tokenizer": "the tokenizer of the drafter's family, by its name",
+    "target_vocab": "vocab_size of the target's family, by its name",
+    "draft_vocab": "vocab_size of the drafter's family, by its name",
+    "vocabularies": "whether those are the same: same, padding (one tokenizer, two sizes), tokenizers, sizes",
+    "target_size": "weights that a token passes through in the target, by its name",
+    "draft_size": "the same of the drafter",
+    "size_share": "the second as a share of the first, in per cent",
+    "target_is_drafter": "whether the model that is served is a drafter, by its name",
+    "mtp_quantized": "whether a coarsely quantised target has its MTP layers quantised with the rest",
+    "target_copy": "the quantisation in the target's name",
+    "graph_mode": "cudagraph_mode as written, in capitals",
+    "draft_copy": "the quantisation in the drafter's name",
+    "prefix_cached": "whether prefixes are cached, as asked or by the release's default",
+    "tool_parser": "--tool-call-parser, in small letters",
+    "auto_tools": "whether --enable-auto-tool-choice is given",
+    "kv_cache_dtype": "--kv-cache-dtype, in small letters; auto where it is not given",
+    "mamba_cache": "--mamba-cache-mode; default where it is not given",
+    "capture_limit": "the largest size that graphs are captured for, as written",
+    "served_context": "--max-model-len as written",
+    "stretched": "whether --hf-overrides changes the rotary positions or how many there are",
+    "handed_over_k": "the different K of commands of one file that hand their cache to each other",
+}
 MEASURED = {
     "acceptance_rate": "accepted over drafted tokens",
     "acceptance_length": "tokens a step, the target's own included",
@@ -142,7 +172,7 @@ LOGGED = {
     "logged_refused": "that error",
     "findings": "ids of what the doctor found in the configuration",
 }
-FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **MEASURED, **LOGGED}
+FACTS = {**COMMAND, **ENGINE, **DERIVED, **MODELS, **FIELD, **MEASURED, **LOGGED}
 
 # What can be wrong with a command as written: `problem:` in a condition names one, and each may occur several times.
 PROBLEMS = {

@@ -14,6 +14,8 @@ from augury.tools.doctor.found.places import Node
 from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
 
 IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
+# Modules that are run with vLLM's own arguments; Dynamo's worker hands them to the engine.
+MODULE = re.compile(r"(?:vllm\.entrypoints\.(?:openai\.)?api_server|dynamo\.vllm)$")
 SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 
 
@@ -122,7 +124,7 @@ def _program(words: list[Word], i: int) -> int:
         return 3 if texts[1] == "bench" and texts[2] and not texts[2].startswith("-") else 2
     if name == "augury" and texts[1] == "serve":
         return 2
-    return 2 if texts[0] == "-m" and re.match(r"vllm\.entrypoints\.(openai\.)?api_server$", texts[1]) else 0
+    return 2 if texts[0] == "-m" and MODULE.match(texts[1]) else 0
 
 
 def _image(words: list[Word]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Literal
 
@@ -10,6 +11,7 @@ import yaml
 
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
+from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.found import yaml_files as found_yaml
 from augury.tools.doctor.found.allowance import MOST_COMMANDS, one_text, spend
 from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variables, assigned, in_script, in_words
@@ -22,7 +24,7 @@ from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 HOLDS = re.compile(
-    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|augury\s+serve\b|speculative[-_]config|vllm-openai|"
+    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|dynamo\.vllm\b|augury\s+serve\b|speculative[-_]config|vllm-openai|"
     r"\"num_speculative_tokens\"|\bspeculative_model\s*="
 )
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
@@ -148,12 +150,25 @@ def _settings(node: Node) -> list[FoundCommand]:
     if not isinstance(node.value, dict):
         return []
     names = {member.name.replace("-", "_") for member in node.members}
+    if any(member.name.replace("-", "_") == "speculative_config" and _foreign(member.node) for member in node.members):
+        return []
     if names & {"speculative_config", "spec_method", "spec_tokens"}:
         return [FoundCommand("", [], *node.place, settings=node)]
     telling = names & {*KEYS, "num_spec_tokens", "k"} - {"model", "quantization", "revision", "max_model_len", "seed"}
     if telling:
         return [FoundCommand("", [], *node.place, settings=node, bare=True)]
     return []
+
+
+def _foreign(node: Node) -> bool:
+    """Whether a speculative_config is another program's: TensorRT-LLM has one, and some have templates of that name."""
+    if isinstance(node.value, str):
+        word = node.value.strip()
+        return word.isidentifier() and word not in METHODS and word not in ALIASES
+    names = {member.name.replace("-", "_") for member in node.members}
+    if not isinstance(node.value, dict) or not names:
+        return False
+    return "decoding_type" in names or not any(get_close_matches(name, KEYS, n=1, cutoff=0.7) for name in names)
 
 
 def _yaml(source: Mapped, name: str) -> list[FoundCommand]:

@@ -8,7 +8,9 @@ NUMBER = r"(\d+\.\d+(?:\.\d+)?(?:rc\d+)?)"
 TAGGED = re.compile(rf"vllm(?:-openai|-ascend)?[\w/.-]*:v?{NUMBER}")
 WITHIN = re.compile(rf":[\w.-]*vllm[_-]?v?{NUMBER}")  # a tag that counts something else and names vLLM's beside it
 INSTALLED = re.compile(rf"\bvllm(?:\[[\w,-]*\])?\s*==\s*{NUMBER}")
-OTHERS = re.compile(r"(?:^|/)(?:lmcache/|nvidia/vllm)")  # images whose tags count releases of their own
+OTHERS = re.compile(
+    r"(?:^|/)(?:lmcache/|nvidia/vllm|ai-dynamo/|vllm-runtime)"
+)  # images whose tags count releases of their own
 LONGEST = 500  # letters; the name of an image has some hundred at most
 CALENDAR = 20  # a first number from here on is a year
 

@@ -1,0 +1,78 @@
+"""What was not checked for want of files, and how to give them: "clean" says no more than what was looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from augury.config.facts import ModelFacts
+from augury.methods.registry import METHODS
+from augury.tools.doctor.arguments import Arguments
+
+HANDED_ON = re.compile(
+    r"^\$+(?:[@*]|\{[@*]\}|\{\w+\[[@*]\]\})$"
+)  # "$@" or "${ARGS[@]}", in compose files with two signs
+
+
+class Unchecked(NamedTuple):
+    """One thing that was left open."""
+
+    what: str
+    why: str
+    how: str
+
+
+def unchecked(
+    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None
+) -> tuple[Unchecked, ...]:
+    """Of one command; of one that does not speculate only whether it might, by arguments that are not to be seen."""
+    if not args.speculates:
+        return tuple(_hidden(args))
+    return tuple(_open(args, facts, target, draft))
+
+
+def _hidden(args: Arguments) -> Iterator[Unchecked]:
+    if any(HANDED_ON.search(word.text) for word in args.found.words):
+        yield Unchecked(
+            "arguments that are handed on where this is run, and may speculate",
+            "nothing in this file says what they hold",
+            "lint the finished command as well",
+        )
+
+
+def _open(
+    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None
+) -> Iterator[Unchecked]:
+    card = METHODS.get(facts["method"] or "")
+    inside = card is not None and card.weights == "target" and not facts["model"]
+    if target is None:
+        yield _of_target(args.target, facts, inside, card is not None and not card.has_weights)
+    if draft is None and facts["model"] and (card is None or card.has_weights):
+        yield Unchecked(
+            "whether the drafter fits: vocabulary, width, trained depth, context, quantisation",
+            f"the files of {facts['model']} are not on this machine",
+            "--drafter DIR",
+        )
+    if args.partial or not args.readable:
+        yield Unchecked(
+            "keys that are filled in where this is run",
+            "nothing in this file sets the variables",
+            "lint the finished command as well",
+        )
+
+
+def _of_target(name: str | None, facts: Mapping[str, Any], inside: bool, by_lookup: bool) -> Unchecked:
+    """What only the target's config.json would tell, less what its name told."""
+    left = []
+    if inside:
+        left.append("its MTP layers and their depth")
+    elif not by_lookup:
+        left.append("its vocabulary and width")
+    if facts.get("target_hybrid") is None:
+        left.append("whether it is a hybrid or multimodal model")
+    left.append("its context and quantisation")
+    why = f"the files of {name} are not on this machine" if name else "the command names no target"
+    family = facts.get("named_family")
+    told = f"; its name says {family}" if family else ""
+    return Unchecked(f"the target: {', '.join(left)}", why + told, "--target DIR")
