@@ -51,7 +51,7 @@ def check(name: str, *words: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         ),
         ("first-position-low", 1, {"acceptance rate": "fail", "acceptance length": "warn", "first position": "warn"}),
         ("length-one", 1, {"drafts": "pass", "acceptance rate": "fail", "acceptance length": "fail"}),
-        ("cliff-at-3", 0, {"first position": "pass", "later positions": "warn", "acceptance rate": "warn"}),
+        ("cliff-at-3", 0, {"first position": "pass", "later positions": "warn", "acceptance rate": "pass"}),  # of K=7
         ("busy-batch", 0, {"acceptance rate": "pass", "queue": "note"}),
         ("memory-short", 0, {"queue": "warn", "KV cache": "warn"}),
         ("no-drafts", 1, {"drafts": "fail"}),
@@ -89,7 +89,7 @@ def test_without_a_method_the_band_is_not_judged_but_the_figures_are_shown() -> 
 )
 def test_the_method_may_be_told_in_many_ways(words: tuple[str, ...]) -> None:
     found = check("healthy-eagle3", *(("--config" if word == "-sc" else word) for word in words))[1]
-    assert found["models"][0]["expected"]["rate"] == [0.75, 0.92]
+    assert found["models"][0]["expected"]["rate"] == [0.47, 0.7]
 
 
 def test_a_band_of_your_own() -> None:

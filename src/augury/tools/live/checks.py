@@ -18,6 +18,7 @@ from augury.tools.live.window import Window
 State = Literal["pass", "warn", "fail", "unknown", "note"]
 STATES: dict[str, State] = {"error": "fail", "warning": "warn", "note": "note"}
 ACCEPTANCE = ("acceptance rate", "acceptance length")
+STOPPED = ("drafts-stopped", "drafts-none-now", "drafts-seldom")
 WORST = ("fail", "warn", "unknown", "pass", "note")
 
 
@@ -103,18 +104,29 @@ def _sane(facts: Mapping[str, Any]) -> bool:
 def _drafts(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
     if facts["counters_missing"]:
         return None
-    state, fix, entry = _verdict(facts, "no-counters", "no-drafts")
+    state, fix, entry = _verdict(facts, "no-counters", "no-drafts", *(STOPPED if "drafts_now" in facts else ()))
     if not window.after.speculates:
         return Check("drafts", state, "no speculation counters", "four vllm:spec_decode_*", fix, entry)
     count = window.drafting.drafts
     if not count and not window.generated:
         return Check("drafts", "unknown", "no traffic since the start", "try --probe")
+    if entry in STOPPED:
+        return _stopped(window, facts, state, fix, entry)
     said = f"{count:,.0f} in {window.seconds:.3g} s"
     if share := facts.get("drafted_share"):
         said += f", {share:.0%} of tokens"
     if window.since_start:
         said = f"{count:,.0f} since start" + (f", {window.in_interval.drafts:,.0f} now" if window.seconds else "")
     return Check("drafts", state, said, "more than none", fix, entry)
+
+
+def _stopped(window: Window, facts: Mapping[str, Any], state: State, fix: str, entry: str) -> Check:
+    """What is drafted now, beside what was before: the totals of a day hide it."""
+    count = facts["drafts_now"]
+    share = f", {facts['drafted_share_now']:.0%} of" if count else ", for"
+    said = f"{count:,.0f} in {window.seconds:.3g} s{share} {facts['decoded_now']:,.0f} tokens"
+    before = facts.get("drafted_share_earlier")
+    return Check("drafts", state, said, "more than none" if not before else f"before, {before:.0%} of", fix, entry)
 
 
 def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:

@@ -46,6 +46,7 @@ SAID_BY = {
     "length-below-band": {"length-one", "regime-short-drafts"},
     "acceptance-fell": {"signal-acceptance-falls-kv-climbs", "signal-preemptions"},
     "regime-short-drafts": {"length-one"},
+    "drafts-none-now": {"drafts-stopped"},
     "no-counters": {"regime-no-drafts"},
     "no-drafts": {"regime-no-drafts"},
 }
