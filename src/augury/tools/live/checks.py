@@ -12,6 +12,7 @@ from augury.tools.knowledge.base import knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
 from augury.tools.live.expectation import YOURS, Expectation
 from augury.tools.live.facts import live_facts, sentence
+from augury.tools.live.past import Past, past_facts
 from augury.tools.live.stretch import settled
 from augury.tools.live.window import Window
 
@@ -69,10 +70,11 @@ class Judged:
         return min(wrong, key=lambda check: WORST.index(check.state), default=None)
 
 
-def judge(window: Window, expected: Expectation) -> Judged:
+def judge(window: Window, expected: Expectation, past: Past | None = None) -> Judged:
     """Every check that the figures allow, of the interval where that settles them."""
     window = settled(window, expected)
     facts = live_facts(window, expected)
+    facts |= past_facts(window, expected, past) if _sane(facts) else {}
     found = [made for line in LINES if (made := line(window, expected, facts)) is not None]
     return Judged(window, expected, facts, found)
 
@@ -179,6 +181,18 @@ def _now(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Che
     return Check("acceptance now", state, said, f"since the start {facts['rate_earlier']:.2f}", fix, entry)
 
 
+def _since(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Against an earlier day."""
+    if "past_rate" not in facts:
+        return None
+    then = f"{facts['past_when']}: {facts['past_rate']:.2f}, {facts['past_length']:.2f} a step"
+    said = f"{window.drafting.rate:.2f}, {window.drafting.length:.2f} a step"
+    if "past_differs" in facts:
+        return Check("baseline", "unknown", said, f"{then}, but {facts['past_differs']}")
+    state, fix, entry = _verdict(facts, "acceptance-fell-far-since", "acceptance-fell-since")
+    return Check("baseline", state, said, then, fix, entry)
+
+
 def _engines(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
     if "engine_spread" not in facts or not _sane(facts):
         return None
@@ -280,6 +294,6 @@ def _latency(window: Window, name: str) -> str:
 
 Line = Callable[[Window, Expectation, Mapping[str, Any]], Check | None]
 LINES: tuple[Line, ...] = (
-    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _engines, _speed_up, _lossless, _queue,
+    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _since, _engines, _speed_up, _lossless, _queue,
     _cache, _prefix, _speed,
 )  # fmt: skip
