@@ -46,6 +46,8 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "acceptance-fell": ({"rate_change": -0.5}, {"acceptance_falling": False, "rate_change": 0.0}),
     "acceptance-fell-far-since": ({"past_change": -0.4}, {"past_change": -0.2}),
     "acceptance-fell-since": ({"past_change": -0.2}, {"past_change": 0.0}),
+    "start-failed": ({"failed_in_log": True, "log_error": "x"}, {"failed_in_log": False}),
+    "engine-died": ({"died_in_log": True, "log_error": "x"}, {"died_in_log": False}),
     "engine-dead": ({"engine_spread": 0.95}, {"engine_spread": 0.5}),
     "engine-apart": ({"engine_spread": 0.5}, {"engine_spread": 0.95}),
     "class-apart": ({"class_spread": 0.4}, {"class_spread": 0.1}),

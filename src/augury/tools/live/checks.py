@@ -294,6 +294,6 @@ def _latency(window: Window, name: str) -> str:
 
 Line = Callable[[Window, Expectation, Mapping[str, Any]], Check | None]
 LINES: tuple[Line, ...] = (
-    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _since, _engines, _speed_up, _lossless, _queue,
-    _cache, _prefix, _speed,
+    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _since, _engines, _speed_up, _lossless,
+    _queue, _cache, _prefix, _speed,
 )  # fmt: skip
