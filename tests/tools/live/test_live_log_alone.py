@@ -64,7 +64,7 @@ def diagnosed(tmp_path: Path, *parts: str, words: tuple[str, ...] = ()) -> tuple
 )
 def test_a_start_that_failed_is_named_with_its_cause(tmp_path: Path, error: str, cause: str) -> None:
     code, found, shown = diagnosed(tmp_path, VERSION, ARGS, raised(error), ECHO)
-    assert code == 1 and [one["id"] for one in found["seen"]][0] == "start-failed"
+    assert code == 1 and found["seen"][0]["id"] == "start-failed"
     assert found["causes"][0]["cause"].startswith(cause) and "Engine core initialization failed" not in shown
     assert found["facts"]["method"] == "eagle3" and found["facts"]["k"] == 3 and not found["not_known"]
 
@@ -124,8 +124,9 @@ LINES = {
     "0.8.4": "SpecDecoding metrics: Draft acceptance rate: 60.0%, Accepted: 1800 tokens, Drafted: 3000 tokens",
     "0.8.5": "SpecDecoding metrics: Draft acceptance rate: 60.0%, Mean acceptance length: 2.80, Accepted: 1800 tokens, "
     "Drafted: 3000 tokens, Per-position acceptance rate: 0.800, 0.600, 0.400",
-    "0.11": "SpecDecoding metrics: Mean acceptance length: 2.80, Accepted throughput: 180.00 tokens/s, Drafted throughput: "
-    "300.00 tokens/s, Accepted: 1800 tokens, Drafted: 3000 tokens, Per-position acceptance rate: 0.800, 0.600, 0.400, "
+    "0.11": "SpecDecoding metrics: Mean acceptance length: 2.80, Accepted throughput: 180.00 tokens/s, "
+    "Drafted throughput: 300.00 tokens/s, Accepted: 1800 tokens, Drafted: 3000 tokens, "
+    "Per-position acceptance rate: 0.800, 0.600, 0.400, "
     "Avg Draft acceptance rate: 60.0%",
 }
 

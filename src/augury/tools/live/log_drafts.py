@@ -6,8 +6,8 @@ import re
 
 from augury.tools.live.drafting import Drafting
 
-# Today's line; up to 0.10 the rate came first, and before 0.8.5 there was no length. The first engine's (V0), told by its
-# system efficiency, counts since the start and otherwise.
+# Today's line; up to 0.10 the rate came first, and before 0.8.5 there was no length. The first engine's (V0), told by
+# its system efficiency, counts since the start and otherwise.
 DRAFTS = re.compile(
     r"Spec(?:Decoding|ulative) metrics: (?!.*System efficiency)"
     r".*?(?:Accepted|Number of accepted tokens): (\d{1,15}).*?(?:Drafted|Number of draft tokens): (\d{1,15})"
