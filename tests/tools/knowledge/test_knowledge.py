@@ -48,6 +48,7 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "acceptance-fell-since": ({"past_change": -0.2}, {"past_change": 0.0}),
     "start-failed": ({"failed_in_log": True, "log_error": "x"}, {"failed_in_log": False}),
     "engine-died": ({"died_in_log": True, "log_error": "x"}, {"died_in_log": False}),
+    "acceptance-falls-with-context": ({"context_spread": 0.3}, {"context_spread": 0.1}),
     "engine-dead": ({"engine_spread": 0.95}, {"engine_spread": 0.5}),
     "engine-apart": ({"engine_spread": 0.5}, {"engine_spread": 0.95}),
     "class-apart": ({"class_spread": 0.4}, {"class_spread": 0.1}),

@@ -152,3 +152,39 @@ def test_a_drafter_that_serves_half_of_the_requests_is_told() -> None:
     assert code == 0 and states(found)["drafts"] == "warn" and "18% of" in shown
     found = run("check", stopped(replace(started(NORMAL), generated=900_000), 4000, 300), "--method", "ngram")[1]
     assert states(found)["drafts"] == "pass"
+
+
+# --- by the length of the text ---------------------------------------------------------------------------------------
+
+
+def by_context(counts: dict[str, tuple[int, int]], scale: int = 1) -> str:
+    """Augury's own counters: drafts of three tokens and how many were accepted, by the bound of the text's length."""
+    rows = []
+    for bound, (drafts, accepted) in counts.items():
+        labels = f'{{engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct",context="{bound}"}}'
+        for name, value in (("drafts", drafts), ("draft_tokens", 3 * drafts), ("accepted_tokens", accepted)):
+            rows.append(f"augury:spec_decode_num_{name}_by_context_total{labels} {scale * value}")
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("counts", "state"),
+    [
+        ({"1024": (500, 1000), "32768": (500, 960), "+Inf": (400, 400)}, "warn"),
+        ({"1024": (500, 1000), "32768": (500, 960), "+Inf": (400, 780)}, "pass"),
+        ({"1024": (500, 1000), "+Inf": (19, 2)}, None),  # too few to say anything
+        ({"1024": (500, 1000)}, None),
+    ],
+)
+def test_acceptance_that_falls_with_the_text_is_told(counts: dict[str, tuple[int, int]], state: str | None) -> None:
+    engine = started(NORMAL)
+    texts = [text(Moment([engine])), text(Moment([later(engine, 2000)])) + by_context(counts)]
+    with staged(*texts) as stage:
+        made = CliRunner().invoke(app, ["check", stage.url, "--interval", "0.1", "--json", "--method", "eagle3"])
+    found = json.loads(made.stdout)["models"][0]
+    assert states(found).get("long texts") == state
+    assert len(found["window"]["by_context"]) == len(counts)
+    if state == "warn":
+        with staged(*texts) as stage:
+            shown = CliRunner().invoke(app, ["diagnose", stage.url, "--interval", "0.1"]).stdout
+        assert "0.33 beyond 32768 tokens, 0.67 on short texts" in shown

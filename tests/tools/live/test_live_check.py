@@ -16,7 +16,7 @@ from vllm_text import EAGLE3, Engine, Moment, later, made, recorded, started, te
 
 from augury.cli import app
 from augury.tools.knowledge.base import knowledge
-from augury.tools.live import checks
+from augury.tools.live import verdict
 
 VERSION = {"version": body('{"version": "0.29.0"}', "application/json")}
 
@@ -155,7 +155,7 @@ def test_every_check_names_an_entry_that_exists() -> None:
     for scene in ("length-one", "cliff-at-3", "memory-short", "no-drafts"):
         for one in check(scene, "--method", "eagle3")[1]["models"][0]["checks"]:
             assert not one["knowledge"] or one["knowledge"] in knowledge()
-    assert set(checks.STATES) == {"error", "warning", "note"}
+    assert set(verdict.STATES) == {"error", "warning", "note"}
 
 
 def test_probes_send_requests_and_their_tokens_are_counted() -> None:

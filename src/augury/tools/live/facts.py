@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from augury.tools.knowledge.base import Entry
+from augury.tools.live.contexts import context_facts
 from augury.tools.live.drafting import MANY
 from augury.tools.live.engines import engine_facts
 from augury.tools.live.expectation import Expectation
@@ -100,6 +101,7 @@ def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
         "rate_earlier": window.whole.rate if change else None,
         "rate_now": window.in_interval.rate if change else None,
         **engine_facts(window),
+        **context_facts(window),
         "config_differs": expected.told is not None,
         "served_as": served,
         "told_as": told,

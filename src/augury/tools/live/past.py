@@ -46,7 +46,7 @@ def _past(model: Mapping[str, Any], when: Any) -> Past | None:
         return None
     interval = window.get("acceptance_rate_interval")
     ends = interval if isinstance(interval, list) and len(interval) == 2 else [None, None]
-    figures = [window.get(name) for name in ("acceptance_rate", "acceptance_length", "drafts")] + ends
+    figures: list[Any] = [window.get(name) for name in ("acceptance_rate", "acceptance_length", "drafts")] + ends
     if not all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in figures) or figures[2] < MANY:
         return None
     rate, length, _, low, high = map(float, figures)
