@@ -81,8 +81,8 @@ def _wrong_lever(asked: Question, predictor: Predictor) -> list[str]:
     traffic, share = asked.traffic, max(shares.values())
     return [
         f"the wrong lever: with {traffic.prompt_tokens:,.0f} tokens in and {traffic.answer_tokens:,.0f} out decoding "
-        f"is {share:.0%} of the time at most, the rest reads prompts; if decoding took no time at all, requests would be "
-        f"faster {most}. Prefix caching, chunked prefill and shorter prompts do more"
+        f"is {share:.0%} of the time at most, the rest reads prompts; if decoding took no time at all, requests would "
+        f"be faster {most}. Prefix caching, chunked prefill and shorter prompts do more"
     ]
 
 
