@@ -6,6 +6,7 @@ import math
 from typing import Literal, NamedTuple
 
 FAULT = 0.8  # of a band's low end: so far under it a drafter has a fault, and not a bad day
+TINY = 1e-6  # 0.4 is a little less in binary
 Pair = tuple[float, float]
 Kind = Literal["chat", "code", "agent", "unknown"]
 
@@ -47,13 +48,18 @@ class Band(NamedTuple):
         if self.rate is None:
             return None
         low, high = (rate_for(length, self.tokens) for length in self.length)
-        return round((length_for(low, more) - 1) / more, 2), round((length_for(high, fewer) - 1) / fewer, 2)
+        return outwards((length_for(low, more) - 1) / more, (length_for(high, fewer) - 1) / fewer)
+
+
+def outwards(low: float, high: float) -> Pair:
+    """Two decimals, rounded so that a server right on the edge of a length is not outside by its rate."""
+    return math.floor(100 * low + TINY) / 100, math.ceil(100 * high - TINY) / 100
 
 
 def measured(low: float, usual: float, high: float, tokens: int, where: str, source: str, kind: Kind = "unknown",
              curve: tuple[float, ...] = ()) -> Band:  # fmt: skip
     """A band out of lengths at one K; the rate follows from them."""
-    rate = round((low - 1) / tokens, 2), round((high - 1) / tokens, 2)
+    rate = outwards((low - 1) / tokens, (high - 1) / tokens)
     return Band(rate, (low, high), where, curve, tokens, usual, kind, source)
 
 

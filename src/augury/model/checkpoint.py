@@ -99,7 +99,7 @@ def read_config(directory: Path) -> Any:
 
 
 def _known_config(directory: Path) -> Any:
-    """By transformers, which does not know every type; one that is another's layers under a new name is read as such."""
+    """By transformers, which does not know every type; one with the layers of another is read as that one."""
     raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     same = SAME_LAYERS.get(raw.get("model_type")) if isinstance(raw, dict) else None
     if same is None:
