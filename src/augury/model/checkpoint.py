@@ -101,7 +101,7 @@ def read_config(directory: Path) -> Any:
 def _known_config(directory: Path) -> Any:
     """By transformers, which does not know every type; one with the layers of another is read as that one."""
     raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    same = SAME_LAYERS.get(raw.get("model_type")) if isinstance(raw, dict) else None
+    same = SAME_LAYERS.get(str(raw.get("model_type"))) if isinstance(raw, dict) else None
     if same is None:
         return auto_config().from_pretrained(directory, trust_remote_code=False, local_files_only=True)
     return auto_config().for_model(same, **{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})

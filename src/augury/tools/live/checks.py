@@ -95,7 +95,9 @@ def _stopped(window: Window, facts: Mapping[str, Any], state: State, fix: str, e
     share = f", {facts['drafted_share_now']:.0%} of" if count else " beside"
     said = f"{count:,.0f} in {window.seconds:.3g} s{share} {facts['decoded_now']:,.0f} tokens"
     before = facts.get("drafted_share_earlier")
-    return Check("drafts", state, said, "more than none" if not before else f"before: {before:.0%} of tokens", fix, entry)
+    return Check(
+        "drafts", state, said, "more than none" if not before else f"before: {before:.0%} of tokens", fix, entry
+    )
 
 
 def _rate(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
