@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.harmless import HARMLESS, OF_A_SERVER, SWITCHES
 from augury.config.surfaces import unfold_yaml
+from augury.model.checkpoint import read_config
+from augury.model.errors import ModelError
 from augury.tools.run.serve_words import from_vllm
 
 
@@ -82,3 +85,11 @@ def test_a_file_may_name_the_model(tmp_path: Path) -> None:
     assert from_vllm(["serve", "--model", "m"]) == ["serve", "m"], "vLLM's old way"
     with pytest.raises(ConfigError, match="--model needs a value"):
         from_vllm(["serve", "--model"])
+
+
+def test_a_model_that_needs_its_own_code_is_refused_whatever_is_trusted(tmp_path: Path) -> None:
+    config = {"model_type": "nobody", "auto_map": {"AutoConfig": "configuration_nobody.NobodyConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "configuration_nobody.py").write_text("raise SystemExit('it ran')\n")
+    with pytest.raises(ModelError, match="config.json"):
+        read_config(tmp_path)
