@@ -91,5 +91,5 @@ def test_a_model_that_needs_its_own_code_is_refused_whatever_is_trusted(tmp_path
     config = {"model_type": "nobody", "auto_map": {"AutoConfig": "configuration_nobody.NobodyConfig"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "configuration_nobody.py").write_text("raise SystemExit('it ran')\n")
-    with pytest.raises(ModelError, match="config.json"):
+    with pytest.raises(ModelError, match=r"config\.json"):
         read_config(tmp_path)
