@@ -17,7 +17,7 @@ from gate import Studied, overfit
 from generating import DEVICE, PROMPTS, ids
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, Qwen2Config
 
 from augury import LLM, SamplingParams
 from augury.model.errors import ModelError
@@ -270,6 +270,30 @@ def test_the_gate_and_the_text(toy_model: Path, trained: Path, studied: Studied)
         SamplingParams(temperature=t, seed=i, max_tokens=25, ignore_eos=True) for i, t in enumerate((0, 0.7) * 4)
     ]
     assert ids(llm, PROMPTS, sampled) == ids(plain, PROMPTS, sampled)
+
+
+def test_a_target_of_type_mimo_is_qwen2_with_layers_beside_it(toy_model: Path, tmp_path: Path) -> None:
+    sizes = SIZES | {"num_key_value_heads": 2, "tie_word_embeddings": False}
+    torch.manual_seed(5)
+    plain = AutoModelForCausalLM.from_config(Qwen2Config(**sizes)).to(torch.float32)
+    for name, tensor in plain.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(tensor, 0.0, 0.5)  # Qwen2's own, which a Llama would not have
+    plain.save_pretrained(tmp_path / "qwen2")
+    module = Mtp(Qwen2Config(**sizes, head_dim=16), BY_NAME["MiMo"])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (toy_model / name).is_file():
+            shutil.copy(toy_model / name, tmp_path / "qwen2" / name)
+    directory = with_layer(tmp_path / "qwen2", tmp_path / "mimo", module, BY_NAME["MiMo"])
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    config |= {"auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"}}
+    (directory / "config.json").write_text(json.dumps(config))
+    prompts = [{"prompt_token_ids": [3, 1, 4, 1, 5, 9, 2, 6]}]
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    speculation = {"method": "mtp", "num_speculative_tokens": 1}
+    told = ids(LLM(str(directory), device=DEVICE, max_model_len=64, speculative_config=speculation), prompts, params)
+    assert told == ids(LLM(str(tmp_path / "qwen2"), device=DEVICE, max_model_len=64), prompts, params)
 
 
 def test_targets_without_such_weights_say_so(toy_model: Path, tmp_path: Path) -> None:

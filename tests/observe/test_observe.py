@@ -73,6 +73,22 @@ def test_prometheus_has_the_same_numbers(steps: list[list[tuple[int, int]]]) -> 
         assert reached == everything.num_draft_tokens_per_pos[position]
 
 
+def test_drafts_are_counted_by_the_length_of_their_text() -> None:
+    registry = CollectorRegistry()
+    prom = SpecDecodingProm(registry, "m", K)
+    for tokens, drafted, accepted in ((5, 4, 3), (1024, 4, 1), (1025, 4, 2), (500_000, 2, 0)):
+        prom.at_context(tokens, drafted, accepted)
+
+    def value(name: str, context: str) -> float | None:
+        labels = {"model_name": "m", "engine": "0", "context": context}
+        return registry.get_sample_value(f"augury:spec_decode_num_{name}_by_context_total", labels)
+
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    assert [value(name, "1024") for name in names] == [2, 8, 4]
+    assert [value(name, "4096") for name in names] == [1, 4, 2]
+    assert [value(name, "+Inf") for name in names] == [1, 2, 0] and value("drafts", "8192") is None
+
+
 def test_the_speculation_line(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

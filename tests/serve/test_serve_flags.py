@@ -43,7 +43,7 @@ def test_words_of_vllm(given: str, taken: str) -> None:
     assert from_vllm(["serve", *given.split()]) == ["serve", *taken.split()]
 
 
-@pytest.mark.parametrize("given", ["-tp 2", "--quantization awq", "--trust-remote-code", "--enable-lora", "-tp"])
+@pytest.mark.parametrize("given", ["-tp 2", "--quantization awq", "--enable-lora", "-tp"])
 def test_words_that_ask_for_more_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"not supported|needs a value"):
         from_vllm(["serve", "m", *given.split()])

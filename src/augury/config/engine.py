@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
 from augury.config.facts import ModelFacts, Target
+from augury.config.harmless import HARMLESS, OF_A_SERVER, check_overrides, remark
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
@@ -58,6 +59,9 @@ class EngineConfig(BaseModel):
         default="auto", description="Our own model code ('dense'), or that of transformers ('adapter')."
     )
     speculative_config: SpeculativeConfig | None = None
+    hf_overrides: dict[str, Any] | None = Field(
+        default=None, description="What the model's config.json says as well; other values are refused."
+    )
     kv_transfer_config: KVTransferConfig | None = Field(default=None, description="Where hidden states are saved.")
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
@@ -68,6 +72,9 @@ class EngineConfig(BaseModel):
         for name in list(given):
             if name in NOT_YET:
                 check_neutral(name, given.pop(name))
+            elif name in (*HARMLESS, *OF_A_SERVER):
+                if given.pop(name) not in (None, False, {}, "auto"):
+                    logger.warning("%s.", remark(name))
             elif name not in (*cls.model_fields, *SHORTCUTS, "additional_config"):
                 raise unknown_keyword(name, [*cls.model_fields, *NOT_YET], "LLM")
         wanted = _speculation(given)
@@ -86,6 +93,7 @@ class EngineConfig(BaseModel):
 
     def check_speculation(self, target: ModelFacts | None) -> None:
         """Compare the drafter with the target, now that its files are there, and log what was changed."""
+        check_overrides(self.hf_overrides, target.raw if target else None)
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
             return
@@ -132,17 +140,13 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "data_parallel_size": (1,),
     "quantization": (None,),
     "kv_cache_dtype": ("auto",),
-    "trust_remote_code": (False,),
-    "hf_overrides": (None, {}),
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),
     "enable_lora": (False,),
-    "swap_space": (0, 4),
     "revision": (None,),
     "tokenizer_mode": ("auto",),
     "distributed_executor_backend": (None, "mp", "uni"),
-    "compilation_config": (None, {}),
 }
 
 

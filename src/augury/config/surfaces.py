@@ -175,7 +175,8 @@ def unfold_yaml(arguments: Sequence[str]) -> list[str]:
         for name, value in read_yaml(file).items():
             if f"--{name}" not in given:  # a list flag would add to the file's instead of replacing it
                 flags += _as_flags(name, value, file)
-    return [*rest[:1], *flags, *rest[1:]]
+    named = 2 if rest[:1] == ["serve"] and rest[1:2] and not rest[1].startswith("-") else 1  # the model stays first
+    return [*rest[:named], *flags, *rest[named:]]
 
 
 def _as_flags(name: str, value: Any, file: Path) -> list[str]:

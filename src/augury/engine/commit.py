@@ -30,6 +30,7 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
         for spec in (stats.spec, request.spec):
             spec.observe(nodes, accepted, depth)
         last.drafts.append((nodes, accepted, depth))
+        last.contexts.append(request.length)
         request.spec_steps.append((nodes, accepted))
     return Update(request, tokens, accepted)
 

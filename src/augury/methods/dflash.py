@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from augury.methods.bands import measured
 from augury.methods.facts import architectures
 from augury.methods.fits import one_layer, same_width
-from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, Speculator, UsualHead, whole
+from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Inferred, Method, Signs, Speculator, UsualHead, whole
 
 LAYERS = 5  # of a published drafter
 
@@ -68,7 +69,7 @@ DFLASH = Method(
     prefill_lookahead=1,
     vllm_since="0.20",
     vllm_detects=_named_otherwise,
-    band=Band((0.80, 0.90), (3.5, 4.5), "Qwen3, batch 1"),
+    band=measured(3.0, 4.0, 5.0, 15, "Qwen3-8B on B200, batch 1, code, maths and chat", "vLLM #36847"),
     one_pass=True,
     usual=UsualHead(layers=LAYERS),
     checkpoint=_checkpoint,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from augury.methods.bands import measured
 from augury.methods.errors import problem
 from augury.methods.facts import ModelFacts
 from augury.methods.lengths import multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import MODEL_KEYS, PADDED_KEYS, Band, Case, GateRecipe, Method
+from augury.methods.spec import MODEL_KEYS, PADDED_KEYS, Case, GateRecipe, Method
 
 FAMILY = "take a drafter of the target's family, or set use_heterogeneous_vocab"
 
@@ -59,7 +60,7 @@ DRAFT_MODEL = Method(
     vllm_async_since="0.28",
     vllm_tells_tokens=True,
     vllm_lacks=("disable_padded_drafter_batch",),
-    band=Band((0.70, 0.85), (2.5, 3.5), "same family, well matched"),
+    band=measured(2.2, 3.0, 3.5, 4, "same family, well matched", "operators' reports"),
     sharded=True,
     prose=("small models of the family",),
     gates={"draft_model": GateRecipe("augury.train.draft_model:train_draft_model", 80)},

@@ -1,5 +1,6 @@
 """The card of `eagle`."""
 
+from augury.methods.bands import measured
 from augury.methods.fits import one_layer, same_width, state_and_token
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator, UsualHead
@@ -20,6 +21,7 @@ EAGLE = Method(
     lookahead=1,
     prefill_lookahead=1,
     vllm_tells_tokens=True,
+    band=measured(1.8, 2.2, 2.6, 3, "8B targets, chat", "vLLM's example test", "chat"),
     usual=UsualHead(joins=state_and_token),
     checkpoint=one_layer,
     gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from augury.methods.bands import measured
 from augury.methods.fits import LAYER_IDS, check_layers, one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Method, Signs, Speculator, UsualHead
+from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Method, Signs, Speculator, UsualHead
 
 OWN_WORDS = 32000  # what published heads choose from
 
@@ -54,7 +55,16 @@ EAGLE3 = Method(
     prefill_lookahead=1,
     vllm_since="0.8.5",
     vllm_tells_tokens=True,
-    band=Band((0.75, 0.92), (3.0, 4.0), "chat, K=3", curve=(0.73, 0.52, 0.35)),
+    band=measured(
+        2.2,
+        2.7,
+        3.2,
+        3,
+        "8B to 120B targets, chat",
+        "vLLM's acceptance tests and operators' reports",
+        "chat",
+        (0.73, 0.52, 0.35),
+    ),
     usual=UsualHead(joins=_three_streams, stated=False, vocabulary=OWN_WORDS),
     checkpoint=_checkpoint,
     gates={

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from augury.methods.bands import measured
 from augury.methods.fits import same_width
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Band, Case, GateRecipe, Inferred, Method, Signs, whole
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Inferred, Method, Signs, whole
 
 HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
 
@@ -47,7 +48,7 @@ MEDUSA = Method(
     vllm_async=False,
     vllm_fixed_tokens=True,
     vllm_writes={"model_type": "medusa"},
-    band=Band((0.60, 0.75), (1.6, 1.75), "as a chain"),
+    band=measured(1.4, 1.68, 1.8, 3, "heads run as a chain, chat", "operators' reports", "chat"),
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},

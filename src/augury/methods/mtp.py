@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from augury.methods.bands import measured
 from augury.methods.errors import problem
 from augury.methods.fits import state_and_token
 from augury.methods.lengths import multiple_of
-from augury.methods.spec import HEAD_KEYS, Band, Case, GateRecipe, Inferred, Method, UsualHead, whole
+from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Inferred, Method, UsualHead, whole
 
 # Retired names, and the first vLLM release that took them; each means `mtp` today.
 ALIASES = {
@@ -204,7 +205,7 @@ MTP = Method(
     modules=_modules,
     vllm_since="0.11",
     vllm_detects=_detects,
-    band=Band((0.75, 0.92), (1.6, 1.9), "DeepSeek-V3 class, n_predict=1"),
+    band=measured(1.6, 1.8, 1.9, 1, "DeepSeek-V3 class, n_predict=1", "DeepSeek-V3 report; operators' reports"),
     usual=UsualHead(joins=state_and_token, of_target=True),
     checkpoint=_checkpoint,
     sharded=True,

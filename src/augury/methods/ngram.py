@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from augury.methods.bands import measured
 from augury.methods.errors import problem
 from augury.methods.notes import Note
-from augury.methods.spec import Band, Case, Change, LookUp, Method, Signs
+from augury.methods.spec import Case, Change, LookUp, Method, Signs
 
 LOOKUP_KEYS = ("prompt_lookup_max", "prompt_lookup_min", "prompt_lookup_match")
-LOOKUP_BAND = Band((0.30, 0.60), (1.1, 2.5), "1.5-2.5 on code, 1.1-1.3 in chat")
+LOOKUP_BAND = measured(1.1, 1.3, 2.5, 4, "1.5-2.5 on code, 1.1-1.3 in chat", "operators' reports")
 USUAL = 5  # vLLM's default for both bounds; where one is given, the other takes its value
 
 

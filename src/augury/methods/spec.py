@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from augury.methods.bands import Band as Band
 from augury.methods.facts import ModelFacts, Target
 from augury.methods.notes import Note
 
@@ -52,15 +53,6 @@ class Change(NamedTuple):
 
     keys: Mapping[str, Any] = {}
     notes: tuple[Note, ...] = ()
-
-
-class Band(NamedTuple):
-    """Where a healthy deployment lies: accepted over drafted, and tokens a step with the target's own."""
-
-    rate: tuple[float, float] | None
-    length: tuple[float, float] | None
-    where: str
-    curve: tuple[float, ...] = ()  # acceptance by position, as vLLM's own example shows it
 
 
 class Speculator(NamedTuple):

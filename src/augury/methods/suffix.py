@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.methods.spec import MAX_NODES, Band, Case, Inferred, LookUp, Method
+from augury.methods.bands import measured
+from augury.methods.spec import MAX_NODES, Case, Inferred, LookUp, Method
 
 SHORT = {
     "suffix_decoding_max_tree_depth": "depth",
@@ -46,7 +47,9 @@ SUFFIX = Method(
     vllm_tells_tokens=True,
     vllm_fixed_tokens=True,
     vllm_needs="pip install arctic-inference==0.1.1",
-    band=Band(None, (1.0, 5.0), "2.5-5.0 for agents, about 1 in open chat"),
+    band=measured(
+        1.0, 1.4, 5.0, 16, "2.5-5.0 for agents, about 1 in open chat", "SuffixDecoding, NeurIPS 2025"
+    )._replace(rate=None),
     look_up=LookUp(
         "augury.tools.replay.drafters:SuffixWalker",
         starts=({},),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from augury.model.errors import ModelError, one_line
 from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
 
+SAME_LAYERS = {"mimo": "qwen2"}  # MiMo-7B: Qwen2's layers, and MTP layers beside them
 DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # old checkpoints store what can be computed
 
 
@@ -84,7 +86,7 @@ def read_config(directory: Path) -> Any:
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")
     check_plausible(directory)
     try:
-        config = auto_config().from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+        config = _known_config(directory)
     except ImportError:
         raise
     except Exception as error:  # the library takes what stands there at its word: a division by zero heads is one
@@ -94,6 +96,15 @@ def read_config(directory: Path) -> Any:
             f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint."
         )
     return config.get_text_config(decoder=True)
+
+
+def _known_config(directory: Path) -> Any:
+    """By transformers, which does not know every type; one with the layers of another is read as that one."""
+    raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    same = SAME_LAYERS.get(str(raw.get("model_type"))) if isinstance(raw, dict) else None
+    if same is None:
+        return auto_config().from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    return auto_config().for_model(same, **{k: v for k, v in raw.items() if k not in ("model_type", "auto_map")})
 
 
 def _files(directory: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from augury.observe.stats import GRAMMAR_OUTCOMES
 from augury.observe.steps import Step
 
 LABELS = ("model_name", "engine")
+CONTEXTS = (1024, 4096, 8192, 16384, 32768, 65536, 131072)  # drafters lose touch with long texts
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -41,6 +42,21 @@ class SpecDecodingProm:
             0: [by_position.labels(*labels, position) for position in positions]
         }
         self._drafted_per_pos = [drafted.labels(*labels, position) for position in positions]
+        by_context = "by the length of the text so far: up to `context` tokens."
+        self._labels, self._by_context = (
+            labels,
+            [
+                counter("augury:spec_decode_num_drafts_by_context", f"Drafts judged, {by_context}", "context"),
+                counter("augury:spec_decode_num_draft_tokens_by_context", f"Tokens drafted, {by_context}", "context"),
+                counter("augury:spec_decode_num_accepted_tokens_by_context", f"Accepted, {by_context}", "context"),
+            ],
+        )
+
+    def at_context(self, tokens: int, drafted: int, accepted: int) -> None:
+        """Count one draft under the length of its request's text."""
+        bound = next((str(bound) for bound in CONTEXTS if tokens <= bound), "+Inf")
+        for metric, count in zip(self._by_context, (1, drafted, accepted), strict=True):
+            metric.labels(*self._labels, bound).inc(count)
 
     def observe(self, spec_decoding_stats: SpecDecodingStats, engine_idx: int = 0) -> None:
         """Add the statistics of one step."""

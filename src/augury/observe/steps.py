@@ -18,6 +18,7 @@ class Step:
     drafter_seconds: float | None = None  # None where it cannot be measured separately: a captured pass, a GPU
     generation_tokens: int = 0
     drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each verified draft
+    contexts: list[int] = field(default_factory=list)  # tokens of the request of each, after the pass
 
     @property
     def decoding_only(self) -> bool:

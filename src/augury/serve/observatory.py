@@ -61,6 +61,8 @@ class Observatory:
             for nodes, accepted, depth in step.drafts:
                 stats.observe_draft(nodes, accepted, depth)
             self.spec.observe(stats)
+            for tokens, (nodes, accepted, _) in zip(step.contexts, step.drafts, strict=False):
+                self.spec.at_context(tokens, nodes, accepted)
             self.spec_lines.observe(stats)
 
     def taken(self, job: Job) -> None:

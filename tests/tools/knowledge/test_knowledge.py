@@ -18,10 +18,17 @@ from augury.tools.knowledge.fact_names import FACTS, PROBLEMS
 from augury.tools.knowledge.screen import page, words
 
 # Facts that make an entry hold, and facts next to them that do not, for what no command line shows.
+NOW = {"counters_present": True, "drafts": 900, "drafts_now": 0, "decoded_now": 400, "scheduled_off": False}
 MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rate-under-half": (
-        {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.5},
-        {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.9},
+        {"method": "eagle3", "acceptance_rate": 0.3, "first_position_rate": 0.5, "fault_rate": 0.32},
+        {"method": "eagle3", "acceptance_rate": 0.4, "first_position_rate": 0.5, "fault_rate": 0.32},
+    ),
+    "drafts-stopped": (NOW | {"drafted_share_earlier": 0.9}, NOW | {"drafted_share_earlier": 0.9, "decoded_now": 40}),
+    "drafts-none-now": (NOW, NOW | {"scheduled_off": True}),
+    "drafts-seldom": (
+        NOW | {"method": "eagle3", "drafts_now": 20, "drafted_share_now": 0.2},
+        NOW | {"method": "eagle3", "drafts_now": 20, "drafted_share_now": 0.9},
     ),
     "first-position-low": (
         {"method": "eagle3", "first_position_rate": 0.49},
@@ -37,6 +44,11 @@ MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "counters-impossible": ({"counters_impossible": True}, {"counters_impossible": False}),
     "config-differs": ({"config_differs": True}, {"config_differs": False}),
     "acceptance-fell": ({"rate_change": -0.5}, {"acceptance_falling": False, "rate_change": 0.0}),
+    "acceptance-fell-far-since": ({"past_change": -0.4}, {"past_change": -0.2}),
+    "acceptance-fell-since": ({"past_change": -0.2}, {"past_change": 0.0}),
+    "start-failed": ({"failed_in_log": True, "log_error": "x"}, {"failed_in_log": False}),
+    "engine-died": ({"died_in_log": True, "log_error": "x"}, {"died_in_log": False}),
+    "acceptance-falls-with-context": ({"context_spread": 0.3}, {"context_spread": 0.1}),
     "engine-dead": ({"engine_spread": 0.95}, {"engine_spread": 0.5}),
     "engine-apart": ({"engine_spread": 0.5}, {"engine_spread": 0.95}),
     "class-apart": ({"class_spread": 0.4}, {"class_spread": 0.1}),

@@ -72,10 +72,10 @@ def test_a_drafter_that_just_died_does_not_hide_behind_old_drafts() -> None:
 @pytest.mark.parametrize(
     ("drafts", "rates", "judged_by", "now"),
     [
-        (76, (0.88, 0.8, 0.72), "since start", None),  # 0.75, where the band begins, is within its interval
+        (76, (0.7, 0.5, 0.3), "since start", "warn"),  # 0.47, where the band begins, is within its interval
         (76, (0.97, 0.95, 0.93), "interval", "note"),  # for certain in the band, and better than before
         (19, (0, 0, 0), "since start", None),  # too few for anything
-        (76, (0.9, 0.7, 0.5), "since start", "warn"),  # it settles nothing, and yet it is not what was before
+        (76, (0.9, 0.7, 0.5), "interval", "warn"),  # for certain in the band, and yet it is not what was before
         (2000, (0.92, 0.85, 0.77), "interval", None),
         (2000, (0.91, 0.84, 0.75), "interval", None),  # a difference that is certain and small is none
     ],

@@ -160,7 +160,7 @@ def test_the_server_knows_its_method_best() -> None:
     found = between(started((0.9, 0.8, 0.7)), later(started((0.9, 0.8, 0.7)), 500))
     assert expect(found, None, None, None, {}).rate is None
     named = expect(found, "eagle3", None, None, {"method": "ngram"})
-    assert named.rate == (0.75, 0.92) and named.named_by == "--method" and named.k == 3
+    assert named.rate == (0.46, 0.7) and named.named_by == "--method" and named.k == 3
     told = window(None, replace(found.after, method="suffix"))
     assert expect(told, "eagle3", None, None, {}).method == "suffix"
     assert expect(found, None, None, None, {"method": "ngram"}).named_by == "the configuration"
@@ -168,7 +168,7 @@ def test_the_server_knows_its_method_best() -> None:
 
 def test_a_length_that_k_cannot_reach_is_no_band() -> None:
     small = between(started((0.9,)), later(started((0.9,)), 500))
-    assert expect(small, "eagle3", None, None, {}).length is None
+    assert (expect(small, "eagle3", None, None, {}).length or (9, 9))[1] < 2
     assert expect(small, "eagle3", None, None, {}).length_floor == 1.5
 
 

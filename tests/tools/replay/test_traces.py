@@ -79,6 +79,37 @@ def test_shapes(name: str, tmp_path: Path) -> None:
     assert responses(found) == expected
 
 
+STEP = {"action": "ls", "observation": "setup.py", "response": "I look.\nls", "thought": "I look.", "state": "{}"}
+DEMO = [{**turn, "agent": "primary", "is_demo": True} for turn in CHAT]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_run_of_swe_agent(indent: int | None, tmp_path: Path) -> None:
+    history = [
+        {"role": "system", "content": "Mend it."},
+        *DEMO,
+        {"role": "user", "content": [{"type": "text", "text": "go"}]},
+    ]
+    history += [
+        {"role": "assistant", "content": "I look.\nls", "thought": "I look."},
+        {"role": "user", "content": "setup.py"},
+    ]
+    file = tmp_path / "django__django-1.traj"
+    written = {
+        "environment": "swe_main",
+        "trajectory": [STEP],
+        "history": history,
+        "info": {"exit_status": "submitted"},
+    }
+    file.write_text(json.dumps(written, indent=indent))
+    (found,) = read(file)
+    assert responses(found) == ["I look.\nls"], "a demonstration is no answer of the model's"
+    assert [turn.said for turn in found.turns][:4] == ["Mend it.", "Hi", "Hello", "go"]
+    file.write_text(json.dumps({"trajectory": [STEP, {**STEP, "response": ""}], "info": {}}, indent=indent))
+    (found,) = read(file)
+    assert responses(found) == ["I look.\nls", "I look.\nls"] and found.turns[1].said == "setup.py"
+
+
 def test_every_choice_is_a_response_to_the_same_prompt(tmp_path: Path) -> None:
     found = read(write(tmp_path / "a", {"prompt": "p", "choices": [{"text": "A"}, {"text": "B"}]}))
     assert [responses(one) for one in found] == [["A"], ["B"]]

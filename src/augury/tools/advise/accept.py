@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from augury.methods.bands import rate_for
+
 SAMPLES = 400
 SEED = 20
 ENOUGH_DRAFTS = 200  # fewer say nothing of a drafter
@@ -119,19 +121,3 @@ def from_lengths(low: float, middle: float, high: float, tokens: int, discount: 
     rates = np.array([rate_for(length, tokens) for length in (middle, *drawn)])
     rates *= np.concatenate([[(1 + discount) / 2], random.uniform(discount, 1.0, SAMPLES)])
     return Rated(rates[:, None] ** np.arange(1, tokens + 1))
-
-
-def rate_for(length: float, tokens: int) -> float:
-    """The rate p with 1 + p + p^2 + ... + p^K equal to a mean length."""
-    if length <= 1:
-        return 0.0
-    if length >= tokens + 1:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if 1 + sum(middle**i for i in range(1, tokens + 1)) < length:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2

@@ -10,6 +10,7 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.versions import version
 from augury.tools.advise.candidates import Candidate, Question, candidates
+from augury.tools.advise.planners import for_planners
 from augury.tools.advise.predict import Predictor
 from augury.tools.advise.remarks import assumed, surer
 from augury.tools.advise.target import why_not_decoding
@@ -57,6 +58,7 @@ class Advice:
             "decoding_share": {str(load): round(share, 4) for load, share in self.decoding_share},
             "recommended": best.config if best else None,
             "method": best.candidate.method if best else None,
+            "planners": for_planners(best) if best else None,
             "interval": "5th to 95th percentile",
             "cannot": self.cannot,
             "do_not": list(self.against),

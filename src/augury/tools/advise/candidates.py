@@ -16,11 +16,13 @@ from augury.methods.recognise import choose
 from augury.methods.registry import LOOK_UPS, METHODS
 from augury.methods.spec import Case
 from augury.tools.advise.accept import ENOUGH_DRAFTS, Acceptance, Draws, Replayed, drafts_of, from_profile
+from augury.tools.advise.checkpoints import find_checkpoint
 from augury.tools.advise.cost import Cost
 from augury.tools.advise.curve import CostCurve
 from augury.tools.advise.drafters import Drafting, drafting_for
 from augury.tools.advise.published import drafter_exists, find_published
 from augury.tools.advise.shape import ModelShape
+from augury.tools.advise.target import known_targets
 from augury.tools.advise.traffic import Recorded, Traffic
 from augury.tools.knowledge.base import knowledge
 from augury.tools.knowledge.conditions import KnownFacts, holds
@@ -126,18 +128,28 @@ def _given(asked: Question) -> Iterator[Candidate]:
         if method not in METHODS:
             raise ConfigError(f"--profile: method {method!r} is unknown; known are {', '.join(METHODS)}.")
         if METHODS[method].weights != "none":
-            yield _priced(
-                asked, _profiled(profile, method, _config(method, drafters.get(method))), drafters.get(method)
-            )
+            drafter = drafters.get(method)
+            yield _priced(asked, _profiled(profile, method, _config(asked, method, drafter)), drafter)
     for method, facts in drafters.items():
-        yield _priced(asked, _from_published(asked, method, _config(method, facts)), facts)
+        yield _priced(asked, _from_published(asked, method, _config(asked, method, facts)), facts)
 
 
 def _of_family(asked: Question) -> Iterator[Candidate]:
     """What the target carries itself, and what is published for its family (knowledge/targets.yaml)."""
     for method in family_methods(asked.facts):
-        found = _priced(asked, _from_published(asked, method, _config(method, None)))
-        yield replace(found, exists=drafter_exists(method, asked.facts))
+        known = find_checkpoint(method, asked.facts)
+        found = _from_published(asked, method, _config(asked, method, None))
+        found = replace(found, notes=(*found.notes, known.remark(asked.facts))) if known else found
+        drafter = _in_table(known.model) if known and METHODS[method].usual is None else None
+        found = _priced(asked, found, drafter)
+        yield replace(found, exists=known is not None or drafter_exists(method, asked.facts))
+
+
+def _in_table(name: str) -> ModelFacts | None:
+    """A small model whose shape is known without its files."""
+    plain = name.rpartition("/")[2].lower()
+    key = next((key for key in known_targets() if plain.startswith(key)), None)
+    return ModelFacts(name, known_targets()[key]) if key else None
 
 
 def family_methods(facts: ModelFacts) -> list[str]:
@@ -160,10 +172,12 @@ def _method_of(facts: ModelFacts) -> str:
     return chosen.method
 
 
-def _config(method: str, drafter: ModelFacts | None) -> dict[str, Any]:
+def _config(asked: Question, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
+    """Ready to paste but for the name of a drafter that nobody gave and that is not known to be published."""
     if METHODS[method].weights == "target":
         return {"method": method}
-    return {"method": method, "model": drafter.name if drafter else f"<{method} drafter>"}
+    known = None if drafter else find_checkpoint(method, asked.facts)
+    return {"method": method, "model": drafter.name if drafter else known.model if known else f"<{method} drafter>"}
 
 
 def _profiled(profile: Mapping[str, Any], method: str, config: dict[str, Any]) -> Candidate:
@@ -206,4 +220,5 @@ def _priced(asked: Question, candidate: Candidate, drafter: ModelFacts | None = 
 
 
 def _without(candidate: Candidate, why: str) -> Candidate:
-    return Candidate(candidate.method, candidate.config, candidate.source, candidate.yours, missing=why)
+    told = candidate.method, candidate.config, candidate.source, candidate.yours
+    return Candidate(*told, notes=candidate.notes, missing=why)

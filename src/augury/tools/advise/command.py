@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from augury.tools.advise.traffic import Recorded
 
 MOST_REQUESTS = 4096
+USUAL_LOADS = "1,8,32,64,128"
 
 
 def advise(
@@ -37,7 +38,10 @@ def advise(
         list[Path] | None, typer.Option(help="A drafter's speculation_profile.json; may be repeated.")
     ] = None,
     drafter: Annotated[list[str] | None, typer.Option(help="A drafter's directory; may be repeated.")] = None,
-    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated.")] = "1,8,32,64,128",
+    concurrency: Annotated[
+        str | None,
+        typer.Option(help="Requests at once, comma-separated; 1,8,32,64,128, or with --url what runs there now."),
+    ] = None,
     max_memory: Annotated[float | None, typer.Option(min=0, help="Most GB a drafter may take.")] = None,
     vllm_version: Annotated[str | None, typer.Option(help="What this release knows; the newest if left out.")] = None,
     tokenizer: Annotated[str, typer.Option(help="For --trace; the target's if it has one.")] = "",
@@ -60,16 +64,17 @@ def advise(
     for option, file in (("--out", out), ("--plot", plot)):
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
-    loads = _loads(concurrency)
+    loads = _loads(concurrency or USUAL_LOADS)
     facts, shape = _target(target, as_json, cost_curve is not None)
     cost = _cost(gpu, tp, cost_curve, shape, facts)
     recorded = _recorded(trace or [], tokenizer, facts, limit, as_json)
     traffic = recorded.traffic() if recorded else Traffic()
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
     if url is not None:
-        from augury.tools.advise.served import served
+        from augury.tools.advise.served import loads_of, served
 
         traffic, seen = served(url, traffic)
+        loads = loads_of(traffic) or loads if concurrency is None else loads
         profiles += [seen] if seen else []
     drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None

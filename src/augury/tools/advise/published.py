@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
-
-from pydantic import Field, model_validator
 
 from augury.config.facts import ModelFacts
 from augury.methods.registry import METHODS
 from augury.tools.advise.accept import Rated, from_lengths
 from augury.tools.advise.tables import Row, rows
+from augury.tools.knowledge.acceptance import Figure, figures, nearest
 
 # A head trained on chat that meets code or agents: lengths of 3 at K=3 were seen to fall to 2, so much a place.
 OUT_OF_DOMAIN = 0.67
@@ -44,23 +42,8 @@ def drafter_exists(method: str, facts: ModelFacts) -> bool:
     return any(method in one.methods and one.serves(facts) for one in existing())
 
 
-class Published(Row):
-    """One published figure of acceptance."""
-
-    method: str
-    targets: tuple[str, ...]
-    kind: Literal["chat", "code", "agent", "unknown"]
-    tokens: int = Field(ge=1)
-    length: tuple[float, float, float]
-    conditions: str
-    source: str
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Published:
-        low, middle, high = self.length
-        if not 1 <= low <= middle <= high <= self.tokens + 1:
-            raise ValueError("length must rise from 1 on and stay within K + 1")
-        return self
+class Published(Figure):
+    """A measured acceptance, as rates to weigh with."""
 
     def acceptance(self, kind: str) -> tuple[Rated, str]:
         """Rates up to the published K, and what was assumed of the traffic."""
@@ -75,17 +58,11 @@ class Published(Row):
 
 @cache
 def published() -> tuple[Published, ...]:
-    """All figures of acceptance, in the order of the file."""
-    return rows("published", Published)
+    """All figures of acceptance."""
+    return tuple(Published(**dict(one)) for one in figures())
 
 
 def find_published(method: str, target_type: str, kind: str) -> Published | None:
-    """The figure nearest to a target and its traffic: its family before any, its kind before another."""
-    look_up = METHODS[method].look_up
-    method = (look_up.twin_of if look_up else "") or method
-    fitting = [p for p in published() if p.method == method and _fits(p, target_type)]
-    return min(fitting, key=lambda p: (not p.targets, p.kind != kind, p.kind != "unknown"), default=None)
-
-
-def _fits(one: Published, target_type: str) -> bool:
-    return not one.targets or any(part in target_type for part in one.targets)
+    """The figure nearest to a target and its traffic."""
+    found = nearest(method, target_type, kind)
+    return Published(**dict(found)) if found else None

@@ -42,7 +42,9 @@ def _traffic(asked: Question) -> list[str]:
         )
     found = [first, *_prefixes(asked), *traffic.notes]
     if traffic.running is not None:
-        found.append(f"the server runs {traffic.running:.0f} at once now; read the column nearest to your busy hours")
+        seen = f"the server has {traffic.running:.0f} at once now, running or waiting"
+        used = "; the table is for that load, half of it and twice: name your busy hours' with --concurrency"
+        found.append(seen + (used if round(traffic.running) in asked.loads else "; the table is for other loads"))
     return found
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from augury.config.versions import version
 from augury.tools.advise.advice import Advice
+from augury.tools.advise.planners import for_planners, words
 from augury.tools.advise.predict import At
 from augury.tools.advise.verdicts import NOT, TRY, UNKNOWN, USE, Line
 from augury.tools.shared.safe_text import shown
@@ -50,6 +51,8 @@ def _conclude(console: Console, advice: Advice) -> None:
         option = "-sc" if asked.ours or asked.release >= version(SHORT_OPTION_SINCE) else "--speculative-config"
         console.print(f"  {option} '{json.dumps(best.config)}'", soft_wrap=True, markup=False)
         console.print(_whole(best, asked.traffic.prompt_tokens), soft_wrap=True)
+        for line in words(for_planners(best) or {}):
+            console.print(f"  {line}", soft_wrap=True, style="dim", markup=False)
         return
     open_questions = not advice.against and any(line.verdict == UNKNOWN for line in advice.lines)
     console.print(f"\n[bold red]{'Nothing to advise yet' if open_questions else 'Do not speculate'}[/bold red]:")

@@ -33,6 +33,12 @@ def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | Non
     return told, profile_of(reading, url)
 
 
+def _at_once(reading: Reading) -> float | None:
+    """Requests that run or wait: those that wait would run if there were room."""
+    running = reading.gauges.get("running")
+    return None if running is None else running + reading.gauges.get("waiting", 0.0)
+
+
 def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
     """Mean lengths of the finished requests, requests at once, and the share of prompts found in the prefix cache."""
     counted = reading.counters
@@ -40,7 +46,7 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
     queries = counted.get("prefix_queries", 0.0)
     now = replace(
         traffic,
-        running=reading.gauges.get("running"),
+        running=_at_once(reading),
         cached=min(1.0, counted.get("prefix_hits", 0.0) / queries) if queries else traffic.cached,
     )
     if traffic.requests:
@@ -57,6 +63,12 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
         requests=int(finished),
         source=url,
     )
+
+
+def loads_of(traffic: Traffic) -> tuple[int, ...]:
+    """The load that was seen, half of it and twice; nothing where the server was idle just then."""
+    now = round(traffic.running or 0)
+    return tuple(sorted({max(1, now // 2), now, 2 * now})) if now else ()
 
 
 def profile_of(reading: Reading, url: str) -> Mapping[str, Any] | None:

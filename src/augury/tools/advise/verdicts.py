@@ -67,13 +67,23 @@ def against_all(asked: Question, predictor: Predictor) -> tuple[str, ...]:
             f"answers of {asked.traffic.answer_tokens:.1f} tokens: the first comes from reading the prompt, and "
             "nothing is left to decode"
         )
-    elif all(predictor.decoding_share(load) < MOSTLY_READING for load in asked.loads):
-        share = max(predictor.decoding_share(load) for load in asked.loads)
-        found.append(
-            f"decoding is {share:.0%} of the time at most, the rest reads prompts; prefix caching and chunked prefill "
-            "do more"
-        )
+    else:
+        found += _wrong_lever(asked, predictor)
     return tuple(found)
+
+
+def _wrong_lever(asked: Question, predictor: Predictor) -> list[str]:
+    """Traffic that mostly reads: even drafts that cost nothing and are never wrong would hardly be felt."""
+    shares = {load: predictor.decoding_share(load) for load in asked.loads}
+    if sum(shares.values()) / len(shares) >= MOSTLY_READING:
+        return []
+    most = ", ".join(f"{1 / (1 - share):.2f} times at {load} at once" for load, share in list(shares.items())[:2])
+    traffic, share = asked.traffic, max(shares.values())
+    return [
+        f"the wrong lever: with {traffic.prompt_tokens:,.0f} tokens in and {traffic.answer_tokens:,.0f} out decoding "
+        f"is {share:.0%} of the time at most, the rest reads prompts; if decoding took no time at all, requests would "
+        f"be faster {most}. Prefix caching, chunked prefill and shorter prompts do more"
+    ]
 
 
 def no_room(asked: Question, memory: float, loads: tuple[int, ...]) -> str | None:
@@ -97,7 +107,14 @@ def verdict(candidate: Candidate, by_load: tuple[At, ...], alone: At | None) -> 
         return UNKNOWN, "no drafter is known for a target of this shape; train one, or name yours with --drafter"
     if not candidate.yours and METHODS[candidate.method].weights == "none":
         return UNKNOWN, "depends on your text, from no gain to a large one; give --trace"
-    paying = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
+    decoding = [at for at in by_load if at.tokens and at.decode.value >= PAYS]
+    paying = [at for at in decoding if at.whole.value >= PAYS]
+    if decoding and not paying:
+        best = max(decoding, key=lambda at: at.whole.value)
+        return NOT, (
+            f"the wrong lever: decoding would be {best.decode.value:.2f} times as fast at {best.requests} at once, and "
+            f"requests with their prompts {best.whole.value:.2f} times; prefix caching and chunked prefill do more"
+        )
     if not paying:
         return NOT, _why_not(by_load, alone)
     where = _where([at.requests for at in paying], [at.requests for at in by_load])

@@ -163,7 +163,9 @@ def _row(key: Key) -> str:
 def _method_row(card: Method) -> str:
     band = card.band
     rate = f"{band.rate[0]:.2f}-{band.rate[1]:.2f}" if band and band.rate else ""
-    length = f"{band.length[0]:.1f}-{band.length[1]:.1f} ({band.where})" if band and band.length else ""
+    length = (
+        f"{band.length[0]:.1f}-{band.length[1]:.1f} at K={band.tokens} ({band.where})" if band and band.length else ""
+    )
     since = _window((card.vllm_since, card.vllm_until))
     cells = (f"`{card.name}`", _cell(card.help), card.weights, card.features, since, rate, length)
     return f"| {' | '.join(cells)} |"

@@ -91,7 +91,8 @@ def _health(card: Method) -> str:
         parts.append(f"{band.rate[0]:.0%} to {band.rate[1]:.0%} of the drafted tokens accepted")
     if band.length is not None:
         parts.append(f"{band.length[0]:g} to {band.length[1]:g} tokens a step")
-    return ", ".join(parts) + (f" ({band.where})" if band.where else "")
+    where = ", ".join(filter(None, [f"K={band.tokens}" if band.tokens else "", band.where]))
+    return ", ".join(parts) + (f" ({where})" if where else "")
 
 
 def _warned(method: str) -> list[Entry]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ from augury.tools.live.check_screen import show
 from augury.tools.live.checks import Judged
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
+from augury.tools.live.past import read_past
 from augury.tools.live.remarks import remarks
 from augury.tools.live.session import Asked, Session
 from augury.tools.shared.http import Server
@@ -27,6 +30,9 @@ def check(
         str | None,
         typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Says the method and K."),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What `check --json` wrote on an earlier day.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy completions meanwhile.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
@@ -36,8 +42,9 @@ def check(
 ) -> None:
     """Check a live vLLM or Augury server. Exit code: 0 healthy, 1 a check failed, 2 it could not be read."""
     with errors_as(as_json):
+        past = read_past(baseline) if baseline else {}
         asked = Asked(
-            known_method(method) if method else None, k, read_band(band) if band else None, model, told(config)
+            known_method(method) if method else None, k, read_band(band) if band else None, model, told(config), past
         )
         session = Session(Server(url, api_key, timeout), asked)
         judged = _judged(session, interval, probe, as_json)
@@ -77,6 +84,7 @@ def record(session: Session, judged: list[Judged], code: int) -> dict[str, Any]:
         "url": session.server.base,
         "engine": session.who.engine,
         "version": session.who.release,
+        "checked_at": datetime.now(UTC).isoformat(timespec="minutes"),
         "read_seconds": session.seconds,
         "models": [model_record(one) for one in judged],
         "exit_code": code,

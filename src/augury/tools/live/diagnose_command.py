@@ -13,10 +13,11 @@ from augury.tools.doctor.examine import check_release
 from augury.tools.live.baseline import of_file, of_window
 from augury.tools.live.check_command import model_record
 from augury.tools.live.checks import Judged
-from augury.tools.live.configured import configured
-from augury.tools.live.diagnose_screen import Found, show
+from augury.tools.live.configured import Configured, configured
+from augury.tools.live.diagnose_screen import Found, Heading, show
 from augury.tools.live.diagnosis import diagnose as ask
 from augury.tools.live.evidence import Sources, doubts, gathered
+from augury.tools.live.log_args import command_of
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_in, release_numbers
 from augury.tools.live.remarks import remarks
@@ -27,11 +28,12 @@ from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
 UNREADABLE = 2
+NOWHERE = "http://localhost"  # of a session that reads nothing
 PIECES = 6  # readings of an interval, for what rises or falls in it
 
 
 def diagnose(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server, or its /metrics.")],
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="The server, or its /metrics.")] = None,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its log, with the start-up lines if possible.")
     ] = None,
@@ -53,21 +55,25 @@ def diagnose(
 ) -> None:
     """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
     with errors_as(as_json):
-        session = Session(Server(url, api_key, timeout), Asked(model=model))
+        if url is None and log is None:
+            raise ConfigError("give the server's URL, or --log FILE for one that is down.")
+        session = Session(Server(url or NOWHERE, api_key, timeout), Asked(model=model))
         sources = _given(log, baseline_url, baseline_json, vllm_version)
         if config is not None:
             configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
         plain = Session(Server(baseline_url, api_key, timeout)) if baseline_url else None
-        trail = _watched(session, plain, interval, sources, as_json, bool(log or config))
+        trail = _watched(session, plain, interval, sources, as_json, bool(log or config)) if url else []
         release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
         sources.release = release_numbers(release)
-        sources.config = configured(config, release) if config is not None else None
-    found = _diagnosed(session, trail, sources)
-    code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if not trail else 0)
+        sources.config = configured(config, release) if config is not None else _repeated(sources, release)
+    of_log = _logged(sources, model) if url is None else []
+    found = _diagnosed(session, trail or of_log, sources)
+    code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if url and not trail else 0)
+    head = Heading(session.server.base, str(session.who) or "not read") if url else Heading(str(log), _whose(sources))
     if as_json:
-        print_json(_record(session, sources, found, code))
+        print_json(_record(session if url else None, sources, found, code))
     else:
-        show(output_console(), session, sources, found, verbose)
+        show(output_console(), head, sources, found, verbose)
     raise typer.Exit(code)
 
 
@@ -80,6 +86,27 @@ def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | Non
     read = read_log(log) if log else None
     baseline = of_file(baseline_json) if baseline_json else None
     return Sources(read, baseline=baseline, notes=read.notes() if read else [])
+
+
+def _repeated(sources: Sources, release: str | None) -> Configured | None:
+    """The command that the log itself repeats, where none was given; what the doctor cannot read says nothing."""
+    if sources.log is None or not sources.log.args:
+        return None
+    try:
+        return configured(command_of(sources.log.args), release)
+    except ConfigError:
+        return None
+
+
+def _logged(sources: Sources, model: str | None) -> list[dict[str, Reading]]:
+    """A log's own figures, as if the server had been read once."""
+    reading = sources.log.reading() if sources.log else None
+    return [{reading.model: reading}] if reading and model in (None, reading.model) else []
+
+
+def _whose(sources: Sources) -> str:
+    release = sources.log.release if sources.log else None
+    return f"vLLM {release}" if release else "a log"
 
 
 def _watched(
@@ -105,9 +132,13 @@ def _watched(
 def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sources) -> list[Found]:
     told = {**(sources.log.facts() if sources.log else {}), **(sources.config.facts if sources.config else {})}
     session.asked = Asked(model=session.asked.model, config=told)
-    words = {"URL": session.server.base, "COMMAND": sources.config.command if sources.config else "COMMAND"}
+    words = {
+        "URL": session.server.base if session.server.base != NOWHERE else "URL",
+        "COMMAND": sources.config.command if sources.config else "COMMAND",
+    }
     keys = sources.config.keys if sources.config else {}
-    judged: list[Judged | None] = [*session.judged(trail[0], trail[-1])] if trail else [None]
+    first = trail[0] if len(trail) > 1 else {}  # a log is one reading, since the start
+    judged: list[Judged | None] = [*session.judged(first, trail[-1])] if trail else [None]
     found = []
     for one in judged:
         own = (
@@ -121,12 +152,12 @@ def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sourc
     return found
 
 
-def _record(session: Session, sources: Sources, found: list[Found], code: int) -> dict[str, Any]:
+def _record(session: Session | None, sources: Sources, found: list[Found], code: int) -> dict[str, Any]:
     findings = sources.config.findings if sources.config else ()
     return {
-        "url": session.server.base,
-        "engine": session.who.engine,
-        "version": session.who.release,
+        "url": session.server.base if session else None,
+        "engine": session.who.engine if session else None,
+        "version": session.who.release if session else sources.log and sources.log.release,
         "configuration": [{"id": f.id, "severity": f.severity, "message": f.message, "fix": f.fix} for f in findings],
         "models": [_model(one) for one in found],
         "exit_code": code,

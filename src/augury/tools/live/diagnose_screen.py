@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +14,6 @@ from augury.tools.live.checks import Judged
 from augury.tools.live.diagnosis import Diagnosis, Suspect
 from augury.tools.live.evidence import Sources
 from augury.tools.live.marks import safe
-from augury.tools.live.session import Session
 from augury.tools.shared.severity import STYLES
 
 EXPLAINED = (
@@ -38,10 +37,17 @@ class Found:
     remarks: list[str]
 
 
-def show(console: Console, session: Session, sources: Sources, found: list[Found], verbose: bool) -> None:
+class Heading(NamedTuple):
+    """What a diagnosis is of: a server's address, or a file."""
+
+    where: str
+    who: str
+
+
+def show(console: Console, head: Heading, sources: Sources, found: list[Found], verbose: bool) -> None:
     """The whole of it."""
     for one in found:
-        _headline(console, session, one)
+        _headline(console, head, one)
         for remark in one.remarks:
             spread(console, Text(f"note: {safe(remark)}", "dim"))
         _show_seen(console, one.diagnosis)
@@ -50,8 +56,8 @@ def show(console: Console, session: Session, sources: Sources, found: list[Found
         _show_unknown(console, one.diagnosis)
 
 
-def _headline(console: Console, session: Session, found: Found) -> None:
-    parts = [Text(session.server.base, "bold"), Text(str(session.who) or "not read")]
+def _headline(console: Console, head: Heading, found: Found) -> None:
+    parts = [Text(safe(head.where), "bold"), Text(safe(head.who))]
     if found.judged is not None:
         window = found.judged.window
         parts.append(Text(safe(window.after.model)))

@@ -46,6 +46,8 @@ SAID_BY = {
     "length-below-band": {"length-one", "regime-short-drafts"},
     "acceptance-fell": {"signal-acceptance-falls-kv-climbs", "signal-preemptions"},
     "regime-short-drafts": {"length-one"},
+    "drafts-none-now": {"drafts-stopped"},
+    "start-refused": {"start-failed"},
     "no-counters": {"regime-no-drafts"},
     "no-drafts": {"regime-no-drafts"},
 }
@@ -136,7 +138,8 @@ def diagnose(
     symptoms.sort(key=lambda symptom: RANK[symptom.entry.severity])
     ranked = sorted(_merged(suspects), key=lambda suspect: -suspect.score)
     left = [suspect for suspect in ranked if suspect.score > 0]
-    return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], _told_by(missing, has_log))
+    unknown = {} if facts.get("failed_in_log") else _told_by(missing, has_log)  # it served nothing to be known of
+    return Diagnosis(symptoms, left, [s for s in ranked if s.score <= 0], unknown)
 
 
 def _suspects(entry: Entry, world: KnownFacts, words: Mapping[str, str]) -> Iterator[Suspect]:

@@ -1,4 +1,4 @@
-"""What a server's figures are held against: its method's band, from whoever knows the method."""
+"""What a server's figures are held against: the band of its method at its K, from whoever knows the method."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.methods.bands import FAULT, Band
 from augury.methods.registry import ALIASES, METHODS
+from augury.tools.knowledge.acceptance import healthy
 from augury.tools.live.window import Window
 
 YOURS = "as you asked"
+ROUNDING = 0.05  # tokens a draft: answers end, and their last drafts are shorter
 SHORT = 2.0  # tokens a step; fewer are short drafts, unless the method's own band begins lower
 
 
@@ -31,6 +34,11 @@ class Expectation:
         """The length under which drafts are short."""
         most = 1 + (self.k or 63)
         return min(SHORT, self.length[0] if self.length else SHORT, (1 + most) / 2)
+
+    @property
+    def fault_rate(self) -> float | None:
+        """The rate under which something is wrong with a drafter that has weights."""
+        return FAULT * self.rate[0] if self.rate else None
 
     def record(self) -> dict[str, Any]:
         """For programs."""
@@ -71,11 +79,9 @@ def expect(
     named = ((window.after.method, "the server"), (method, "--method"), (config.get("method"), "the configuration"))
     name, by = next(((name, by) for name, by in named if name in METHODS), (None, ""))
     tokens = window.k or k or config.get("k")
-    card = METHODS[name].band if name else None
-    length = card.length if card else None
-    if length and tokens and length[0] > tokens + 1:
-        length = None  # with so small a K nothing can reach it
-    where = YOURS if rate else card.where if card else ""
+    target = str(config.get("target_type") or window.after.model)
+    card = healthy(name, target, drafted_at_a_time(window, tokens)) if name else None
+    where = YOURS if rate else _where(card) if card else ""
     told = _otherwise(
         window,
         [
@@ -85,7 +91,20 @@ def expect(
             ("the configuration", config.get("k")),
         ],
     )
-    return Expectation(name, by, tokens, rate or (card.rate if card else None), length, where, told)
+    bands = rate or (card.rate if card else None), card.length if card else None
+    return Expectation(name, by, tokens, *bands, where, told)
+
+
+def _where(band: Band) -> str:
+    return f"{band.where}, at K={band.tokens}" if band.tokens else band.where
+
+
+def drafted_at_a_time(window: Window, tokens: int | None) -> float | None:
+    """K as it is, where a schedule or a look-up drafts less than it may; a band of K itself would be out of reach."""
+    mean = window.drafting.per_draft
+    if mean is None or not tokens:
+        return mean or tokens
+    return tokens if mean > tokens - ROUNDING else mean
 
 
 def _otherwise(window: Window, said: Sequence[tuple[str, str | int | None]]) -> tuple[str, str] | None:

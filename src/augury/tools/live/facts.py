@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from augury.tools.knowledge.base import Entry
+from augury.tools.live.contexts import context_facts
 from augury.tools.live.drafting import MANY
 from augury.tools.live.engines import engine_facts
 from augury.tools.live.expectation import Expectation
 from augury.tools.live.plausible import impossible
 from augury.tools.live.reading import ACCEPTED_AT, Reading
 from augury.tools.live.stretch import CHANGE, rate_change
-from augury.tools.live.window import Window
+from augury.tools.live.window import Window, whole
 
 GROWS = 0.2  # of the queue, and at least one request
 KV_CLIMBS = 0.05
@@ -37,7 +38,7 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
         "preemptions": window.counted.get("preemptions") if window.seconds else None,
         "length_floor": expected.length_floor,
     }
-    found |= _counters(window) | _disagreements(window, expected)
+    found |= _counters(window) | _disagreements(window, expected) | _drafting_now(window)
     if after.speculates:
         found |= {"speculates": True, "drafts": drafting.drafts}
     sane = not found["counters_missing"] and not found["counters_impossible"]
@@ -51,6 +52,7 @@ def live_facts(window: Window, expected: Expectation) -> dict[str, Any]:
             "cliff": drafting.cliff(drafting.curve),
             "useful_k": drafting.useful,
             "varying_lengths": drafting.varies,
+            "fault_rate": expected.fault_rate,
             "band_rate_low": expected.rate[0] if expected.rate else None,
             "band_length_low": expected.length[0] if expected.length else None,
         }
@@ -73,6 +75,23 @@ def _counters(window: Window) -> dict[str, Any]:
     }
 
 
+def _drafting_now(window: Window) -> dict[str, Any]:
+    """Drafts beside tokens in the interval: an old total says nothing of a drafter that is not asked any more."""
+    earlier, tokens = window.earlier, window.counted.get("generation_tokens")
+    if earlier is None or not window.seconds or tokens is None or not window.after.speculates:
+        return {}
+    begun = window.histograms["ttft"].count if "ttft" in window.histograms and not window.latencies_since_start else 0.0
+    part, before = window.in_interval, whole(earlier)
+    decoded, ever = max(0.0, tokens - begun), earlier.counters.get("generation_tokens", 0.0)
+    return {
+        "drafts_now": part.drafts,
+        "decoded_now": decoded,
+        "drafted_share_now": min(1.0, (part.drafts + part.accepted) / decoded) if decoded else None,
+        "drafted_share_earlier": min(1.0, (before.drafts + before.accepted) / ever) if ever else None,
+        "scheduled_off": window.after.k_now == 0,
+    }
+
+
 def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
     """The interval against the start, one engine against the others, the server against what is said of it."""
     change = rate_change(window)
@@ -82,6 +101,7 @@ def _disagreements(window: Window, expected: Expectation) -> dict[str, Any]:
         "rate_earlier": window.whole.rate if change else None,
         "rate_now": window.in_interval.rate if change else None,
         **engine_facts(window),
+        **context_facts(window),
         "config_differs": expected.told is not None,
         "served_as": served,
         "told_as": told,

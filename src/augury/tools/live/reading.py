@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from augury.tools.live.buckets import Buckets, gather
+from augury.tools.live.drafting import Drafting
 from augury.tools.live.scrape import Scrape, Series
 
 # Each figure with vLLM's names for it, today's first.
@@ -36,6 +37,9 @@ HISTOGRAMS = {
 DRAFTING = ("drafts", "drafted", "accepted")  # without one of these there is no rate
 ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos"
 DRAFTED_AT = "augury:spec_decode_num_draft_tokens_per_pos"
+BY_CONTEXT = tuple(
+    f"augury:spec_decode_num_{what}_by_context" for what in ("drafts", "draft_tokens", "accepted_tokens")
+)
 POSITIONS = 256  # more is no draft, whatever a label says
 
 
@@ -52,6 +56,7 @@ class Reading:
     drafted_at: tuple[float, ...] = ()  # ours: drafts that reached a position
     engines: int = 1
     by_engine: dict[str, dict[str, float]] = field(default_factory=dict)  # drafting and tokens of each, where several
+    by_context: dict[float, Drafting] = field(default_factory=dict)  # up to so many tokens of text, where it tells
     missing: tuple[str, ...] = ()  # speculation counters that should stand beside those that are there
     method: str | None = None  # ours
     k_now: int | None = None  # ours: most tokens a request may draft at the moment
@@ -99,6 +104,7 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
         drafted_at=_by_position(samples, DRAFTED_AT),
         engines=max(1, len(engines)),
         by_engine=_by_engine(samples, engines),
+        by_context=_by_context(samples),
         missing=_missing(samples, found["counters"]),
         **_ours(samples),
     )
@@ -112,6 +118,21 @@ def _by_engine(samples: dict[str, Series], engines: set[str]) -> dict[str, dict[
         for engine, counts in found.items():
             _put(counts, figure, _sum([one for one in series if one[0].get("engine", "0") == engine]))
     return found
+
+
+def _by_context(samples: dict[str, Series]) -> dict[float, Drafting]:
+    """Drafts by the length of the text they continue, summed over engines; bounds are not cumulative."""
+    counts: dict[float, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for number, name in enumerate(BY_CONTEXT):
+        for labels, value in _first(samples, (name,), ("_total", "")):
+            try:
+                bound = float(labels.get("context", "nan"))
+            except ValueError:
+                continue
+            if bound > 0 and math.isfinite(value) and value >= 0:
+                counts[bound][number] += value
+    found = sorted(counts.items())
+    return {bound: Drafting(drafts, drafted, accepted) for bound, (drafts, drafted, accepted) in found}
 
 
 def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[str, ...]:

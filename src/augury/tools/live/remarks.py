@@ -23,6 +23,8 @@ def remarks(judged: Judged) -> list[str]:
         said.append(f"{few:.0f} drafts in the interval settle nothing; acceptance is since the start")
     if 0 < window.drafting.drafts < MANY:
         said.append(f"only {window.drafting.drafts:.0f} drafts so far; too few to judge")
+    if "past_differs" in judged.facts:
+        said.append(f"the baseline is of {judged.facts['past_differs']}, so that its acceptance is not compared")
     if window.after.speculates and not window.after.accepted_at:
         said.append(f"{ACCEPTED_AT} is missing, so the shape of acceptance cannot be judged")
     if window.drafting.drafts and judged.expected.where and judged.expected.where != YOURS:

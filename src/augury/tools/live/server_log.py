@@ -10,20 +10,20 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
-from augury.tools.live.drafting import wilson
+from augury.tools.live.drafting import Drafting, wilson
 from augury.tools.live.facts import KV_CLIMBS, rise
+from augury.tools.live.log_args import read_args
+from augury.tools.live.log_drafts import EVERY, GENERATED, LOAD, USUAL_K, read_drafts
+from augury.tools.live.log_errors import LogErrors
+from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_numbers
 from augury.tools.live.stretch import CHANGE
 from augury.tools.shared.http import shown
 
 LONGEST = 200_000  # characters of a line that are looked at; vLLM writes its whole configuration in one
 LINES_FOR_A_TREND = 6  # of load; a gauge wavers
+SILENT = 200.0  # tokens without a line about drafts, where speculation is configured
 ENOUGH_DRAFTS = 30  # at either end of a log, to say that acceptance does not fall
-USUAL_K = 8  # tokens a draft where the log does not tell K: rather too many, so that fewer drafts are believed
-DRAFTS = re.compile(
-    r"SpecDecoding metrics: Mean acceptance length: [\d.]+.*?Accepted: (\d+) tokens, Drafted: (\d+) tokens"
-)
-LOAD = re.compile(r"Running: (\d+) reqs, Waiting: (\d+) reqs.*?KV cache usage: ([\d.]+)%")
 RELEASE = re.compile(r"(?:vLLM API server version|V1 LLM engine \(v)\s*([0-9][\w.]*)")
 CONFIGURED = re.compile(r"SpeculativeConfig\(method=['\"]?(\w+)['\"]?.*?num_spec(?:ulative)?_tokens=(\d+)")
 OURS = re.compile(r"serving \S+ on \w+, context \d+ tokens; (?:(\w+) drafts up to (\d+) tokens)?")
@@ -41,7 +41,7 @@ ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\
 REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
 SPEAKS = re.compile(  # how a line of either server begins, whatever a container writes before it
     r"^.{0,120}?\b(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b[: ]|^Traceback |\bvllm\b|\baugury\b"
-    r"|SpecDecoding metrics|reqs, Waiting"
+    r"|Spec\w+ metrics|reqs, Waiting|non-default args"
 )
 STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ tokens")
 
@@ -59,6 +59,11 @@ class ServerLog:
     graph_limit: int | None = None
     runner: str | None = None
     refused: str | None = None
+    model: str | None = None
+    args: dict[str, Any] | None = None  # the arguments that were not the defaults, where it tells them
+    errors: LogErrors = field(default_factory=LogErrors)
+    drafting: Drafting = field(default_factory=Drafting)  # of all lines together
+    generated: float = 0.0  # tokens, by the throughput that was logged
     accepted: list[tuple[int, int]] = field(default_factory=list)  # accepted and drafted, line by line
     load: list[tuple[int, int, float]] = field(default_factory=list)  # running, waiting, KV use
     starts: int = 0
@@ -78,9 +83,31 @@ class ServerLog:
             "refused_in_log": self.refused is not None,
             "graph_limit": self.graph_limit,
             **self._trends(),
+            **self._fatal(),
         }
         found["version"] = release_numbers(self.release)
         return {name: value for name, value in found.items() if value is not None}
+
+    def _fatal(self) -> dict[str, Any]:
+        """The error that ended the start or the run; and drafts that never came, though tokens did."""
+        found: dict[str, Any] = {}
+        if (error := self.errors.fatal) is not None:
+            found["died_in_log" if self.errors.started else "failed_in_log"] = True
+            found["log_error"] = shown(error)
+        if self.speculates and not self.accepted and self.generated >= SILENT:
+            found |= {"drafts": 0.0, "generated": self.generated}
+        return found
+
+    def reading(self) -> Reading | None:
+        """The figures as a scrape would have them, since the start; None where it has no line about drafts."""
+        if not self.drafting.drafts:
+            return None
+        drafting = self.drafting
+        counters = {"drafts": drafting.drafts, "drafted": drafting.drafted, "accepted": drafting.accepted}
+        running, waiting, usage = self.load[-1] if self.load else (None, None, None)
+        gauges = {"running": running, "waiting": waiting, "kv_usage": usage}
+        known = {name: float(value) for name, value in gauges.items() if value is not None}
+        return Reading(self.model or "", 0.0, counters, known, accepted_at=drafting.accepted_at)
 
     def _trends(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -111,7 +138,7 @@ class ServerLog:
 
     def notes(self) -> list[str]:
         """What the log is too short to tell."""
-        if "acceptance_falling" in self._trends():
+        if "acceptance_falling" in self._trends() or self.errors.fatal is not None:
             return []
         number = len(self.accepted)
         lines = f"only {number} line{'s' if number > 1 else ''}" if number else "no line"
@@ -144,17 +171,33 @@ def _lines(path: Path) -> Iterator[str]:
 def _take(log: ServerLog, line: str) -> None:
     log.lines += 1
     log.spoken = log.spoken or bool(SPEAKS.search(line[:2000]))
-    if "SpecDecoding" in line and (found := DRAFTS.search(line)):
-        log.accepted.append((int(found[1]), int(found[2])))
+    if " metrics: " in line and (drafting := read_drafts(line, log.k)):
+        log.accepted.append((int(drafting.accepted), int(drafting.drafted)))
+        log.drafting += drafting
     elif "reqs" in line and (found := LOAD.search(line)):
         log.load.append((int(found[1]), int(found[2]), float(found[3]) / 100))
-    else:
+        log.generated += EVERY * float(spoken[1]) if (spoken := GENERATED.search(line)) else 0.0
+    elif not REQUESTS.search(line):  # it quotes what users say, which may be anything
         _take_start(log, line)
+        log.errors.take(line)
+
+
+def _take_args(log: ServerLog, args: dict[str, Any]) -> None:
+    log.args, config = args, args.get("speculative_config")
+    model = args.get("model") or args.get("model_tag")
+    log.model = shown(model) if isinstance(model, str) else None
+    if not isinstance(config, dict):
+        return
+    method, tokens = config.get("method"), config.get("num_speculative_tokens")
+    name = ALIASES.get(str(method), str(method))
+    log.speculates = True
+    log.method = name if name in METHODS else None
+    log.k = tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else None
 
 
 def _take_start(log: ServerLog, line: str) -> None:
-    if REQUESTS.search(line):
-        return  # it quotes what users say, which may be anything
+    if (args := read_args(line)) is not None:
+        _take_args(log, args)
     if found := RELEASE.search(line):
         log.release = found[1]
     if found := CONFIGURED.search(line) or OURS.search(line):

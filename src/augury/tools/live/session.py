@@ -9,6 +9,7 @@ from typing import Any
 
 from augury.tools.live.checks import Judged, judge
 from augury.tools.live.expectation import expect
+from augury.tools.live.past import Past
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.release import release_in
 from augury.tools.live.scrape import scrape
@@ -29,6 +30,7 @@ class Asked:
     rate: tuple[float, float] | None = None
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)  # facts of a configuration, from the doctor
+    past: Mapping[str, Past] = field(default_factory=dict)  # figures of an earlier day, by model
 
 
 @dataclass(slots=True)
@@ -82,7 +84,8 @@ class Session:
         asked, made = self.asked, []
         for model, reading in after.items():
             between = window(before.get(model), reading)
-            made.append(judge(between, expect(between, asked.method, asked.k, asked.rate, asked.config)))
+            expected = expect(between, asked.method, asked.k, asked.rate, asked.config)
+            made.append(judge(between, expected, asked.past.get(model)))
         return made
 
     def over(

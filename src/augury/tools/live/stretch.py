@@ -9,7 +9,7 @@ from augury.tools.live.drafting import MANY, wilson
 from augury.tools.live.expectation import Expectation
 from augury.tools.live.window import Window
 
-HALF = 0.5  # the bar of the knowledge for a drafter with weights: of the rate, and of the first position
+HALF = 0.5  # the bar of the knowledge for a drafter with weights: of the first position
 CHANGE = 0.1  # a tenth up or down is a change
 
 
@@ -27,8 +27,8 @@ def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[
     part, model_based = window.in_interval, expected.method not in LOOK_UPS
     if part.rate_interval and expected.rate:
         yield expected.rate[0], part.rate_interval
-    if part.rate_interval and model_based:
-        yield HALF, part.rate_interval
+    if part.rate_interval and model_based and expected.fault_rate:
+        yield expected.fault_rate, part.rate_interval
     if part.first is not None and model_based:
         yield HALF, wilson(part.first, part.drafts)
     if part.length_interval and expected.length:

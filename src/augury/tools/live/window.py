@@ -67,6 +67,12 @@ class Window:
         return found
 
     @property
+    def by_context(self) -> dict[float, Drafting]:
+        """Drafting by the length of the text, in the stretch that is judged."""
+        old = self.earlier.by_context if self.earlier and not self.since_start else {}
+        return {bound: drafting - old.get(bound, Drafting()) for bound, drafting in self.after.by_context.items()}
+
+    @property
     def tokens_per_step(self) -> float | None:
         """Tokens a request gets in a step, steps without a draft included: each gives one, and what was accepted."""
         return _per_step(self.generated, self.drafting.accepted)
@@ -123,6 +129,9 @@ class Window:
             "interval": self.in_interval.record() if self.seconds else None,
             "since_start": self.whole.record(),
             "by_engine": {name: drafting.record() for name, (drafting, _) in self.engines.items()},
+            "by_context": [
+                {"up_to_tokens": _finite(bound), **drafting.record()} for bound, drafting in self.by_context.items()
+            ],
             "latency_seconds": latencies,
             "latencies_since_start": self.latencies_since_start,
             "method": self.after.method,

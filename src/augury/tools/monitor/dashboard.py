@@ -70,12 +70,12 @@ def _queries(settings: Settings) -> dict[str, Any]:
 
 
 def _band(settings: Settings) -> str:
-    band = settings.method.band
+    band = settings.band
     if band is None:
         return "none is known"
     rate = f"rate {band.rate[0]:.2f} to {band.rate[1]:.2f}" if band.rate else "no rate"
     length = f"length {band.length[0]:g} to {band.length[1]:g}" if band.length else "no length"
-    return f"{rate}, {length} ({band.where})"
+    return f"{rate}, {length} ({band.where}; at K={settings.k})"
 
 
 def _position_text(settings: Settings) -> str:
@@ -108,7 +108,7 @@ def _steps(settings: Settings, title: str) -> dict[str, Steps]:
     rate: Steps = [(None, "yellow"), (low, "green")]
     if healthy and healthy > low:
         rate = [(None, "red"), (low, "yellow"), (healthy, "green")]
-    band = settings.method.band.length if settings.method.band else None
+    band = settings.band.length if settings.band else None
     good = max(settings.length_one + 0.01, min(band[0] if band else 1.5, settings.long_length))
     return {
         "rate": rate,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from augury.config.errors import ConfigError
+from augury.methods.bands import Band
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Method
 from augury.tools.knowledge.base import look_up
@@ -31,6 +32,13 @@ def bound(entry: str, fact: str) -> float:
 def speaks_of(entry: str, method: str) -> bool:
     """Whether an entry of the knowledge is meant for a method."""
     return all(method in part["method"] for part in _parts(look_up(entry).condition) if "method" in part)
+
+
+def lowest(card: Method, k: int) -> float:
+    """The rate under which `augury check` fails a drafter with weights, at this K."""
+    fault = card.band.at(k).fault_rate if card.band else None
+    half = bound("rate-under-half", "acceptance_rate")
+    return half if fault is None else min(half, round(fault, 2))
 
 
 def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -79,13 +87,19 @@ class Settings:
     @property
     def long_length(self) -> float:
         """Tokens a step that count as good; with a small K the knowledge's figure cannot be reached."""
-        rate = self.method.band.rate[0] if self.method.band and self.method.band.rate else 0.5
-        return round(min(bound("signal-queue", "acceptance_length"), 1 + self.k * rate), 2)
+        band = self.band
+        usual = band.usual if band and band.usual else 1 + self.k * 0.5
+        return round(min(bound("signal-queue", "acceptance_length"), usual), 2)
+
+    @property
+    def band(self) -> Band | None:
+        """Where the method lies at this K."""
+        return self.method.band.at(self.k) if self.method.band else None
 
     @property
     def healthy(self) -> float | None:
         """The lower end of the method's band of acceptance rates."""
-        return self.method.band.rate[0] if self.method.band and self.method.band.rate else None
+        return self.band.rate[0] if self.band and self.band.rate else None
 
     @property
     def model_labels(self) -> tuple[str, ...]:
@@ -158,7 +172,7 @@ def settle(
     if card.weights not in ("none", "import path"):
         first_alone = bound("first-position-low", "first_position_rate")
         if min_acceptance is None and speaks_of("rate-under-half", card.name):
-            min_acceptance = bound("rate-under-half", "acceptance_rate")
+            min_acceptance = lowest(card, k)
             first_beside = bound("rate-under-half", "first_position_rate")  # a rate that you set is judged by itself
     if min_position is None and card.weights not in MODEL_FREE:
         min_position = bound("position-rate-low", "acceptance_rate")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError, shown
+from augury.tools.replay.swe_agent import as_messages, is_run
 
 ROLES = {
     "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
@@ -83,6 +84,10 @@ def conversations(record: Any, place: Place) -> Iterator[Conversation]:
 
     if _tokens(record):
         yield made(_token_turns(record), False)
+        return
+    if is_run(record):
+        messages, shown_before = as_messages(record)
+        yield made(_messages(messages), True, shown_before)
         return
     opened = _opened(record)
     history = next((opened[name] for name in HISTORIES if isinstance(opened.get(name), list)), None)

@@ -27,7 +27,7 @@ SERVE_ENGINE_OPTIONS = (
     "tokenizer", "dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
     "long_prefill_token_threshold", "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes",
     "gpu_memory_utilization", "enable_prefix_caching", "enable_chunked_prefill", "enforce_eager", "seed", "load_format",
-    "model_impl", "kv_transfer_config",
+    "model_impl", "hf_overrides", "kv_transfer_config",
 )  # fmt: skip
 
 
@@ -132,8 +132,9 @@ def serve(
 
     server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
     given["speculative_config"] = options.speculation(given)
-    if (text := given["kv_transfer_config"]) is not None:
-        given["kv_transfer_config"] = from_json(text, "--kv-transfer-config")
+    for name in ("kv_transfer_config", "hf_overrides"):
+        if (text := given[name]) is not None:
+            given[name] = from_json(text, f"--{name.replace('_', '-')}")
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch

@@ -137,7 +137,9 @@ def _kind(declared: Any, strict: bool) -> Any:
 
 
 def _is_object(declared: Any) -> bool:
-    return any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _parts(declared))
+    return any(get_origin(kind) is dict for kind in _parts(declared)) or any(
+        isinstance(kind, type) and issubclass(kind, BaseModel) for kind in _parts(declared)
+    )
 
 
 def _parts(declared: Any) -> Iterator[Any]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+from augury.config import harmless
 from augury.config.engine import NOT_YET, check_neutral
 from augury.config.errors import ConfigError
 
 LISTS = ("--served-model-name", "--api-key")  # several values may follow one flag
+MODEL = ("--model", "--model-tag")
 SHORT = {
     "-tp": "tensor_parallel_size",
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
     "-q": "quantization",
 }
-SWITCHES = ("trust_remote_code", "enable_lora", "async_scheduling", "skip_tokenizer_init")
+SWITCHES = ("enable_lora", "async_scheduling", "skip_tokenizer_init", *harmless.SWITCHES)
 NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
 # What they turn off or on is so here in any case.
 NOTHING = (
@@ -40,12 +43,24 @@ def from_vllm(words: list[str]) -> list[str]:
             continue
         if flag.startswith("-") and name in NEUTRAL:
             check_neutral(name, _value(flag, name, value if given else None, rest), NEUTRAL)
+        elif flag in MODEL:
+            model = value if given else _following(flag, rest)
+            kept[1:1] = [] if _has_model(words) else [model]  # a file's, or vLLM's old way to name it
+        elif flag.startswith("-") and name in harmless.HARMLESS:
+            if _value(flag, name, value if given else None, rest) not in (None, False, {}):
+                print(f"note: {harmless.remark(flag)}", file=sys.stderr)
         elif flag in LISTS and not given and _has_model(words):
             while rest and not rest[0].startswith("-"):
                 kept += [flag, rest.pop(0)]
         else:
             kept.append(word)
     return kept
+
+
+def _following(flag: str, rest: list[str]) -> str:
+    if not rest:
+        raise ConfigError(f"{flag} needs a value.")
+    return rest.pop(0)
 
 
 def _has_model(words: list[str]) -> bool:
@@ -57,9 +72,7 @@ def _value(flag: str, name: str, given: str | None, rest: list[str]) -> Any:
     if given is None:
         if name in SWITCHES:
             return True
-        if not rest:
-            raise ConfigError(f"{flag} needs a value.")
-        given = rest.pop(0)
+        given = _following(flag, rest)
     try:
         return json.loads(given)
     except ValueError:

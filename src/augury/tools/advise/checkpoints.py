@@ -1,0 +1,55 @@
+"""Published drafters by name, and the one for a target: by what it is called, or else by its shape."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from augury.config.facts import ModelFacts
+from augury.tools.advise.tables import Row, rows
+
+
+class Checkpoint(Row):
+    """One published drafter."""
+
+    method: str
+    model: str
+    target: str
+    type: str
+    hidden: int | None = None
+    layers: int | None = None
+    vocab: int | None = None
+    known: str = ""
+
+    def named(self, facts: ModelFacts) -> bool:
+        """Whether the target is called so; names differ in owner, case and what stands after the size."""
+        mine, theirs = _plain(self.target), _plain(facts.name.rstrip("/").rpartition("/")[2])
+        return bool(theirs) and (mine in theirs or (theirs in mine and len(theirs) > len("qwen3")))
+
+    def shaped(self, facts: ModelFacts) -> bool:
+        """Whether the target has the shape of the one it was made for."""
+        told = ((self.hidden, facts.hidden_size), (self.layers, facts.layers), (self.vocab, facts.vocab_size))
+        known = [(mine, theirs) for mine, theirs in told if mine is not None]
+        return self.type in facts.kind and all(mine == theirs for mine, theirs in known)
+
+    def remark(self, facts: ModelFacts) -> str:
+        """What is known of it, for people."""
+        doubt = "" if self.named(facts) else ", whose shape this is: its card says whether it serves your version"
+        return f"{self.model} is for {self.target}{doubt}" + (f"; {self.known}" if self.known else "")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("meta-", "")).strip("-")
+
+
+@cache
+def checkpoints() -> tuple[Checkpoint, ...]:
+    """All that are known by name."""
+    return rows("checkpoints", Checkpoint)
+
+
+def find_checkpoint(method: str, facts: ModelFacts) -> Checkpoint | None:
+    """The drafter for a target: made for it by name, or for one of its shape, if the row tells a shape."""
+    fitting = [one for one in checkpoints() if one.method == method and one.shaped(facts)]
+    by_name = [one for one in fitting if one.named(facts)]
+    return next(iter(by_name or [one for one in fitting if one.hidden is not None]), None)

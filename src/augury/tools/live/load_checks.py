@@ -1,0 +1,82 @@
+"""Checks of what a server carries: speed, queue, cache, and whether its rule keeps the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from augury.tools.live.expectation import Expectation
+from augury.tools.live.verdict import Check, sane, verdict
+from augury.tools.live.window import Window
+
+
+def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """The server's own estimate, where it can be true."""
+    told = window.after.speed_up
+    if told is None:
+        return None
+    if "speed_up" not in facts:
+        return Check("speed-up", "unknown", f"{told:.2f} times, it says", "over its tokens a step")
+    state, fix, entry = verdict(facts, "below-plain")
+    return Check("speed-up", state, f"{facts['speed_up']:.2f} times", "1, by its own estimate", fix, entry)
+
+
+def queue(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Requests that run and wait."""
+    if "waiting" not in facts or "running" not in facts:
+        return None
+    state, fix, entry = verdict(facts, "queue-long", "batch-large")
+    said = f"{facts['running']:.0f} running, {facts['waiting']:.0f} waiting"
+    return Check("queue", state, said, "waiting under running", fix, entry)
+
+
+def cache(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Memory, and who lost a place in it."""
+    if "kv_usage" not in facts:
+        return None
+    state, fix, entry = (
+        verdict(facts, "preempting", "kv-nearly-full") if "preemptions" in facts else verdict(facts, "kv-nearly-full")
+    )
+    said = f"{facts['kv_usage']:.0%} in use"
+    if "preemptions" in facts:
+        said += f", {facts['preemptions']:.0f} preempted"
+    return Check("KV cache", state, said, "under 95%, 0 preempted", fix, entry)
+
+
+def prefix(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Prompt tokens found in the cache."""
+    if "prefix_hit_rate" not in facts:
+        return None
+    _, fix, entry = verdict(facts, "prefix-never-hit")
+    return Check("prefix cache", "note", f"{facts['prefix_hit_rate']:.0%} of prompt tokens hit", "", fix, entry)
+
+
+def lossless(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Whether the rule keeps what the model says."""
+    if not facts.get("lossy"):
+        return None
+    state, fix, entry = verdict(facts, "lossy-rule")
+    return Check("rule", state, "may change what the model says", "a lossless rule", fix, entry)
+
+
+def speed(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
+    """Tokens a second and a step, and how long users wait."""
+    rate = window.per_second("generation_tokens")
+    if window.idle or rate is None:
+        return None
+    said = f"{rate:,.0f} tok/s"
+    if window.tokens_per_step_now and sane(facts):
+        said += f", {window.tokens_per_step_now:.2f} a step"
+    shown = [text for name in ("tpot", "ttft") if (text := _latency(window, name))]
+    return Check("speed", "note", said, "" if window.latencies_since_start else "; ".join(shown))
+
+
+def _latency(window: Window, name: str) -> str:
+    """The mean, which is exact, and the bound that 99 in 100 lie under: buckets tell no more."""
+    mean, bound = window.latency(name), window.histograms[name].at_most(0.99) if name in window.histograms else None
+    if mean is None or bound is None:
+        return ""
+    last = max(other for other in window.histograms[name].counts if math.isfinite(other))
+    tail = f"over {1000 * last:,.4g}" if math.isinf(bound) else f"under {1000 * bound:,.4g}"
+    return f"{name.upper()} mean {1000 * mean:,.3g} ms, p99 {tail}"
