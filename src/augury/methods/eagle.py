@@ -24,5 +24,5 @@ EAGLE = Method(
     band=measured(1.8, 2.2, 2.6, 3, "8B targets, chat", "vLLM's example test", "chat"),
     usual=UsualHead(joins=state_and_token),
     checkpoint=one_layer,
-    gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
+    gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80, head="augury.train.eagle:Eagle")},
 )

@@ -68,8 +68,13 @@ EAGLE3 = Method(
     usual=UsualHead(joins=_three_streams, stated=False, vocabulary=OWN_WORDS),
     checkpoint=_checkpoint,
     gates={
-        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120),
-        "p-eagle": GateRecipe("augury.train.eagle:train_p_eagle", 120, settings={"parallel_drafting": True}),
+        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120, head="augury.train.eagle:Eagle3"),
+        "p-eagle": GateRecipe(
+            "augury.train.eagle:train_p_eagle",
+            120,
+            settings={"parallel_drafting": True},
+            head="augury.train.eagle:PEagle",
+        ),
     },
     prose=("eagle-3",),
 )

@@ -209,5 +209,5 @@ MTP = Method(
     usual=UsualHead(joins=state_and_token, of_target=True),
     checkpoint=_checkpoint,
     sharded=True,
-    gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
+    gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80, head="augury.train.eagle:Mtp")},
 )

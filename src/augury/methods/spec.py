@@ -106,6 +106,7 @@ class GateRecipe(NamedTuple):
     steps: int
     rate: float = 1e-3
     settings: Mapping[str, Any] = {}  # keys it is run with
+    head: str = ""  # "package.module:Class" of what `augury train` trains; empty where it cannot yet
 
 
 Inferred = tuple[int, str]  # a number of tokens, and where it comes from

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from augury.model.target import NORMED
 from augury.train.export import export, linked_copy, write_checkpoint
 from augury.train.fit import fit
 from augury.train.layers import DecoderLayer, LayerSizes
@@ -28,6 +27,16 @@ class Eagle(PairHead):
         super().__init__()
         self.fc = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
         self.layer = DecoderLayer(shape, input_norm=False)
+
+    @classmethod
+    def made_for(cls, config: Any, words: int) -> Eagle:
+        """See PairHead.made_for."""
+        return cls(LayerSizes.like(config))
+
+    def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
+        """In the layout of EAGLE's authors."""
+        told = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(config)}
+        export(self, told, directory, lambda name: name.replace("layer.", "layers.0.", 1))
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """See PairHead.enter."""
@@ -49,6 +58,19 @@ class Mtp(PairHead):
         )
         self.input_proj = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
         self.layer = DecoderLayer(shape)
+
+    @classmethod
+    def made_for(cls, config: Any, words: int) -> Mtp:
+        """A layer of the target's own sizes: its config.json has no others."""
+        return cls(LayerSizes.of_target(config))
+
+    def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
+        """The target once more, by links, with the layer in a file of its own beside its weights."""
+        told = json.loads((target / "config.json").read_text())
+        linked_copy(target, directory, told | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1})
+        state = self.state_dict().items()
+        tensors = {f"model.mtp_layers.0.{name.removeprefix('layer.')}": t.cpu().contiguous() for name, t in state}
+        save_file(tensors, directory / "mtp.safetensors", {"format": "pt"})
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """See PairHead.enter."""
@@ -76,6 +98,46 @@ class Eagle3(PairHead):
         if mask is not None:
             self.mask_hidden = nn.Parameter(torch.zeros(1, 1, streams * shape.hidden))
 
+    @classmethod
+    def made_for(cls, config: Any, words: int) -> Eagle3:
+        """See PairHead.made_for."""
+        return cls(LayerSizes.like(config), len(cls.streams_of(config)), words, cls.mask_for(config))
+
+    @property
+    def output(self) -> nn.Linear | None:
+        """See PairHead.output."""
+        return self.lm_head
+
+    @staticmethod
+    def mask_for(config: Any) -> int | None:
+        """The token that stands for those it does not know."""
+        return None
+
+    @staticmethod
+    def streams_of(config: Any) -> tuple[int, ...]:
+        """Early, middle, late."""
+        return stream_layers(config.num_hidden_layers)
+
+    def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
+        """In the original layout (`midlayer`), words of its own by d2t; without them the target's matrix reads it."""
+        tensors = {name.replace("layer.", "midlayer.", 1): t for name, t in self.state_dict().items()}
+        told: dict[str, Any] = {
+            "model_type": "llama",
+            "architectures": ["LlamaForCausalLMEagle3"],
+            **_sizes(config),
+            "draft_vocab_size": config.vocab_size if words is None else len(words),
+            "fc_norm": True,
+            "eagle_aux_hidden_state_layer_ids": list(self.streams_of(config)),
+        }
+        if words is None:
+            del tensors["lm_head.weight"]
+        else:
+            known = torch.zeros(config.vocab_size, dtype=torch.bool)
+            known[words] = True
+            tensors |= {"d2t": words - torch.arange(len(words)), "t2d": known}
+        told |= {"mask_token_id": self.mask} if self.mask is not None else {}
+        write_checkpoint(directory, tensors, told)
+
     def combine(self, streams: Tensor) -> Tensor:
         """See PairHead.combine."""
         parts = streams.chunk(len(self.fc_norm), dim=1)
@@ -99,50 +161,38 @@ class Eagle3(PairHead):
         return F.embedding(torch.full_like(tokens, self.mask), embedding).to(hidden.dtype), hidden
 
 
+class PEagle(Eagle3):
+    """One that drafts in one pass; the mask is the vocabulary's last token, whose embedding nobody needs."""
+
+    @staticmethod
+    def mask_for(config: Any) -> int | None:
+        """See Eagle3.mask_for."""
+        return int(config.vocab_size) - 1
+
+
 def train_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A head as its authors publish it; gives the last loss."""
-    module = Eagle(LayerSizes.like(study.config))
-    last = _against_the_target(module, study, recipe)
-    write_eagle(module, study.config, directory)
-    return last
-
-
-def write_eagle(module: Eagle, target: Any, directory: Path) -> None:
-    """A checkpoint in the layout of EAGLE's authors; `target` is the target's configuration."""
-    config = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(target)}
-    export(module, config, directory, lambda name: name.replace("layer.", "layers.0.", 1))
+    """A gate of EAGLE; gives the last loss."""
+    return _against_the_target(Eagle, study, directory, recipe)
 
 
 def train_mtp(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A layer of the target's own sizes: its config.json has no others."""
-    module = Mtp(LayerSizes.of_target(study.config))
-    last = _against_the_target(module, study, recipe)
-    write_mtp(module, study.directory, directory)
-    return last
-
-
-def write_mtp(module: Mtp, target: Path, directory: Path) -> None:
-    """The target once more, by links, with the layer in a file of its own beside its weights."""
-    config = json.loads((target / "config.json").read_text())
-    linked_copy(target, directory, config | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1})
-    state = module.state_dict().items()
-    tensors = {f"model.mtp_layers.0.{name.removeprefix('layer.')}": t.cpu().contiguous() for name, t in state}
-    save_file(tensors, directory / "mtp.safetensors", {"format": "pt"})
+    """A gate of an MTP layer."""
+    return _against_the_target(Mtp, study, directory, recipe)
 
 
 def train_eagle3(study: Study, directory: Path, recipe: Recipe) -> float:
-    """A head in the original layout (`midlayer`), words of its own by d2t."""
-    return _train_eagle3(study, directory, recipe, None)
+    """A gate of EAGLE-3."""
+    return _train_eagle3(Eagle3, study, directory, recipe)
 
 
 def train_p_eagle(study: Study, directory: Path, recipe: Recipe) -> float:
-    """The same, drafting in one pass; the mask is the vocabulary's last token, whose embedding nobody needs."""
-    return _train_eagle3(study, directory, recipe, study.config.vocab_size - 1)
+    """A gate of P-EAGLE."""
+    return _train_eagle3(PEagle, study, directory, recipe)
 
 
-def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | None) -> float:
-    shape, layers, words = LayerSizes.like(study.config), stream_layers(study.config.num_hidden_layers), study.words
-    module = Eagle3(shape, len(layers), len(words), mask)
+def _train_eagle3(kind: type[Eagle3], study: Study, directory: Path, recipe: Recipe) -> float:
+    layers, words = kind.streams_of(study.config), study.words
+    module = kind.made_for(study.config, len(words))
     shake(module)
     with torch.no_grad():
         module.lm_head.weight.copy_(study.head[words])  # a good beginning
@@ -154,44 +204,25 @@ def _train_eagle3(study: Study, directory: Path, recipe: Recipe, mask: int | Non
         return fading([word_loss(module.lm_head(x), words, pairs.ahead[:, i]) for i, x in enumerate(read)])
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    write_eagle3(module, study.config, layers, words, directory)
+    module.publish(study.directory, study.config, words, directory)
     return last
 
 
-def write_eagle3(module: Eagle3, target: Any, layers: tuple[int, ...], words: Tensor | None, directory: Path) -> None:
-    """A checkpoint in the original layout; without words of its own it is read by the target's output matrix."""
-    tensors = {name.replace("layer.", "midlayer.", 1): t for name, t in module.state_dict().items()}
-    config: dict[str, Any] = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLMEagle3"],
-        **_sizes(target),
-        "fc_norm": True,
-        "eagle_aux_hidden_state_layer_ids": list(layers),
-    }
-    if words is None:
-        del tensors["lm_head.weight"]
-        config["draft_vocab_size"] = target.vocab_size
-    else:
-        known = torch.zeros(target.vocab_size, dtype=torch.bool)
-        known[words] = True
-        tensors |= {"d2t": words - torch.arange(len(words)), "t2d": known}
-        config["draft_vocab_size"] = len(words)
-    config |= {"mask_token_id": module.mask} if module.mask is not None else {}
-    write_checkpoint(directory, tensors, config)
-
-
-def _against_the_target(module: PairHead, study: Study, recipe: Recipe) -> float:
+def _against_the_target(kind: type[PairHead], study: Study, directory: Path, recipe: Recipe) -> float:
     """Train a head that the target's own output matrix reads."""
+    module = kind.made_for(study.config, study.config.vocab_size)
     shake(module)
     deck, competition = Deck(study.lessons, recipe.lessons), Competition(study.head, study.words)
 
     def loss() -> Tensor:
         competition.draw()
-        pairs = pack(deck.deal(), (NORMED,), recipe.depth)
+        pairs = pack(deck.deal(), kind.streams_of(study.config), recipe.depth)
         read = module.unroll(study, pairs)
         return fading([competition.loss(x, pairs.ahead[:, i]) for i, x in enumerate(read)])
 
-    return fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+    last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+    module.publish(study.directory, study.config, None, directory)
+    return last
 
 
 def _sizes(target: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ and its own drafted ones behind.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from augury.model.target import NORMED
 from augury.train.layers import DecoderLayer, KeysValues
 from augury.train.study import Lesson, Study
 
@@ -63,6 +65,25 @@ class PairHead(nn.Module):
     """One layer over pairs; the kinds differ in what they do before and behind it."""
 
     layer: DecoderLayer
+
+    @property
+    def output(self) -> nn.Linear | None:
+        """An output matrix of its own; None where the target's reads it."""
+        return None
+
+    @classmethod
+    def made_for(cls, config: Any, words: int) -> PairHead:
+        """A fresh one for a target with this configuration, with so many words to guess among."""
+        raise NotImplementedError
+
+    @staticmethod
+    def streams_of(config: Any) -> tuple[int, ...]:
+        """The target's residual streams that it reads."""
+        return (NORMED,)
+
+    def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
+        """A checkpoint as any server loads it; `words` are those it guesses among, None for all."""
+        raise NotImplementedError
 
     def combine(self, streams: Tensor) -> Tensor:
         """The hidden state that the target's streams make."""

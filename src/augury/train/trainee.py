@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from augury.config.errors import ConfigError
-from augury.model.target import NORMED
+from augury.methods.registry import METHODS, load
 from augury.train.batches import Batch
-from augury.train.eagle import Eagle, Eagle3, Mtp, write_eagle, write_eagle3, write_mtp
-from augury.train.layers import LayerSizes
 from augury.train.losses import Loss
 from augury.train.pairs import PairHead, shake
-from augury.train.study import stream_layers
 from augury.train.unroll import unroll
 
 CHUNK = 4096  # rows whose logits are held at a time; they are computed again for the gradient
@@ -39,18 +36,18 @@ class Trainee:
     def __init__(self, goal: Goal, config: Any, embedding: Tensor, output: Tensor, words: Tensor) -> None:
         self.goal, self.config, self.embedding, self.words = goal, config, embedding, words
         self.layers = layers_of(goal.kind, config)
-        self.module = _make(goal, config, len(self.layers), len(words))
+        self.module = head_of(goal.kind).made_for(config, len(words))
         shake(self.module)
         self._rows = output[words.to(output.device)]  # the target's matrix for the words that are guessed
-        if isinstance(self.module, Eagle3):
+        if self.module.output is not None:
             with torch.no_grad():
-                self.module.lm_head.weight.copy_(self._rows)  # a good beginning
-            self.module.lm_head.requires_grad_(bool(goal.vocabulary))
+                self.module.output.weight.copy_(self._rows)  # a good beginning
+            self.module.output.requires_grad_(bool(goal.vocabulary))
         self.module.to(embedding.device)
 
     def logits(self, states: Tensor) -> Tensor:
         """The drafter's, over its words."""
-        head = self.module.lm_head.weight if isinstance(self.module, Eagle3) else self._rows
+        head = self._rows if self.module.output is None else self.module.output.weight
         return states @ head.to(states.dtype).T
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
@@ -91,15 +88,7 @@ class Trainee:
 
     def export(self, target: Path, directory: Path) -> None:
         """A checkpoint in the published layout, as any server loads it."""
-        module = self.module
-        if isinstance(module, Eagle3):
-            words = self.words if self.goal.vocabulary else None
-            write_eagle3(module, self.config, self.layers, words, directory)
-        elif isinstance(module, Eagle):
-            write_eagle(module, self.config, directory)
-        else:
-            assert isinstance(module, Mtp)
-            write_mtp(module, target, directory)
+        self.module.publish(target, self.config, self.words if self.goal.vocabulary else None, directory)
 
 
 def places(batch: Batch, guess: int) -> Tensor:
@@ -108,21 +97,22 @@ def places(batch: Batch, guess: int) -> Tensor:
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
+def heads() -> dict[str, str]:
+    """What can be trained, by name, and where its class is."""
+    return {name: gate.head for card in METHODS.values() for name, gate in card.gates.items() if gate.head}
+
+
+def head_of(kind: str) -> type[PairHead]:
+    """The class of a kind of head."""
+    if kind not in heads():
+        raise ConfigError(f"augury train {kind}: unknown; there are {', '.join(heads())}.")
+    found: type[PairHead] = load(heads()[kind])
+    return found
+
+
 def layers_of(kind: str, config: Any) -> tuple[int, ...]:
     """The residual streams of the target that a kind reads."""
-    return stream_layers(config.num_hidden_layers) if kind in ("eagle3", "p-eagle") else (NORMED,)
-
-
-def _make(goal: Goal, config: Any, streams: int, words: int) -> PairHead:
-    shape = LayerSizes.like(config)
-    if goal.kind in ("eagle3", "p-eagle"):
-        mask = config.vocab_size - 1 if goal.kind == "p-eagle" else None
-        return Eagle3(shape, streams, words, mask)
-    if goal.kind == "eagle":
-        return Eagle(shape)
-    if goal.kind == "mtp":
-        return Mtp(LayerSizes.of_target(config))
-    raise ConfigError(f"augury train {goal.kind}: unknown; there are eagle3, p-eagle, eagle, mtp.")
+    return head_of(kind).streams_of(config)
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:
