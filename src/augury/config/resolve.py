@@ -39,23 +39,28 @@ def resolve(
     written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else given, as_of)
     model, revision = written.keys.get("model"), written.keys.get("revision")
     case = Case(written.keys, target or Target(), read_facts(model, revision) if model else None)
-    named = settle_method(case)
+    named = settle_method(case, as_of)
     card = METHODS[named.keys["method"]]
     if as_of is not None:
-        check_method(case.keys.get("method") or card.name, as_of)
+        check_method(case.keys.get("method") or card.name, card, as_of)
     case, notes = case.after(named), (*written.notes, *named.notes)
     card.check_target(case)
-    for stage in _stages(card, written):
+    for stage in _stages(card, written, as_of):
         change = stage(case)
         case, notes = case.after(change), (*notes, *change.notes)
-    notes = (*notes, *check_against(card, case), *details.name_unused(card, case), *vllm_quirks(card, case, as_of))
+    notes = (
+        *notes,
+        *check_against(card, case, as_of),
+        *details.name_unused(card, case),
+        *vllm_quirks(card, case, as_of),
+    )
     return _built(card, case, notes)
 
 
-def _stages(card: Method, written: Written) -> tuple[Callable[[Case], Change], ...]:
+def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
     """What is settled, in this order: each may rest on what those before it decided."""
     return (
-        partial(settle_model, card),
+        partial(settle_model, card, as_of),
         partial(settle_tokens, card),
         partial(renew_keys, written.dropped),
         settle_rule,

@@ -46,6 +46,7 @@ MEDUSA = Method(
     vllm_old_runner=True,
     vllm_async=False,
     vllm_fixed_tokens=True,
+    vllm_classes={"MedusaModel": ("0.8.2", None)},
     vllm_writes={"model_type": "medusa"},
     band=Band((0.60, 0.75), (1.6, 1.75), "as a chain"),
     one_pass=True,

@@ -116,6 +116,7 @@ class GateRecipe(NamedTuple):
     settings: Mapping[str, Any] = {}  # keys it is run with
 
 
+Window = tuple[str, str | None]  # releases of vLLM: the first, and the first that is too late
 Inferred = tuple[int, str]  # a number of tokens, and where it comes from
 
 
@@ -180,6 +181,9 @@ class Method:
     vllm_lacks: tuple[str, ...] = ()  # keys not implemented for it
     vllm_needs: str = ""  # the command that installs what it needs
     vllm_detects: Callable[[Mapping[str, Any]], bool] = lambda draft: False  # a checkpoint, beyond the signs
+    vllm_prefix: str = ""  # what it puts before the name of a checkpoint's architecture, unless it is there
+    vllm_kept: tuple[str, ...] = ()  # architectures it leaves alone
+    vllm_classes: Mapping[str, Window] = field(default_factory=dict)  # architectures it has code for, and when
     vllm_writes: Mapping[str, Any] = field(default_factory=dict)  # into the checkpoint's config.json before it looks
 
     # What operators ask.

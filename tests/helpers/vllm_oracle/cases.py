@@ -174,7 +174,9 @@ def rules() -> Iterator[Case]:
     )  # fmt: skip
     for more, (base, (given, target)) in product(pairs, BASES.items()):
         yield Case(f"rule/{'+'.join(more)}/{base}", {**given, **more}, target)
-    yield Case("rule/heterogeneous", {**BASES["draft_model"][0], "model": "@other-words", "use_heterogeneous_vocab": True})
+    yield Case(
+        "rule/heterogeneous", {**BASES["draft_model"][0], "model": "@other-words", "use_heterogeneous_vocab": True}
+    )
 
 
 def all_cases() -> list[Case]:

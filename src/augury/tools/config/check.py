@@ -147,7 +147,8 @@ def judge(question: Question) -> Answer:
         if name and facts is None:
             says = f"the target {name} is not on this machine; nothing was compared with it."
             notes += (Note("unchecked", "model", says),)
-        target = Target(name, facts, question.tensor_parallel_size, question.max_model_len)
+        size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
+        target = Target(name, facts, size, question.max_model_len)
         config = resolve(given, target, question.as_of)
         assert config is not None
     except ConfigError as error:
