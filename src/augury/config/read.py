@@ -14,6 +14,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.validate import validated
 from augury.methods.draft_model import DRAFT_MODEL
 from augury.methods.notes import Note
+from augury.methods.suffix import SUFFIX
 
 EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 KEYS = {**declared(SpeculativeConfig), **declared(DroppedKeys)}
@@ -49,11 +50,21 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
     if as_of is not None:
         keys, said = at_release(keys, KEYS, as_of)
         notes += said
+        keys, said = _unread(keys)
+        notes += said
     keys, said = renew_values(keys)
     old = {name: value for name, value in keys.items() if name in DroppedKeys.model_fields}
     new = {name: value for name, value in keys.items() if name not in old}
     dropped, typed = validated(DroppedKeys, old), validated(SpeculativeConfig, new)
     return Written({k: getattr(typed, k) for k, value in new.items() if value is not None}, dropped, (*notes, *said))
+
+
+def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """Leave out a method's own settings where another is meant: vLLM looks at their range with that method alone."""
+    written = keys.get("method") or ("another method" if keys.get("model") else SUFFIX.name)
+    own = [name for name in keys if name.startswith(f"{SUFFIX.name}_") and written != SUFFIX.name]
+    left = {name: value for name, value in keys.items() if name not in own}
+    return left, tuple(Note("unused", name, f"{written} does not read it (it is for {SUFFIX.name}).") for name in own)
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:

@@ -61,7 +61,7 @@ def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable
     """What is settled, in this order: each may rest on what those before it decided."""
     return (
         partial(settle_model, card, as_of),
-        partial(settle_tokens, card),
+        partial(settle_tokens, card, as_of),
         partial(renew_keys, written.dropped),
         settle_rule,
         card.settle,

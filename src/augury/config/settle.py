@@ -96,7 +96,7 @@ def _fixed(kind: str, case: Case, as_of: str | None) -> Change:
     return Change(fixes, tuple(Note("inferred", name, f"{str(v).lower()}, {says}") for name, v in fixes.items()))
 
 
-def settle_tokens(card: Method, case: Case) -> Change:
+def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
     """K: given, or told from the checkpoint; checked against it in both cases."""
     literal = case.keys.get("speculative_token_tree")
     notes: tuple[Note, ...] = ()
@@ -106,7 +106,9 @@ def settle_tokens(card: Method, case: Case) -> Change:
         tokens, notes = _default_tokens(card, full)
     deepest = max(map(len, read_tree(literal))) if literal else tokens
     wrong = card.check_tokens(deepest, full) if deepest < tokens or not literal else None
-    if wrong:
+    if wrong and as_of is not None and not card.vllm_checks_tokens:
+        notes = (*notes, Note("warning", "num_speculative_tokens", f"{tokens} {wrong}: vLLM starts all the same."))
+    elif wrong:
         raise problem("num_speculative_tokens", tokens, wrong)
     if says := card.remark_tokens(tokens, full):
         notes = (*notes, Note("warning", "num_speculative_tokens", says))

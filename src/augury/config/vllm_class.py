@@ -16,7 +16,7 @@ from augury.methods.recognise import is_import_path, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Method
 
-DRAFTING = re.compile("Eagle|EAGLE|Medusa|MLPSpeculator|DFlash|DSpark|Speculator")  # in the name of a drafter's class
+DRAFTING = re.compile("(?i)eagle|medusa|mlpspeculator|dflash|dspark|speculator")  # in the name of a drafter's class
 CLASSES = {name: window for card in METHODS.values() for name, window in card.vllm_classes.items()}
 LOOKED_UP_SINCE = version("0.10")  # before, an older engine named its classes otherwise
 LOAD_KEYS = (
@@ -89,7 +89,7 @@ def _class(card: Method, raw: Mapping[str, object], named: tuple[str, ...], as_o
         told = recognise(raw)
         meant = f": it looks like {told.method!r}, write that" if told and told.method != card.name else ""
         if missing and made != name:
-            yield f"for {card.name!r} vLLM {as_of} makes {made} of the architecture {name} and has no such class{meant}."
+            yield f"for {card.name!r} vLLM {as_of} makes {made} of {name}, and has no such class{meant}."
         elif missing:
             yield f"vLLM {as_of} has no class for the architecture {name}{meant}."
 

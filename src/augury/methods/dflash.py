@@ -67,6 +67,7 @@ DFLASH = Method(
     lookahead=2,
     prefill_lookahead=1,
     vllm_since="0.20",
+    vllm_checks_tokens=False,
     vllm_detects=_named_otherwise,
     vllm_prefix="DFlash",
     vllm_kept=("LiLiCorrDraftModel",),

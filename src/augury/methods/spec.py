@@ -177,6 +177,7 @@ class Method:
     vllm_async: bool = True  # vLLM's asynchronous scheduling works with it
     vllm_async_since: str | None = None  # before, some releases could and none did by default
     vllm_tells_tokens: bool = False  # K may be left out there too
+    vllm_checks_tokens: bool = True  # a K that the checkpoint does not fit is refused there too
     vllm_fixed_tokens: bool = False  # the old runner asserts the configured K
     vllm_lacks: tuple[str, ...] = ()  # keys not implemented for it
     vllm_needs: str = ""  # the command that installs what it needs

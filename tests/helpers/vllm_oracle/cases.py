@@ -73,7 +73,7 @@ def families() -> Iterator[Case]:
 
 def sizes() -> Iterator[Case]:
     """Tensor parallelism of the target and of the drafter."""
-    drafted = (("small-llama", "draft_model"), ("three-heads", "draft_model"), ("head-eagle3", "eagle3"),
+    drafted = (("small-llama", "draft_model"), ("six-heads", "draft_model"), ("head-eagle3", "eagle3"),
                ("heads-eagle3", "eagle3"), ("block-dflash", "dflash"))  # fmt: skip
     for (drafter, method), tp, own in product(drafted, (None, 2, 4), (None, 1, 2, 4)):
         given = {"model": f"@{drafter}", "method": method, K: 3}
@@ -99,11 +99,14 @@ def contexts() -> Iterator[Case]:
 
 def words() -> Iterator[Case]:
     """What stands in the model's place."""
-    written = ("ngram", "[ngram]", "ngram_gpu", "suffix", "mtp", "package.module.Class", "nodots", "a/b.c", "./nowhere",
-               "https://host/model", "org/not-here", "org/eagle-not-here", "")  # fmt: skip
-    for model, method in product(written, (None, "ngram", "suffix", "eagle3", "draft_model", "custom_class")):
+    # No hub ids: what the hub has cannot be seen from here, by either side.
+    written = ("ngram", "[ngram]", "ngram_gpu", "suffix", "mtp", "package.module.Class", "./nowhere", "../eagle3-nowhere",
+               "https://host/model")  # fmt: skip
+    for model, method in product(written, (None, "ngram", "suffix", "eagle3", "draft_model")):
         given = {"model": model, K: 2, **({"method": method} if method else {})}
         yield Case(f"word/{model}/{method}", given)
+    for model, method in product(("nodots", "package.module.Class", "a/b.c", ""), ("custom_class", "ngram")):
+        yield Case(f"word/{model}/{method}", {"model": model, K: 2, "method": method})
 
 
 VALUES: dict[str, tuple[Any, ...]] = {

@@ -10,14 +10,14 @@ Raw = dict[str, Any]
 DEPTH = "num_nextn_predict_layers"
 
 LLAMA: Raw = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 64,
-    "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 8,
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 96,
+    "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 8,
     "max_position_embeddings": 2048, "torch_dtype": "bfloat16",
 }  # fmt: skip
 QWEN3: Raw = {**LLAMA, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
 QWEN2: Raw = {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 DEEPSEEK: Raw = {
-    **LLAMA, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_key_value_heads": 8,
+    **LLAMA, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_key_value_heads": 12,
     "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 32,
     "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, DEPTH: 1,
 }  # fmt: skip
@@ -38,14 +38,14 @@ def speculator(kind: str, layer: Raw, tokens: int, **more: Any) -> Raw:
     inner = {"algorithm": kind, "default_proposal_method": "greedy", "proposal_methods": [proposal]}
     return {
         "speculators_model_type": kind, "speculators_version": "0.3.0",
-        "architectures": ["Eagle3Speculator" if kind == "eagle3" else f"{kind.title()}DraftModel"],
+        "architectures": [{"eagle3": "Eagle3Speculator", "peagle": "PEagleDraftModel"}.get(kind, "DFlashDraftModel")],
         "transformer_layer_config": layer, "speculators_config": {**inner, "verifier": verifier}, **more,
     }  # fmt: skip
 
 
 TARGETS: dict[str, Raw] = {
     "llama": LLAMA,
-    "wide-llama": {**LLAMA, "hidden_size": 128, "head_dim": 16},
+    "wide-llama": {**LLAMA, "hidden_size": 192, "head_dim": 16},
     "long-llama": {**LLAMA, "max_position_embeddings": 8192},
     "qwen2": QWEN2,
     "qwen3": QWEN3,
@@ -76,27 +76,27 @@ DRAFTERS: dict[str, Raw] = {
     "small-qwen2": {**QWEN2, "num_hidden_layers": 2},
     "small-qwen3": {**QWEN3, "num_hidden_layers": 2},
     "other-words": {**LLAMA, "vocab_size": 96},
-    "three-heads": {**LLAMA, "num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 48},
+    "six-heads": {**LLAMA, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16},
     "one-kv-head": {**LLAMA, "num_key_value_heads": 1},
     "short": {**LLAMA, "max_position_embeddings": 512},
     "plain-head": HEAD,
     "eagle-llama": HEAD,
     "head-eagle3": EAGLE3,
     "renamed-head": EAGLE3,
-    "wide-eagle3": {**EAGLE3, "hidden_size": 128, "head_dim": 16},
+    "wide-eagle3": {**EAGLE3, "hidden_size": 192, "head_dim": 16},
     "short-eagle3": {**EAGLE3, "max_position_embeddings": 512},
-    "heads-eagle3": {**EAGLE3, "num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 48},
+    "heads-eagle3": {**EAGLE3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16},
     "qwen3-head": {**QWEN3, "num_hidden_layers": 1},
     "qwen2-head": {**QWEN2, "num_hidden_layers": 1},
     "mistral-head": {**HEAD, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
     "named-eagle": {**HEAD, "architectures": ["EagleLlamaForCausalLM"]},
     "named-three": {**EAGLE3, "architectures": ["Eagle3LlamaForCausalLM"]},
     "predicts-two": {**HEAD, "n_predict": 2},
-    "medusa": {"model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": 4, "hidden_size": 64,
+    "medusa": {"model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": 4, "hidden_size": 96,
                "num_hidden_layers": 1, "vocab_size": 128, "truncated_vocab_size": 128},
     "old-medusa": {"medusa_num_heads": 4, "medusa_num_layers": 1, "base_model_name_or_path": "llama"},
     "mlp": {"model_type": "mlp_speculator", "architectures": ["MLPSpeculatorPreTrainedModel"], "n_predict": 3,
-            "emb_dim": 64, "inner_dim": 64, "vocab_size": 128},
+            "emb_dim": 96, "inner_dim": 96, "vocab_size": 128},
     "block-dflash": DFLASH,
     "block-head": DFLASH,
     "markov-dspark": DSPARK,

@@ -6,6 +6,7 @@ importing its code, which would need the compiled parts.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import logging
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stand_ins import install
 
 QUIET = {"VLLM_LOGGING_LEVEL": "CRITICAL", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
+COMPILED = "'_OpNamespace'"
 MODEL_INFO = {  # what a decoder that writes text answers; every other question of the registry is answered with no
     "is_text_generation_model": True, "supports_pp": True, "attn_type": "decoder", "score_type": "bi-encoder",
     "default_pooling_type": "LAST", "default_seq_pooling_type": "LAST", "default_tok_pooling_type": "ALL",
@@ -31,12 +33,14 @@ def prepare(root: Path) -> None:
     os.environ["VLLM_CACHE_ROOT"] = os.environ["VLLM_CONFIG_ROOT"] = str(root / ".cache")
     install(root)
     logging.disable(logging.CRITICAL)
-    import vllm.config.speculative  # what cannot be imported is a fault of the oracle, and shows here
+    import vllm.config.speculative
+    import vllm.config.vllm  # what cannot be imported is a fault of the oracle, and shows here
     from vllm import platforms
     from vllm.model_executor.models import registry
 
     platforms._current_platform = _gpu()
     vllm.config.speculative.has_arctic_inference = lambda: True  # suffix asks for it before anything else
+    vllm.config.vllm.HAS_TRITON = True  # it looks for a driver, and takes its old model runner without one
     registry._LazyRegisteredModel.inspect_model_cls = _inspected
 
 
@@ -65,15 +69,16 @@ def _gpu() -> Any:
 
 def verdict(case: dict[str, Any]) -> dict[str, Any]:
     """What vLLM makes of one case."""
-    try:
-        config = _engine(case) if case.get("engine") else _built(case)
-    except Exception as error:  # every refusal counts, whatever its type
-        return {"accepted": False, "error": type(error).__name__, "words": _words(error)}
+    for stage, ask in (("class", _built), ("engine", _engine)):
+        try:
+            config = ask(case)
+        except Exception as error:  # every refusal counts, whatever its type
+            if COMPILED in str(error):  # the engine went on to its kernels, which are not here: nothing was refused
+                break
+            return {"accepted": False, "by": stage, "error": type(error).__name__, "words": _words(error)}
     found = {"accepted": True, "method": config.method, "tokens": config.num_speculative_tokens}
-    for name in ("max_num_new_slots_for_drafting",):
-        if hasattr(config, name):
-            found["slots"] = getattr(config, name)
-    return found
+    slots = getattr(config, "max_num_new_slots_for_drafting", None)
+    return {**found, "slots": slots} if isinstance(slots, int) else found
 
 
 def _words(error: Exception) -> str:
@@ -90,13 +95,19 @@ def _built(case: dict[str, Any]) -> Any:
     named = {"max_model_len": case["max_model_len"]} if case.get("max_model_len") else {}
     target = ModelConfig(model=case["target"], tokenizer=case["target"], dtype="bfloat16", **named)
     parallel = ParallelConfig(tensor_parallel_size=case.get("tp") or 1)
-    return SpeculativeConfig(target_model_config=target, target_parallel_config=parallel, **case["given"])
+    return SpeculativeConfig(
+        target_model_config=target, target_parallel_config=parallel, **copy.deepcopy(case["given"])
+    )
 
 
 def _engine(case: dict[str, Any]) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    args = EngineArgs(model=case["target"], speculative_config=case["given"], **case["engine"])
+    named = {"max_model_len": case["max_model_len"]} if case.get("max_model_len") else {}
+    args = EngineArgs(
+        model=case["target"], speculative_config=copy.deepcopy(case["given"]), dtype="bfloat16",
+        tensor_parallel_size=case.get("tp") or 1, **named, **(case.get("engine") or {}),
+    )  # fmt: skip
     return args.create_engine_config().speculative_config
 
 

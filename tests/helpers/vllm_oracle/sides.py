@@ -52,7 +52,7 @@ def ours(case: Case, release: str, models: Path) -> Verdict:
     found = answer.config
     return {
         "accepted": True, "method": found.method, "tokens": found.num_speculative_tokens,
-        "slots": derived(found)["extra_slots"],
+        "slots": derived(found, release)["extra_slots"],
     }  # fmt: skip
 
 
