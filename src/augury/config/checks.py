@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from augury.config.errors import problem
+from augury.config.vllm_class import unloadable
 from augury.methods.notes import Note
 from augury.methods.recognise import recognise
 from augury.methods.spec import Case, Method
@@ -15,6 +16,8 @@ def check_against(card: Method, case: Case, as_of: str | None) -> tuple[Note, ..
         _check_context(card.own_context or as_of is not None, case)
     notes = card.check(case)
     _check_words(case)
+    if as_of is not None and any(unloadable(card, case, as_of)):
+        return notes  # the class that it lacks is named instead
     return (*notes, *_compare_kinds(card, case))
 
 

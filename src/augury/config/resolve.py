@@ -13,7 +13,7 @@ from typing import Any
 from augury.config import details
 from augury.config.checks import check_against
 from augury.config.errors import ConfigError
-from augury.config.facts import read_facts
+from augury.config.facts import ModelFacts, read_facts
 from augury.config.history import renew_keys
 from augury.config.read import Written, read
 from augury.config.releases import check_method, vllm_quirks
@@ -28,17 +28,22 @@ from augury.methods.spec import Case, Change, Method
 
 
 def resolve(
-    given: Mapping[str, Any] | SpeculativeConfig | None, target: Target | None = None, as_of: str | None = None
+    given: Mapping[str, Any] | SpeculativeConfig | None,
+    target: Target | None = None,
+    as_of: str | None = None,
+    drafter: ModelFacts | None = None,
 ) -> SpeculativeConfig | None:
     """Check and complete a configuration, or say in one line which key is wrong; its `notes` hold every decision.
 
-    `target` is what is known of the target; `as_of` asks what that vLLM release would say.
+    `target` is what is known of the target; `as_of` asks what that vLLM release would say; `drafter` has the files of a
+    drafter that lie elsewhere than its name says.
     """
     if given is None:
         return None
     written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else given, as_of)
     model, revision = written.keys.get("model"), written.keys.get("revision")
-    case = Case(written.keys, target or Target(), read_facts(model, revision) if model else None)
+    files = (drafter or read_facts(model, revision)) if model else None
+    case = Case(written.keys, target or Target(), files)
     named = settle_method(case, as_of)
     card = METHODS[named.keys["method"]]
     if as_of is not None:

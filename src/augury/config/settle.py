@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import partial
 
@@ -11,13 +10,14 @@ from augury.config.errors import ConfigError, problem, shown
 from augury.config.facts import find
 from augury.config.read import EXAMPLE, KEYS
 from augury.config.releases import known_to
+from augury.config.speculators import stated_tokens
 from augury.config.tree_literal import read_tree
 from augury.config.versions import NEWEST
 from augury.methods.mtp import trained_depth
 from augury.methods.notes import Note
 from augury.methods.recognise import SPECULATORS, choose, is_import_path, vllm_view
 from augury.methods.registry import ALIASES, METHODS
-from augury.methods.spec import Case, Change, Inferred, Method, whole
+from augury.methods.spec import Case, Change, Method
 
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
@@ -45,7 +45,7 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
     if theirs is None:
         says = f'vLLM {NEWEST} raises "Unsupported speculative method" for {ours!r} here.'
         notes.append(Note("vllm", "method", says, refused=True))
-    elif theirs not in ("", ours) and as_of is not None:
+    elif theirs not in ("", ours) and as_of is not None and known_to(as_of, METHODS[ours]):
         notes = [note for note in notes if note.kind != "inferred"]
         notes.append(Note("vllm", "method", f"vLLM {as_of} takes {theirs!r} by its own detection, not {ours!r}."))
         ours = theirs
@@ -121,7 +121,7 @@ def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
         count = len(read_tree(tree))
         return count, (Note("inferred", "num_speculative_tokens", f"{count}, the nodes of speculative_token_tree."),)
     told = card.default_tokens(case)
-    found = told or _speculators_tokens(case)
+    found = told or stated_tokens(case.draft)
     if found is None:
         raise ConfigError(
             f"speculative_config.num_speculative_tokens was not provided and cannot be told for {card.name!r}; "
@@ -130,11 +130,3 @@ def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
     alike = card.vllm_tells_tokens and told is not None
     says = f"{found[0]}, from {found[1]}{'' if alike else '; vLLM wants it written out'}."
     return found[0], (Note("inferred", "num_speculative_tokens", says, refused=not alike),)
-
-
-def _speculators_tokens(case: Case) -> Inferred | None:
-    inner = case.draft.raw.get("speculators_config") if case.draft else None
-    methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
-    first = methods[0] if isinstance(methods, list) and methods else None
-    tokens = whole(first.get("speculative_tokens")) if isinstance(first, Mapping) else None
-    return (tokens, "the checkpoint's speculators_config") if tokens else None

@@ -18,6 +18,7 @@ from augury.methods.spec import Case, Method
 
 DRAFTING = re.compile("(?i)eagle|medusa|mlpspeculator|dflash|dspark|speculator")  # in the name of a drafter's class
 CLASSES = {name: window for card in METHODS.values() for name, window in card.vllm_classes.items()}
+NO_CLASS = "has no such class"
 LOOKED_UP_SINCE = version("0.10")  # before, an older engine named its classes otherwise
 LOAD_KEYS = (
     "load_format", "download_dir", "safetensors_load_strategy", "safetensors_prefetch_num_threads",
@@ -31,7 +32,7 @@ def class_refuses(card: Method, case: Case, as_of: str) -> Iterator[Note]:
     for key, says in (*_kernels(card, case, as_of), *_loading(case)):
         yield Note("vllm", key, says, refused=True)
     if card.has_weights and case.keys.get("model") is not None:
-        for says in (*_name(case), *_files(card, case, as_of)):
+        for says in (*_name(case), *unloadable(card, case, as_of)):
             yield Note("vllm", "model", says, refused=True)
 
 
@@ -68,7 +69,7 @@ def _name(case: Case) -> Iterator[str]:
         yield f"{model} is not on this machine; vLLM refuses a path that it does not find."
 
 
-def _files(card: Method, case: Case, as_of: str) -> Iterator[str]:
+def unloadable(card: Method, case: Case, as_of: str) -> Iterator[str]:
     """Whether vLLM has code for the checkpoint, by its config.json."""
     if case.draft is None:
         return
@@ -89,9 +90,9 @@ def _class(card: Method, raw: Mapping[str, object], named: tuple[str, ...], as_o
         told = recognise(raw)
         meant = f": it looks like {told.method!r}, write that" if told and told.method != card.name else ""
         if missing and made != name:
-            yield f"for {card.name!r} vLLM {as_of} makes {made} of {name}, and has no such class{meant}."
+            yield f"for {card.name!r} vLLM {as_of} makes {made} of {name}, and {NO_CLASS}{meant}."
         elif missing:
-            yield f"vLLM {as_of} has no class for the architecture {name}{meant}."
+            yield f"of {name} vLLM {as_of} {NO_CLASS}{meant}."
 
 
 def vllm_class(card: Method, name: str) -> str:

@@ -100,8 +100,8 @@ def contexts() -> Iterator[Case]:
 def words() -> Iterator[Case]:
     """What stands in the model's place."""
     # No hub ids: what the hub has cannot be seen from here, by either side.
-    written = ("ngram", "[ngram]", "ngram_gpu", "suffix", "mtp", "package.module.Class", "./nowhere", "../eagle3-nowhere",
-               "https://host/model")  # fmt: skip
+    written = ("ngram", "[ngram]", "ngram_gpu", "suffix", "mtp", "package.module.Class", "./nowhere",
+               "../eagle3-nowhere", "https://host/model")  # fmt: skip
     for model, method in product(written, (None, "ngram", "suffix", "eagle3", "draft_model")):
         given = {"model": model, K: 2, **({"method": method} if method else {})}
         yield Case(f"word/{model}/{method}", given)

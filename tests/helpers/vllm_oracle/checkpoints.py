@@ -11,8 +11,8 @@ DEPTH = "num_nextn_predict_layers"
 
 LLAMA: Raw = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 96,
-    "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 8,
-    "max_position_embeddings": 2048, "torch_dtype": "bfloat16",
+    "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 12, "num_key_value_heads": 4,
+    "head_dim": 8, "max_position_embeddings": 2048, "torch_dtype": "bfloat16",
 }  # fmt: skip
 QWEN3: Raw = {**LLAMA, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
 QWEN2: Raw = {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vllm_oracle.cases import Case
-
 from augury.tools.config.check import REFUSED, Answer, Question, derived, exit_code, judge
+from vllm_oracle.cases import Case
 
 Verdict = dict[str, Any]
 DRIVER = Path(__file__).with_name("drive.py")

@@ -22,7 +22,7 @@ MODULES = {
     "pyyaml": ("yaml",), "python-json-logger": ("pythonjsonlogger",), "lm-format-enforcer": ("lmformatenforcer",),
     "opentelemetry-sdk": ("opentelemetry",), "apache-tvm-ffi": ("tvm_ffi",), "flashinfer-python": ("flashinfer",),
     "nvidia-cutlass-dsl": ("cutlass",), "quack-kernels": ("quack",), "oss-harmony": ("openai_harmony",),
-    "fastapi": ("fastapi", "uvloop"), "nvidia-cudnn-frontend": ("cudnn",), "pynvvideocodec": ("PyNvVideoCodec",), "gguf": ("gguf",),
+    "fastapi": ("fastapi", "uvloop"), "nvidia-cudnn-frontend": ("cudnn",), "pynvvideocodec": ("PyNvVideoCodec",),
 }  # fmt: skip
 COMPILED = re.compile(r"vllm\.(_\w*C\w*|cumem_allocator|spinloop|_rs\w*|.*_C)$")
 
@@ -30,7 +30,7 @@ COMPILED = re.compile(r"vllm\.(_\w*C\w*|cumem_allocator|spinloop|_rs\w*|.*_C)$")
 class StandIn(types.ModuleType):
     """A module whose every name is a class that takes anything and does nothing."""
 
-    __path__: list[str] = []
+    __path__ = ()  # a package, so that what is below it is looked for
     __version__ = "999.0"
 
     def __getattr__(self, name: str) -> Any:
