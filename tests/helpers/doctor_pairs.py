@@ -141,6 +141,8 @@ CONFIGURATION = [
          good(spec("eagle3", model="org/head"), drafter="eagle3-head")),
     Pair("drafter-class-missing", bad(spec("eagle", model="org/head"), "drafter-class-missing", drafter="eagle3-head"),
          good(spec("eagle3", model="org/head"), drafter="eagle3-head")),
+    Pair("class-refuses", bad(spec("mtp", model="org/head"), "class-refuses", "checkpoint-is-another-method", drafter="eagle3-head"),
+         good(spec("eagle3", model="org/head"), drafter="eagle3-head")),
     Pair("k-over-block-here",
          Case("augury serve m -sc " + repr(json.dumps(spec("dflash", 20, model="org/block"))), ("k-over-block-here",), drafter="dflash"),
          Case("augury serve m -sc " + repr(json.dumps(spec("dflash", 7, model="org/block"))), drafter="dflash")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from augury.config.errors import ConfigError
+from augury.config.errors import ConfigError, shown
 from augury.config.keys import OWN, Key
 from augury.config.versions import IGNORED_SILENTLY, NEWEST, Version, beyond_newest, release, valid_in, version
 from augury.config.vllm_class import class_refuses
@@ -32,6 +32,9 @@ def at_release(
             notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
+        elif any(since == OWN for since, _ in known.values.values()):  # the usual list of words would name ours too
+            theirs = [repr(w) for w, (s, u) in known.values.items() if s != OWN and valid_in(wanted, s, u)]
+            raise ConfigError(f"speculative_config.{name}={shown(value)} must be one of {', '.join(theirs)}.")
     if beyond_newest(wanted):
         notes.append(Note("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ."))
     return left, tuple(notes)
@@ -42,7 +45,7 @@ def _when(known: Key) -> str:
         return "it is Augury's own; remove it there"
     if known.until is None:
         return f"it came with {known.since}; upgrade, or remove it"
-    return f"it was valid from {known.since} to before {known.until}; instead: {known.instead or 'remove it'}"
+    return f"it was valid from {known.since} to before {known.until}; instead: {known.instead_there or 'remove it'}"
 
 
 def _check_value(name: str, value: str, window: tuple[str, str | None], as_of: str) -> None:

@@ -19,6 +19,7 @@ from augury.methods.spec import Case, Method
 DRAFTING = re.compile("(?i)eagle|medusa|mlpspeculator|dflash|dspark|speculator")  # in the name of a drafter's class
 CLASSES = {name: window for card in METHODS.values() for name, window in card.vllm_classes.items()}
 NO_CLASS = "has no such class"
+NOT_HERE = "is not on this machine"
 LOOKED_UP_SINCE = version("0.10")  # before, an older engine named its classes otherwise
 LOAD_KEYS = (
     "load_format", "download_dir", "safetensors_load_strategy", "safetensors_prefetch_num_threads",
@@ -66,7 +67,7 @@ def _name(case: Case) -> Iterator[str]:
     elif bare != model or bare in METHODS or bare in ALIASES or is_import_path(model):
         yield f"{model!r} is no checkpoint: vLLM looks for it on the hub. Name the drafter's directory or hub id."
     elif model.startswith(("/", "./", "../")):
-        yield f"{model} is not on this machine; vLLM refuses a path that it does not find."
+        yield f"{model} {NOT_HERE}; vLLM refuses a path that it does not find."
 
 
 def unloadable(card: Method, case: Case, as_of: str) -> Iterator[str]:

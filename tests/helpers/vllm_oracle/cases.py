@@ -182,7 +182,22 @@ def rules() -> Iterator[Case]:
     )
 
 
+ENGINE: tuple[dict[str, Any], ...] = (
+    {"max_num_seqs": 32, "max_num_batched_tokens": 480}, {"max_num_seqs": 32, "max_num_batched_tokens": 8192},
+    {"max_num_batched_tokens": 8, "max_num_seqs": 4, "max_model_len": 8}, {"async_scheduling": True},
+    {"async_scheduling": False}, {"enforce_eager": True}, {"enable_lora": True, "max_num_seqs": 64},
+    {"enable_lora": True, "max_num_seqs": 256, "max_num_batched_tokens": 256}, {"enable_prefix_caching": False},
+    {"enable_dbo": True}, {"kv_sharing_fast_prefill": True}, {"pipeline_parallel_size": 2},
+)  # fmt: skip
+
+
+def commands() -> Iterator[Case]:
+    """Whole commands: what the engine refuses beside the configuration of speculation."""
+    for more, (base, (given, target)) in product(ENGINE, BASES.items()):
+        yield Case(f"engine/{'+'.join(f'{k}={v}' for k, v in more.items())}/{base}", given, target, engine=more)
+
+
 def all_cases() -> list[Case]:
-    """Every case of the class, by name."""
-    makers = (methods_alone, drafters, lengths, families, sizes, contexts, words, keys, rules)
+    """Every case by name."""
+    makers = (methods_alone, drafters, lengths, families, sizes, contexts, words, keys, rules, commands)
     return [case for maker in makers for case in maker()]

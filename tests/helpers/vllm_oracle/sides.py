@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.tools.config.check import REFUSED, Answer, Question, derived, exit_code, judge
+from augury.tools.doctor.examine import Asked, examine
 from vllm_oracle.cases import Case
 
 Verdict = dict[str, Any]
@@ -53,6 +55,21 @@ def ours(case: Case, release: str, models: Path) -> Verdict:
         "accepted": True, "method": found.method, "tokens": found.num_speculative_tokens,
         "slots": derived(found, release)["extra_slots"],
     }  # fmt: skip
+
+
+def doctor(case: Case, release: str, models: Path) -> Verdict:
+    """What `augury doctor` answers to the whole command: refused is what it calls an error."""
+    flags = {"tensor_parallel_size": case.tp, "max_model_len": case.max_model_len, **(case.engine or {})}
+    target, given = placed(case.target, models), json.dumps(placed(case.given, models))
+    words = ["vllm", "serve", target, "--speculative-config", given]
+    for name, value in flags.items():
+        dashed = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{dashed}")
+        elif value is not None:
+            words += [f"--{dashed}", str(value)]
+    found = [one for one in examine(shlex.join(words), asked=Asked(release)).findings if one.severity == "error"]
+    return {"accepted": False, "words": f"{found[0].id}: {found[0].message}"} if found else {"accepted": True}
 
 
 def _why(answer: Answer) -> str:

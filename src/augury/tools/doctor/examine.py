@@ -13,7 +13,8 @@ from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator, said_itself
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
-from augury.config.vllm_class import NO_CLASS
+from augury.config.vllm_class import NO_CLASS, NOT_HERE
+from augury.methods.notes import Note
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.arguments import Arguments
@@ -221,6 +222,13 @@ def _by_word(written: Any) -> str | None:
     return name if name in METHODS else None
 
 
+def _seen_here(note: Note) -> bool:
+    """Whether vLLM's class would refuse it anywhere: a path may exist where the command is run, and names of kernels,
+    schedules and runners have entries of their own."""
+    told = note.key in ("model", "draft_load_config", "num_speculative_tokens") or "Unsupported" in note.text
+    return told and note.kind != "translated" and NOT_HERE not in note.text
+
+
 def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
     """Remarks of config/ that are faults to an operator."""
     for note in config.notes:
@@ -232,6 +240,8 @@ def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
             name = "another-method"
         elif note.refused and NO_CLASS in note.text:
             name = "drafter-class"
+        elif note.refused and _seen_here(note):
+            name = "class-refuses"
         elif note.kind == "warning" and "starts all the same" in note.text:
             name = "k-over-block-runs"
         elif note.kind == "warning" and note.key == "num_speculative_tokens_per_batch_size":

@@ -32,7 +32,8 @@ NAMES = (
     ("DSpark|dspark_draft_topk", "dspark-misfit"),
     ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
     ("hidden size|states of width", "hidden-size-differs"), ("layer ids|name the layers", "layers-missing"),
-    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("synthetic", "synthetic-wrong"),
+    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("must be one of", "value-wrong"),
+    ("synthetic", "synthetic-wrong"),
     ("must be <= prompt_lookup_max", "lookup-wrong"), ("use_heterogeneous_vocab", "heterogeneous-wrong"),
     ("does not go with|only valid with|works only with", "excludes"), ("must be", "value-wrong"),
 )  # fmt: skip

@@ -158,6 +158,7 @@ PROBLEMS = {
     "heterogeneous-wrong", "excludes", "refused", "sampling-default", "schedule-capped", "release-unknown",
     "backend-gone", "backend-misspelt", "backend-unknown", "quantization-unknown", "sampling-request",
     "structured-request", "min-tokens", "thinking-budget", "drafter-class", "arctic-plugin",
+    "class-refuses",
 }  # fmt: skip
 SAYS = {  # what problems put into their sentences
     "text", "reason", "kind", "flag", "meant", "key", "value", "since", "until", "instead", "readers", "parameter",
