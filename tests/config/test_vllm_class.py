@@ -1,4 +1,4 @@
-"""Our answers for a vLLM release against the class of that release: from a record, and live where a wheel is at hand."""
+"""Our answers for a vLLM release against its own class: from a record, and live where a wheel is at hand."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ EXPLAINED = (
         LATER + "parallel drafts run on the old runner, whose proposer raises NotImplementedError",
     ),
     Explained("doctor", r"word/\.\.?/.*", "the doctor reads files of other machines: a path may well exist there"),
-    Explained("doctor", r"key/(attention_backend='FLASH_ATN'|quantization='fp88')/.*", "a warning: plugins bring names"),
+    Explained("doctor", r"key/(attention_backend='FLASH_ATN'|quantization='fp88')/.*", "a warning: plugins add names"),
 )  # fmt: skip
 
 

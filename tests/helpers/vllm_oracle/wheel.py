@@ -41,4 +41,4 @@ def unzipped(wheel: Path) -> Path:
 
 def release_of(folder: Path) -> str:
     """The release that a folder holds."""
-    return next(folder.glob("vllm-*.dist-info")).name.split("-")[1]
+    return next(folder.glob("vllm-*.dist-info")).name.removesuffix(".dist-info").split("-")[1]
