@@ -105,8 +105,11 @@ def words() -> Iterator[Case]:
     for model, method in product(written, (None, "ngram", "suffix", "eagle3", "draft_model")):
         given = {"model": model, K: 2, **({"method": method} if method else {})}
         yield Case(f"word/{model}/{method}", given)
-    for model, method in product(("nodots", "package.module.Class", "a/b.c", ""), ("custom_class", "ngram")):
+    for model, method in product(("nodots", "a/b.c", ""), ("custom_class", "ngram")):
         yield Case(f"word/{model}/{method}", {"model": model, K: 2, "method": method})
+    yield Case(
+        "word/package.module.Class/custom_class", {"model": "package.module.Class", K: 2, "method": "custom_class"}
+    )
 
 
 VALUES: dict[str, tuple[Any, ...]] = {

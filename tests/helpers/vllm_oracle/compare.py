@@ -25,7 +25,7 @@ EXPLAINED = (
     Explained("both", r"length/medusa/(5|8|9|20)", LATER + "K heads are built and the file has weights for four"),
     Explained("both", r"family/deepseek-none/.*", LATER + "the checkpoint has no layers to draft with"),
     Explained("both", r"alone/extract_hidden_states/3/.*", LATER + "the proposer asserts K = 1"),
-    Explained("doctor", r"alone/extract_hidden_states/1/.*", LATER + "the proposer asks for a KV connector"),
+    Explained("doctor", r"alone/extract_hidden_states/1/.*", "vLLM starts, and without a KV connector saves nothing"),
     Explained("both", r"word/(nodots|a/b.c|)/custom_class", LATER + "the class is imported by the worker"),
     Explained("both", r"word//ngram", "Augury is stricter: an empty model is a slip, and vLLM ignores it with ngram"),
     Explained("both", r"length/ngram/True", "Augury is stricter: vLLM reads true as K = 1"),
