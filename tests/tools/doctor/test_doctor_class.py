@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm_oracle.checkpoints import make
 
 from augury.config.keys import OWN
 from augury.config.read import KEYS
 from augury.tools.config.check import REFUSED, Question, as_record, exit_code, judge
 from augury.tools.doctor.examine import Asked, Examination, examine
 from augury.tools.doctor.fix import mended
-from vllm_oracle.checkpoints import make
 
 HEAD = {"method": "eagle3", "model": "org/EAGLE3-head", "num_speculative_tokens": 3}
 OURS = [name for name, key in KEYS.items() if key.since == OWN]
