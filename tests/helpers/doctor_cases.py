@@ -309,7 +309,9 @@ REAL = [
     Case("K=5\nvllm serve m -sc \"{\\\"method\\\": \\\"mtp\\\", \\\"num_speculative_tokens\\\": $K}\""),
     Case("vllm serve m -sc \"{\\\"method\\\": \\\"mtp\\\", \\\"num_speculative_tokens\\\": $K}\"", ("json-has-variable",)),
     Case("vllm serve m --speculative-config '{\"method\": \"dflash\", \"model\": \"z-lab/Qwen3-8B-DFlash\", \"num_speculative_tokens\": 15}' "
-         "--max-num-seqs 512 --max-num-batched-tokens 8192", ("draft-slots-shrink-budget", "high-batch-no-schedule")),
+         "--max-num-seqs 512 --max-num-batched-tokens 8192", ("draft-slots-shrink-budget", "high-batch-no-schedule"), "0.27"),
+    Case("vllm serve m --speculative-config '{\"method\": \"dflash\", \"model\": \"z-lab/Qwen3-8B-DFlash\", \"num_speculative_tokens\": 15}' "
+         "--max-num-seqs 512 --max-num-batched-tokens 8192", ("high-batch-no-schedule",)),
     Case("vllm serve m --task embed --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4}'", ("not-generating", "async-off", *OLD), "0.20"),
     Case("vllm serve m --speculative-config '{\"method\": \"synthetic\"}'", ("method-unknown",)),
     Case("vllm serve m -sc '{\"method\": \"mtp\", \"num_speculative_tokens\": 3, \"rejection_sample_method\": \"synthetic\", "

@@ -162,7 +162,7 @@ spec:
     # slurm srun
     Case('srun --gpus 8 --ntasks 1 bash -lc "CUDA_VISIBLE_DEVICES=0,1,2,3 nohup vllm serve mistralai/Mistral-Small-24B-Instruct-2501 -tp 4 --speculative-config \'{\\"method\\":\\"ngram\\",\\"num_speculative_tokens\\":5,\\"prompt_lookup_max\\":4,\\"prompt_lookup_min\\":6}\' > log 2>&1 &"', ("lookup-wrong",)),
     # dflash token budget
-    Case('vllm serve Qwen/Qwen3-8B --max-num-seqs 256 --max-num-batched-tokens 2048 -sc \'{"method":"dflash","model":"z-lab/Qwen3-8B-DFlash-b16","num_speculative_tokens":15}\'', ("draft-slots-over-budget",)),
+    Case('vllm serve Qwen/Qwen3-8B --max-num-seqs 256 --max-num-batched-tokens 2048 -sc \'{"method":"dflash","model":"z-lab/Qwen3-8B-DFlash-b16","num_speculative_tokens":15}\'', ("draft-slots-over-budget",), "0.27"),
     # minimax m2 eagle3
     Case('SAFETENSORS_FAST_GPU=1 vllm serve MiniMaxAI/MiniMax-M2 -tp 4 --tool-call-parser minimax_m2 -sc \'{"method": "eagle3", "model": "thoughtworks/MiniMax-M2-Eagle3", "num_speculative_tokens": 3}\'', ()),
     # llama4 eagle 0.10; amended: forgotten: that fix is of 0.11.1 as well

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from augury.config.errors import problem
+from augury.config.vllm_class import unloadable
 from augury.methods.notes import Note
 from augury.methods.recognise import recognise
 from augury.methods.spec import Case, Method
 
 
-def check_against(card: Method, case: Case) -> tuple[Note, ...]:
+def check_against(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]:
     """Everything that a target and a drafter must agree on, as far as both are known."""
     if card.has_weights:
-        _check_parallel(case)
-        _check_context(card, case)
+        _check_parallel(card, case)
+        _check_context(card.own_context or as_of is not None, case)
     notes = card.check(case)
     _check_words(case)
+    if as_of is not None and any(unloadable(card, case, as_of)):
+        return notes  # the class that it lacks is named instead
     return (*notes, *_compare_kinds(card, case))
 
 
-def _check_parallel(case: Case) -> None:
+def _check_parallel(card: Method, case: Case) -> None:
     size, whole = case.keys.get("draft_tensor_parallel_size"), case.target.tensor_parallel_size
     if size is not None and whole is not None and size not in (1, whole):
         choices = f"1 or {whole}" if whole > 1 else "1"
         says = f"cannot be another value than 1 or the target's; write {choices}"
         raise problem("draft_tensor_parallel_size", size, says)
     heads = case.draft.heads if case.draft else None
-    if heads and size and heads % size:
-        raise problem("draft_tensor_parallel_size", size, f"does not divide the drafter's {heads} heads; write 1")
+    taken = size or (whole if card.sharded or card.continues_target else None)  # left out, it is the target's
+    if heads and taken and heads % taken:
+        raise problem("draft_tensor_parallel_size", taken, f"does not divide the drafter's {heads} heads; write 1")
 
 
-def _check_context(card: Method, case: Case) -> None:
+def _check_context(own: bool, case: Case) -> None:
+    """`own`: the checkpoint's limit binds a context that is written out."""
     length, target = case.keys.get("max_model_len"), case.target
     if length is None:
         return
     limits = [("the target's", target.max_model_len or (target.facts.context if target.facts else None))]
-    if case.draft is not None and card.own_context:
+    if case.draft is not None and own:
         limits.append(("the drafter's", case.draft.context))
     for whose, limit in limits:
         if limit is not None and length > limit:

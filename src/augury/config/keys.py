@@ -37,6 +37,11 @@ class Key:
             return "Augury only"
         return f"{self.since} to before {self.until}" if self.until else f"{self.since} and later"
 
+    @property
+    def instead_there(self) -> str:
+        """What to write in vLLM: nobody there has keys of ours."""
+        return self.instead.rpartition(" (Augury) or ")[2].removesuffix(" (vLLM)")
+
 
 def key(
     default: Any,

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError, shown
 from augury.config.history import FILLED_IN, DroppedKeys, refuse_traps, renew_values
-from augury.config.keys import declared
+from augury.config.keys import OWN, Key, declared
 from augury.config.releases import at_release, forgives
 from augury.config.speculative import SpeculativeConfig
 from augury.config.validate import validated
+from augury.config.versions import release, valid_in
 from augury.methods.draft_model import DRAFT_MODEL
 from augury.methods.notes import Note
+from augury.methods.suffix import SUFFIX
 
 EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 KEYS = {**declared(SpeculativeConfig), **declared(DroppedKeys)}
@@ -49,11 +51,21 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
     if as_of is not None:
         keys, said = at_release(keys, KEYS, as_of)
         notes += said
+        keys, said = _unread(keys)
+        notes += said
     keys, said = renew_values(keys)
     old = {name: value for name, value in keys.items() if name in DroppedKeys.model_fields}
     new = {name: value for name, value in keys.items() if name not in old}
     dropped, typed = validated(DroppedKeys, old), validated(SpeculativeConfig, new)
     return Written({k: getattr(typed, k) for k, value in new.items() if value is not None}, dropped, (*notes, *said))
+
+
+def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """Leave out a method's own settings where another is meant: vLLM looks at their range with that method alone."""
+    written = keys.get("method") or ("another method" if keys.get("model") else SUFFIX.name)
+    own = [name for name in keys if name.startswith(f"{SUFFIX.name}_") and written != SUFFIX.name]
+    left = {name: value for name, value in keys.items() if name not in own}
+    return left, tuple(Note("unused", name, f"{written} does not read it (it is for {SUFFIX.name}).") for name in own)
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:
@@ -71,13 +83,19 @@ def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str,
                 notes.append(Note("vllm", name, f"vLLM {as_of} does not know it and drops it without a word."))
                 continue
             label = name if name.isidentifier() and len(name) < 80 else shown(written)
-            raise ConfigError(f"speculative_config.{label} is unknown; {_hint(name)}")
+            raise ConfigError(f"speculative_config.{label} is unknown; {_hint(name, as_of)}")
         keys[name] = value
     return keys, tuple(notes)
 
 
-def _hint(name: str) -> str:
+def _hint(name: str, as_of: str | None) -> str:
+    """What was meant, in the words of the release that is asked about: nobody there has keys of ours."""
+    known = [key for key, known in KEYS.items() if as_of is None or _has(as_of, known)]
     if name in ELSEWHERE:
         return f"it is {ELSEWHERE[name]}, not part of speculation; move it there."
-    close = COMMON_SLIPS.get(name.lower()) or next(iter(get_close_matches(name, KEYS, n=1, cutoff=0.6)), None)
+    close = COMMON_SLIPS.get(name.lower()) or next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
     return f"did you mean {close!r}?" if close else "remove it (`augury config keys` lists what there is)."
+
+
+def _has(as_of: str, known: Key) -> bool:
+    return known.since != OWN and valid_in(release(as_of), known.since, known.until)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from augury.config.errors import ConfigError
+from augury.config.errors import ConfigError, shown
 from augury.config.keys import OWN, Key
-from augury.config.versions import IGNORED_SILENTLY, NEWEST, beyond_newest, release, valid_in, version
+from augury.config.versions import IGNORED_SILENTLY, NEWEST, Version, beyond_newest, release, valid_in, version
+from augury.config.vllm_class import class_refuses
 from augury.methods.notes import Note
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Method
@@ -31,6 +32,9 @@ def at_release(
             notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
+        elif any(since == OWN for since, _ in known.values.values()):  # the usual list of words would name ours too
+            theirs = [repr(w) for w, (s, u) in known.values.items() if s != OWN and valid_in(wanted, s, u)]
+            raise ConfigError(f"speculative_config.{name}={shown(value)} must be one of {', '.join(theirs)}.")
     if beyond_newest(wanted):
         notes.append(Note("unchecked", "as_of", f"what is known here ends with vLLM {NEWEST}; {as_of} may differ."))
     return left, tuple(notes)
@@ -41,7 +45,7 @@ def _when(known: Key) -> str:
         return "it is Augury's own; remove it there"
     if known.until is None:
         return f"it came with {known.since}; upgrade, or remove it"
-    return f"it was valid from {known.since} to before {known.until}; instead: {known.instead or 'remove it'}"
+    return f"it was valid from {known.since} to before {known.until}; instead: {known.instead_there or 'remove it'}"
 
 
 def _check_value(name: str, value: str, window: tuple[str, str | None], as_of: str) -> None:
@@ -59,10 +63,15 @@ def forgives(as_of: str) -> bool:
     return valid_in(release(as_of), *IGNORED_SILENTLY)
 
 
-def check_method(method: str, as_of: str) -> None:
-    """Refuse a method that release did not know or could not run."""
-    card = METHODS[ALIASES.get(method, method)]
-    wanted, since = release(as_of), card.aliases.get(method, card.vllm_since)
+def known_to(as_of: str, card: Method) -> bool:
+    """Whether that release had the method at all."""
+    return valid_in(release(as_of), card.vllm_since, None)
+
+
+def check_method(method: str, card: Method, as_of: str) -> None:
+    """Refuse a name that release did not know, or the method it arrives at where it cannot run that."""
+    written = METHODS[ALIASES.get(method, method)]
+    wanted, since = release(as_of), written.aliases.get(method, written.vllm_since)
     if not valid_in(wanted, since, None):
         raise ConfigError(f"speculative_config.method={method!r} came with vLLM {since}; {as_of} refuses it: upgrade.")
     if card.vllm_gap and valid_in(wanted, *card.vllm_gap):
@@ -80,7 +89,7 @@ def check_method(method: str, as_of: str) -> None:
 def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]:
     """Where vLLM takes the configuration and then does something else than one would think."""
     keys, wanted = case.keys, release(as_of or NEWEST)
-    notes = []
+    notes = list(class_refuses(card, case, as_of)) if as_of else []
     if card.vllm_fixed_tokens and keys.get("num_speculative_tokens_per_batch_size"):
         says = f"vLLM cannot combine it with {card.name}."
         notes.append(Note("vllm", "num_speculative_tokens_per_batch_size", says, refused=True))
@@ -100,11 +109,28 @@ def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]
         if keys.get("enable_adaptive_verification"):
             notes.append(Note("vllm", "enable_adaptive_verification", "vLLM's old runner refuses it.", refused=True))
     for name in card.vllm_lacks:
-        if keys.get(name):
+        if keys.get(name) and runs_old(card, keys, wanted):
             notes.append(Note("vllm", name, f"vLLM has not implemented it for {card.name}.", refused=True))
+        elif keys.get(name):
+            notes.append(Note("vllm", name, f"vLLM's new model runner does not read it for {card.name}."))
     if card.vllm_needs:
         notes.append(Note("vllm", "method", f"vLLM needs `{card.vllm_needs}` for it; here it is built in."))
     return tuple(notes)
+
+
+def runs_old(card: Method, keys: Mapping[str, Any], wanted: Version) -> bool | None:
+    """Whether a release runs the method on its old model runner; None where that is not known."""
+    if falls_back(card, keys) or wanted < V2_DEFAULT:
+        return True
+    if card.vllm_new_runner is not None and wanted < version(card.vllm_new_runner[1]):
+        return True if wanted < version(card.vllm_new_runner[0]) else None
+    return False
+
+
+def vllm_slots(card: Method, tokens: int, parallel: bool) -> int:
+    """Drafting rows a request that vLLM sets aside: with parallel_drafting some for every method, read or not."""
+    known = card.extra_slots(tokens, parallel)
+    return tokens - 1 if parallel and not known and "parallel_drafting" not in card.keys else known
 
 
 def falls_back(card: Method, keys: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from augury.config import details
 from augury.config.checks import check_against
 from augury.config.errors import ConfigError
-from augury.config.facts import read_facts
+from augury.config.facts import ModelFacts, read_facts
 from augury.config.history import renew_keys
 from augury.config.read import Written, read
 from augury.config.releases import check_method, vllm_quirks
@@ -28,35 +28,45 @@ from augury.methods.spec import Case, Change, Method
 
 
 def resolve(
-    given: Mapping[str, Any] | SpeculativeConfig | None, target: Target | None = None, as_of: str | None = None
+    given: Mapping[str, Any] | SpeculativeConfig | None,
+    target: Target | None = None,
+    as_of: str | None = None,
+    drafter: ModelFacts | None = None,
 ) -> SpeculativeConfig | None:
     """Check and complete a configuration, or say in one line which key is wrong; its `notes` hold every decision.
 
-    `target` is what is known of the target; `as_of` asks what that vLLM release would say.
+    `target` is what is known of the target; `as_of` asks what that vLLM release would say; `drafter` has the files of a
+    drafter that lie elsewhere than its name says.
     """
     if given is None:
         return None
     written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else given, as_of)
     model, revision = written.keys.get("model"), written.keys.get("revision")
-    case = Case(written.keys, target or Target(), read_facts(model, revision) if model else None)
-    named = settle_method(case)
+    files = (drafter or read_facts(model, revision)) if model else None
+    case = Case(written.keys, target or Target(), files)
+    named = settle_method(case, as_of)
     card = METHODS[named.keys["method"]]
     if as_of is not None:
-        check_method(case.keys.get("method") or card.name, as_of)
+        check_method(case.keys.get("method") or card.name, card, as_of)
     case, notes = case.after(named), (*written.notes, *named.notes)
     card.check_target(case)
-    for stage in _stages(card, written):
+    for stage in _stages(card, written, as_of):
         change = stage(case)
         case, notes = case.after(change), (*notes, *change.notes)
-    notes = (*notes, *check_against(card, case), *details.name_unused(card, case), *vllm_quirks(card, case, as_of))
+    notes = (
+        *notes,
+        *check_against(card, case, as_of),
+        *details.name_unused(card, case),
+        *vllm_quirks(card, case, as_of),
+    )
     return _built(card, case, notes)
 
 
-def _stages(card: Method, written: Written) -> tuple[Callable[[Case], Change], ...]:
+def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
     """What is settled, in this order: each may rest on what those before it decided."""
     return (
-        partial(settle_model, card),
-        partial(settle_tokens, card),
+        partial(settle_model, card, as_of),
+        partial(settle_tokens, card, as_of),
         partial(renew_keys, written.dropped),
         settle_rule,
         card.settle,

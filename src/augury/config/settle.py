@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from difflib import get_close_matches
+from functools import partial
 
 from augury.config.errors import ConfigError, problem, shown
 from augury.config.facts import find
 from augury.config.read import EXAMPLE, KEYS
+from augury.config.releases import known_to
+from augury.config.speculators import stated_tokens
 from augury.config.tree_literal import read_tree
 from augury.config.versions import NEWEST
 from augury.methods.mtp import trained_depth
 from augury.methods.notes import Note
 from augury.methods.recognise import SPECULATORS, choose, is_import_path, vllm_view
 from augury.methods.registry import ALIASES, METHODS
-from augury.methods.spec import Case, Change, Inferred, Method, whole
+from augury.methods.spec import Case, Change, Method
 
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
-def settle_method(case: Case) -> Change:
-    """The method by name, told from the drafter where none is named."""
+def settle_method(case: Case, as_of: str | None = None) -> Change:
+    """The method by name, told from the drafter where none is named; for a vLLM release, the one that it arrives at."""
     given, model = case.keys.get("method") or "", case.keys.get("model")
     if given and given not in METHODS and given not in ALIASES:
         close = get_close_matches(given.strip("[]").lower(), [*METHODS, *ALIASES], n=1)
@@ -38,17 +41,21 @@ def settle_method(case: Case) -> Change:
         notes.append(Note("warning", "method", f"{given!r} is deprecated and replaced with {ours!r}."))
     elif not given:
         notes.append(Note("inferred", "method", f"{ours!r}, because {choice.why}."))
-    theirs = vllm_view(given, METHODS[ours], model, case.target, case.draft)
+    theirs = vllm_view(given, METHODS[ours], model, case.target, case.draft, partial(known_to, as_of or NEWEST))
     if theirs is None:
         says = f'vLLM {NEWEST} raises "Unsupported speculative method" for {ours!r} here.'
         notes.append(Note("vllm", "method", says, refused=True))
+    elif theirs not in ("", ours) and as_of is not None and known_to(as_of, METHODS[ours]):
+        notes = [note for note in notes if note.kind != "inferred"]
+        notes.append(Note("vllm", "method", f"vLLM {as_of} takes {theirs!r} by its own detection, not {ours!r}."))
+        ours = theirs
     elif theirs not in ("", ours):
         stands = f" by its own detection; here your {ours!r} stands" if given else ""
         notes.append(Note("vllm", "method", f"vLLM {NEWEST} would take {theirs!r}{stands}."))
     return Change({"method": ours}, tuple(notes))
 
 
-def settle_model(card: Method, case: Case) -> Change:
+def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
     """Whether the method has what it drafts with."""
     model, draft = case.keys.get("model"), case.draft
     if card.weights == "none":
@@ -73,20 +80,23 @@ def settle_model(card: Method, case: Case) -> Change:
     if draft is None:
         missing = "has no config.json" if find(model, case.keys.get("revision")) else "is not on this machine"
         return Change(notes=(Note("unchecked", "model", f"{shown(model)} {missing}; nothing was compared with it."),))
-    return _fixed(str(draft.raw.get("speculators_model_type")), case)
+    return _fixed(str(draft.raw.get("speculators_model_type")), case, as_of)
 
 
-def _fixed(kind: str, case: Case) -> Change:
-    """What a checkpoint of the speculators format says of itself."""
+def _fixed(kind: str, case: Case, as_of: str | None) -> Change:
+    """What a checkpoint of the speculators format says of itself; vLLM listens only where it is served in person."""
     if kind not in SPECULATORS:
         return Change()
     _, known = SPECULATORS[kind]
     fixes = {name: value for name, value in known.fixes.items() if not case.keys.get(name)}
+    if as_of is not None:
+        unheard = [Note("warning", k, f"write {json.dumps({k: v})}: this is {known.what}.") for k, v in fixes.items()]
+        return Change(notes=tuple(unheard))
     says = f"because the checkpoint is {known.what}."
     return Change(fixes, tuple(Note("inferred", name, f"{str(v).lower()}, {says}") for name, v in fixes.items()))
 
 
-def settle_tokens(card: Method, case: Case) -> Change:
+def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
     """K: given, or told from the checkpoint; checked against it in both cases."""
     literal = case.keys.get("speculative_token_tree")
     notes: tuple[Note, ...] = ()
@@ -96,7 +106,9 @@ def settle_tokens(card: Method, case: Case) -> Change:
         tokens, notes = _default_tokens(card, full)
     deepest = max(map(len, read_tree(literal))) if literal else tokens
     wrong = card.check_tokens(deepest, full) if deepest < tokens or not literal else None
-    if wrong:
+    if wrong and as_of is not None and not card.vllm_checks_tokens:
+        notes = (*notes, Note("warning", "num_speculative_tokens", f"{tokens} {wrong}: vLLM starts all the same."))
+    elif wrong:
         raise problem("num_speculative_tokens", tokens, wrong)
     if says := card.remark_tokens(tokens, full):
         notes = (*notes, Note("warning", "num_speculative_tokens", says))
@@ -108,20 +120,13 @@ def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
     if tree is not None:
         count = len(read_tree(tree))
         return count, (Note("inferred", "num_speculative_tokens", f"{count}, the nodes of speculative_token_tree."),)
-    found = card.default_tokens(case) or _speculators_tokens(case)
+    told = card.default_tokens(case)
+    found = told or stated_tokens(case.draft)
     if found is None:
         raise ConfigError(
             f"speculative_config.num_speculative_tokens was not provided and cannot be told for {card.name!r}; "
             'it must be provided, for example {"num_speculative_tokens": 4}.'
         )
-    aside = "" if card.vllm_tells_tokens else "; vLLM wants it written out"
-    says = f"{found[0]}, from {found[1]}{aside}."
-    return found[0], (Note("inferred", "num_speculative_tokens", says, refused=not card.vllm_tells_tokens),)
-
-
-def _speculators_tokens(case: Case) -> Inferred | None:
-    inner = case.draft.raw.get("speculators_config") if case.draft else None
-    methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
-    first = methods[0] if isinstance(methods, list) and methods else None
-    tokens = whole(first.get("speculative_tokens")) if isinstance(first, Mapping) else None
-    return (tokens, "the checkpoint's speculators_config") if tokens else None
+    alike = card.vllm_tells_tokens and told is not None
+    says = f"{found[0]}, from {found[1]}{'' if alike else '; vLLM wants it written out'}."
+    return found[0], (Note("inferred", "num_speculative_tokens", says, refused=not alike),)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.methods.recognise import SPECULATORS
+from augury.methods.spec import Inferred, Speculator, whole
 
 LOCKED = ("method", "model")  # what the checkpoint itself says
 
@@ -48,11 +49,27 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
         raise ConfigError(
             f"model={model!r}: its config.json has no transformer_layer_config; the checkpoint is incomplete."
         )
-    fixed: dict[str, Any] = {"method": card.name, "model": model, **known.fixes}
+    fixed: dict[str, Any] = {"method": card.name, "model": model}
     own = dict(given or {})
     for name in LOCKED:
         if own.pop(name, fixed[name]) != fixed[name]:
             raise ConfigError(
                 f"speculative_config.{name} is fixed to {fixed[name]!r} by the speculator that is the model; remove it."
             )
-    return Swapped(target, {**fixed, **own})
+    return Swapped(target, {**fixed, **said_itself(facts), **own})
+
+
+def said_itself(facts: ModelFacts) -> dict[str, Any]:
+    """The keys that such a checkpoint sets where it is given in the target's place."""
+    _, known = SPECULATORS.get(str(facts.raw.get("speculators_model_type")), (None, Speculator()))
+    tokens = stated_tokens(facts)
+    return {**known.fixes, **({"num_speculative_tokens": tokens[0]} if tokens else {})}
+
+
+def stated_tokens(facts: ModelFacts | None) -> Inferred | None:
+    """The K that such a checkpoint was made for."""
+    inner = facts.raw.get("speculators_config") if facts else None
+    methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
+    first = methods[0] if isinstance(methods, list) and methods else None
+    tokens = whole(first.get("speculative_tokens")) if isinstance(first, Mapping) else None
+    return (tokens, "the checkpoint's speculators_config") if tokens else None

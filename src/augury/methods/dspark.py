@@ -97,6 +97,14 @@ DSPARK = Method(
     vllm_tells_tokens=True,
     vllm_detects=_named_otherwise,
     band=measured(3.3, 4.6, 5.8, 15, "offline, 16 to 18 % above DFlash", "DSpark paper"),
+    vllm_classes={
+        "DSparkDraftModel": ("0.25", None),
+        "Qwen3DSparkModel": ("0.25", None),
+        "Gemma4DSparkModel": ("0.26", None),
+        "K3DSparkModel": ("0.27", None),
+        "DSparkV41DraftModel": ("0.28", None),
+        OMNI: ("0.28", None),
+    },
     one_pass=True,
     usual=UsualHead(layers=5),
 )

@@ -47,6 +47,7 @@ MEDUSA = Method(
     vllm_old_runner=True,
     vllm_async=False,
     vllm_fixed_tokens=True,
+    vllm_classes={"MedusaModel": ("0.8.2", None)},
     vllm_writes={"model_type": "medusa"},
     band=measured(1.4, 1.68, 1.8, 3, "heads run as a chain, chat", "operators' reports", "chat"),
     one_pass=True,

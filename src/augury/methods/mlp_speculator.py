@@ -41,6 +41,7 @@ MLP_SPECULATOR = Method(
     vllm_until="0.10",
     vllm_async=False,
     vllm_tells_tokens=True,
+    vllm_classes={"MLPSpeculatorPreTrainedModel": ("0.8.2", "0.10")},
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},

@@ -7,7 +7,7 @@ where the two differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from augury.methods.custom_class import CUSTOM_CLASS
@@ -83,8 +83,13 @@ def by_name(model: str | None) -> Choice | None:
     return None
 
 
-def vllm_choice(method: str, model: str | None, draft: Mapping[str, Any]) -> str | None:
-    """The method vLLM 0.32 arrives at; None where it gives up with "Unsupported speculative method"."""
+def vllm_choice(
+    method: str, model: str | None, draft: Mapping[str, Any], known: Callable[[Method], bool] = lambda card: True
+) -> str | None:
+    """The method vLLM 0.32 arrives at; None where it gives up with "Unsupported speculative method".
+
+    `known` leaves out methods that an earlier release could not arrive at.
+    """
     if not method:
         if model is not None and is_import_path(model):
             return CUSTOM_CLASS.name
@@ -92,12 +97,13 @@ def vllm_choice(method: str, model: str | None, draft: Mapping[str, Any]) -> str
     asked = METHODS[ALIASES.get(method, method)]
     if not asked.has_weights or asked.signs.names:
         return asked.name
-    return _vllm_detection(asked, (model or "").lower(), {**draft, **asked.vllm_writes})
+    cards = [card for card in METHODS.values() if known(card)]
+    return _vllm_detection(asked, (model or "").lower(), {**draft, **asked.vllm_writes}, cards)
 
 
-def _vllm_detection(asked: Method, name: str, draft: Mapping[str, Any]) -> str | None:
-    named = [card for card in METHODS.values() if card.signs.names]
-    rest = [card for card in METHODS.values() if not card.signs.names]
+def _vllm_detection(asked: Method, name: str, draft: Mapping[str, Any], cards: list[Method]) -> str | None:
+    named = [card for card in cards if card.signs.names]
+    rest = [card for card in cards if not card.signs.names]
     for card in named:
         if any(part in name for part in card.signs.names) or card.vllm_detects(draft):
             return card.name
@@ -106,12 +112,19 @@ def _vllm_detection(asked: Method, name: str, draft: Mapping[str, Any]) -> str |
     return found.name if found else ORDINARY.name if asked is ORDINARY else None
 
 
-def vllm_view(method: str, card: Method, model: str | None, target: Target, draft: ModelFacts | None) -> str | None:
+def vllm_view(
+    method: str,
+    card: Method,
+    model: str | None,
+    target: Target,
+    draft: ModelFacts | None,
+    known: Callable[[Method], bool] = lambda card: True,
+) -> str | None:
     """What vLLM takes a configuration for; empty where the files that it would look at are not here."""
     inside = model is None and card.weights == "target"
     told_by_files = bool(card.kinds) and not card.signs.names
     if (inside and target.facts is None) or (draft is None and model is not None and told_by_files):
         return ""
     if inside:
-        return vllm_choice(method, target.name, target.raw)
-    return vllm_choice(method, model, draft.raw if draft else {})
+        return vllm_choice(method, target.name, target.raw, known)
+    return vllm_choice(method, model, draft.raw if draft else {}, known)

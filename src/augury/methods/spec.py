@@ -109,6 +109,7 @@ class GateRecipe(NamedTuple):
     head: str = ""  # "package.module:Class" of what `augury train` trains; empty where it cannot yet
 
 
+Window = tuple[str, str | None]  # releases of vLLM: the first, and the first that is too late
 Inferred = tuple[int, str]  # a number of tokens, and where it comes from
 
 
@@ -169,10 +170,14 @@ class Method:
     vllm_async: bool = True  # vLLM's asynchronous scheduling works with it
     vllm_async_since: str | None = None  # before, some releases could and none did by default
     vllm_tells_tokens: bool = False  # K may be left out there too
+    vllm_checks_tokens: bool = True  # a K that the checkpoint does not fit is refused there too
     vllm_fixed_tokens: bool = False  # the old runner asserts the configured K
     vllm_lacks: tuple[str, ...] = ()  # keys not implemented for it
     vllm_needs: str = ""  # the command that installs what it needs
     vllm_detects: Callable[[Mapping[str, Any]], bool] = lambda draft: False  # a checkpoint, beyond the signs
+    vllm_prefix: str = ""  # what it puts before the name of a checkpoint's architecture, unless it is there
+    vllm_kept: tuple[str, ...] = ()  # architectures it leaves alone
+    vllm_classes: Mapping[str, Window] = field(default_factory=dict)  # architectures it has code for, and when
     vllm_writes: Mapping[str, Any] = field(default_factory=dict)  # into the checkpoint's config.json before it looks
 
     # What operators ask.

@@ -13,6 +13,7 @@ from rich.text import Text
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.profiles import PROFILES
+from augury.config.releases import vllm_slots
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
@@ -77,7 +78,7 @@ def check(asked: Asked, as_json: bool) -> int:
     answer = judge(question)
     code = exit_code(answer, question.as_of)
     if as_json:
-        print_json({"question": question._asdict(), **as_record(answer), "exit_code": code})
+        print_json({"question": question._asdict(), **as_record(answer, question.as_of), "exit_code": code})
     else:
         _show(output_console(), question, answer, code)
     return code
@@ -147,7 +148,8 @@ def judge(question: Question) -> Answer:
         if name and facts is None:
             says = f"the target {name} is not on this machine; nothing was compared with it."
             notes += (Note("unchecked", "model", says),)
-        target = Target(name, facts, question.tensor_parallel_size, question.max_model_len)
+        size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
+        target = Target(name, facts, size, question.max_model_len)
         config = resolve(given, target, question.as_of)
         assert config is not None
     except ConfigError as error:
@@ -177,7 +179,7 @@ def exit_code(answer: Answer, as_of: str | None) -> int:
     return FINE
 
 
-def as_record(answer: Answer) -> dict[str, Any]:
+def as_record(answer: Answer, as_of: str | None = None) -> dict[str, Any]:
     """An answer as JSON has it."""
     config = answer.config
     notes = [{"kind": n.kind, "key": n.key, "text": n.text, "vllm_refuses": n.refused} for n in answer.notes]
@@ -188,16 +190,17 @@ def as_record(answer: Answer) -> dict[str, Any]:
         "notes": notes,
     }
     if config is not None:
-        record |= {"config": config.to_dict(), "derived": derived(config), "hash": config.compute_hash()}
+        record |= {"config": config.to_dict(), "derived": derived(config, as_of), "hash": config.compute_hash()}
     return record
 
 
-def derived(config: SpeculativeConfig) -> dict[str, Any]:
-    """What other parts of an engine read off a configuration."""
+def derived(config: SpeculativeConfig, as_of: str | None = None) -> dict[str, Any]:
+    """What other parts of an engine read off a configuration: of vLLM's where a release is named, else of this one."""
+    slots = vllm_slots(config.card, config.num_speculative_tokens, config.parallel_drafting)
     return {
         "lossless": config.lossless,
         "rows_per_step": config.rows_per_step,
-        "extra_slots": config.extra_slots,
+        "extra_slots": slots if as_of else config.extra_slots,
         "kv_lookahead": config.kv_lookahead,
         "prefill_lookahead": config.prefill_lookahead,
         "continues_hidden_states": config.continues_hidden_states,
@@ -218,18 +221,18 @@ def _show(console: Console, question: Question, answer: Answer, code: int) -> No
     if answer.not_here and not question.as_of:
         word = "valid, but it does not run here"
     console.print(Text.assemble((word, style), f"{against}  {answer.config.card.help}"), soft_wrap=True)
-    show_resolved(console, answer.config)
+    show_resolved(console, answer.config, question.as_of)
     show_notes(console, answer.notes)
     if answer.not_here:
         console.print(Text.assemble(("\nhere  ", "yellow"), answer.not_here), soft_wrap=True)
 
 
-def show_resolved(console: Console, config: SpeculativeConfig) -> None:
+def show_resolved(console: Console, config: SpeculativeConfig, as_of: str | None = None) -> None:
     """The configuration, a key a line, and what follows from it."""
     console.print()
     for name, value in config.to_dict().items():
         console.print(Text.assemble(("  " + name, "bold"), f": {json.dumps(value)}"), soft_wrap=True)
-    facts = derived(config)
+    facts = derived(config, as_of)
     words = [
         "lossless" if facts["lossless"] else "LOSSY: the output changes",
         f"{facts['rows_per_step']} rows a step",

@@ -68,7 +68,7 @@ def _outside(known: Key, name: str, setting: WrittenKey, args: Arguments, releas
         return _problem("key-augury-only", name, setting, says, setting.drop())
     if release < version(known.since):
         return _problem("key-too-new", name, setting, says, setting.drop())
-    says["instead"] = _instead(known.instead)
+    says["instead"] = _instead(known.instead_there)
     return _problem("key-gone", name, setting, says, _renewed(name, setting, args, release))
 
 

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
-from augury.config.speculators import is_speculator
+from augury.config.speculators import is_speculator, said_itself
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
+from augury.config.vllm_class import NO_CLASS, NOT_HERE
+from augury.methods.notes import Note
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
 from augury.tools.doctor.arguments import Arguments
@@ -29,6 +31,12 @@ from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
 from augury.tools.doctor.unchecked import Unchecked, unchecked
 from augury.tools.knowledge.conditions import KnownFacts
+
+PLUGIN_METHOD = "arctic"
+PLUGIN_KEYS = (
+    "enable_suffix_decoding", "suffix_cache_max_depth", "suffix_cache_max_requests", "suffix_max_spec_factor",
+    "suffix_max_spec_offset", "suffix_min_token_prob",
+)  # fmt: skip
 
 
 class Asked(NamedTuple):
@@ -111,7 +119,10 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     if number is not None:
         problems += flag_problems(args, number)
         problems += named_problems(args, number) if args.speculates else ()
-    if args.speculates and args.readable and not (args.problems and not args.keys and not args.whole):
+    plugin = number is not None and _of_plugin(args)
+    if plugin:
+        problems.append(Problem("arctic-plugin", *anchor(args)))
+    if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number)
         problems += more
     facts = command_facts(args, config, method, number)
@@ -166,20 +177,16 @@ def _resolve(
     if release is not None and number is not None:
         problems, left = declared_problems(args, number, release)
     written, model = left.get("method"), _text(args, "model")
-    if asked.drafter is not None and model is not None:
-        meant = choose(written if isinstance(written, str) else "", model, asked.drafter.raw)
-        left["model"] = str(asked.drafter.directory)
-        if not written and meant is not None:
-            left["method"] = meant.method
     if not written and model is None and _is_speculator(args.target, target):
         left["model"] = args.target  # the checkpoint names its own target, and how to draft for it
         own = recognise(target.raw) if target else None
         left["method"] = own.method if own else USUAL_SPECULATOR.name
-    sizes = args.number("tensor-parallel-size"), args.number("max-model-len")
-    config, refused = settle(args, left, Target(args.target, target, *sizes), release)
+        left = {**(said_itself(target) if target else {}), **left}
+    sizes = _ranks(args), args.number("max-model-len")
+    config, refused = settle(args, left, Target(args.target, target, *sizes), release, asked.drafter)
     # What cannot be seen from here may well be there.
     problems += [found for found in refused if not args.partial or found.says.get("key") in args.keys]
-    method = config.method if config else _by_word(written)
+    method = _meant(left, config, asked.drafter) if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
@@ -187,6 +194,27 @@ def _resolve(
         untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
         problems += unused_problems(args, method, untold)
     return method, config, problems
+
+
+def _of_plugin(args: Arguments) -> bool:
+    """Whether a configuration is written for the plugin ArcticInference, which brings a method and keys of its own."""
+    return _text(args, "method") == PLUGIN_METHOD or any(key in PLUGIN_KEYS for key in args.keys)
+
+
+def _ranks(args: Arguments) -> int | None:
+    """The target's tensor parallelism: 1 where a command leaves it out, unknown where it is filled in elsewhere."""
+    if args.flag("tensor-parallel-size") is not None:
+        return args.number("tensor-parallel-size")
+    return 1 if args.found.program and not args.partial and args.flag("config") is None else None
+
+
+def _meant(left: Mapping[str, Any], config: SpeculativeConfig, drafter: ModelFacts | None) -> str:
+    """The method that was meant; vLLM's own detection may arrive at another, which `config` then has."""
+    if left.get("method"):
+        return _by_word(left["method"]) or config.method
+    facts = drafter or _local(config.model)
+    told = choose("", config.model, facts.raw if facts else {})
+    return told.method if told else config.method
 
 
 def _is_speculator(name: str | None, facts: ModelFacts | None) -> bool:
@@ -199,6 +227,13 @@ def _by_word(written: Any) -> str | None:
     return name if name in METHODS else None
 
 
+def _seen_here(note: Note) -> bool:
+    """Whether vLLM's class would refuse it anywhere: a path may exist where the command is run, and names of kernels,
+    schedules and runners have entries of their own."""
+    told = note.key in ("model", "draft_load_config", "num_speculative_tokens") or "Unsupported" in note.text
+    return told and note.kind != "translated" and NOT_HERE not in note.text
+
+
 def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
     """Remarks of config/ that are faults to an operator."""
     for note in config.notes:
@@ -208,6 +243,12 @@ def _noted(args: Arguments, config: SpeculativeConfig) -> Iterator[Problem]:
             name = "vocabulary-padding"
         elif note.kind == "warning" and "it looks like" in note.text:
             name = "another-method"
+        elif note.refused and NO_CLASS in note.text:
+            name = "drafter-class"
+        elif note.refused and _seen_here(note):
+            name = "class-refuses"
+        elif note.kind == "warning" and "starts all the same" in note.text:
+            name = "k-over-block-runs"
         elif note.kind == "warning" and note.key == "num_speculative_tokens_per_batch_size":
             name = "schedule-capped"
         setting = args.keys.get(note.key)

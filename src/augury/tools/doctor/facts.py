@@ -8,7 +8,7 @@ from typing import Any
 
 from augury.config.facts import ModelFacts, Target
 from augury.config.read import KEYS
-from augury.config.releases import V2_DEFAULT, falls_back
+from augury.config.releases import runs_old, vllm_slots
 from augury.config.speculative import SpeculativeConfig
 from augury.config.versions import Version, version
 from augury.methods.mtp import trained_depth
@@ -53,7 +53,7 @@ def command_facts(
     facts |= _engine(args) | _surroundings(args) | _graphs(args, facts["rows"])
     facts["another_size"] = _another_size(facts["target_name"], model)
     facts["draft_backend"] = _draft_backend(keys.get("attention_backend"), facts, release)
-    return {**facts, **_derived(facts, keys, release)}
+    return {**facts, **_derived(facts, keys, config.method if config else method, release)}
 
 
 def _engine(args: Arguments) -> dict[str, Any]:
@@ -148,13 +148,14 @@ def _list(text: Any) -> Any:
         return None
 
 
-def _derived(facts: dict[str, Any], keys: dict[str, Any], release: Version | None) -> dict[str, Any]:
+def _derived(facts: dict[str, Any], keys: dict[str, Any], runs: str | None, release: Version | None) -> dict[str, Any]:
+    """What follows from the method that will run, whichever was written."""
     tokens, seqs, budget = facts["k"], facts["max_num_seqs"], facts["token_budget"]
-    card = METHODS.get(facts["method"] or "")
+    card = METHODS.get(runs or "")
     if card is None:
         return {}
     parallel = bool(keys.get("parallel_drafting")) or card.always_parallel
-    slots = card.extra_slots(tokens, parallel) if tokens else None
+    slots = vllm_slots(card, tokens, parallel) if tokens else None
     found: dict[str, Any] = {
         "continues_target": card.continues_target,
         "extra_slots": slots,
@@ -178,11 +179,7 @@ def _runs_async(card: Method, keys: dict[str, Any], release: Version | None) -> 
 def _old_runner(card: Method, facts: dict[str, Any], keys: dict[str, Any], release: Version | None) -> bool | None:
     if release is None:
         return None
-    if facts["runner"] == "0" or falls_back(card, keys) or release < V2_DEFAULT:
-        return True
-    if card.vllm_new_runner is not None and release < version(card.vllm_new_runner[1]):
-        return True if release < version(card.vllm_new_runner[0]) else None
-    return False
+    return True if facts["runner"] == "0" else runs_old(card, keys, release)
 
 
 def model_facts(

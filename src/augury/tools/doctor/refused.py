@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.config.facts import Target
+from augury.config.facts import ModelFacts, Target
 from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
@@ -15,6 +15,7 @@ from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 
 ROUNDS = 12
+OWN_SIZE = "draft_tensor_parallel_size"
 UNKNOWN_DRAFTER = "unknown/drafter"
 OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and different tokens, vLLM does not
 
@@ -31,21 +32,23 @@ NAMES = (
     ("DSpark|dspark_draft_topk", "dspark-misfit"),
     ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
     ("hidden size|states of width", "hidden-size-differs"), ("layer ids|name the layers", "layers-missing"),
-    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("synthetic", "synthetic-wrong"),
+    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("must be one of", "value-wrong"),
+    ("synthetic", "synthetic-wrong"),
     ("must be <= prompt_lookup_max", "lookup-wrong"), ("use_heterogeneous_vocab", "heterogeneous-wrong"),
     ("does not go with|only valid with|works only with", "excludes"), ("must be", "value-wrong"),
 )  # fmt: skip
 
 
 def settle(
-    args: Arguments, keys: dict[str, Any], target: Target, release: str | None
+    args: Arguments, keys: dict[str, Any], target: Target, release: str | None, drafter: ModelFacts | None
 ) -> tuple[SpeculativeConfig | None, list[Problem]]:
     """Resolve, fix what is refused and resolve again; returns what came of it and what was wrong."""
     problems: list[Problem] = []
     keys, as_of = dict(keys), release
     for _ in range(ROUNDS):
         try:
-            return resolve(keys, target, as_of), problems
+            files = drafter if keys.get("model") != UNKNOWN_DRAFTER else None
+            return resolve(keys, target, as_of, files), problems
         except ConfigError as error:
             text = str(error)
         if release is not None and OURS_ALONE in text:
@@ -53,7 +56,7 @@ def settle(
             continue
         name = next((name for words, name in NAMES if re.search(words, text)), "refused")
         key = _key_in(text)
-        repair = _repair(name, key, text, keys)
+        repair = _repair(name, key, text, keys, target)
         problems.append(_problem(name, key, text, args, repair))
         if name in ("method-too-new", "method-gap", "method-gone"):
             as_of = None  # what else is wrong with it can still be said
@@ -67,11 +70,12 @@ def _key_in(text: str) -> str:
     return found[1] if found else "method"
 
 
-def _repair(name: str, key: str, text: str, keys: dict[str, Any]) -> tuple[str, Any] | None:
+def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: Target) -> tuple[str, Any] | None:
     """("set", value), ("rename", name) or ("drop", None), where the error itself says what to write."""
     number, close = re.search(r"write (\d+)", text), re.search(r"did you mean '([^']+)'", text)
     if name == "spec-tp":
-        return ("rename", "draft_tensor_parallel_size") if "draft_tensor_parallel_size" not in keys else ("drop", None)
+        fits = target.tensor_parallel_size is None or keys[key] in (1, target.tensor_parallel_size)
+        return ("rename", OWN_SIZE) if fits and OWN_SIZE not in keys else ("drop", None)
     if name == "key-unknown":
         return ("rename", close[1]) if close and close[1] not in keys else ("drop", None)
     if close:

@@ -199,13 +199,14 @@ PROBLEMS = {
     "flag-gone", "flag-too-new", "flag-misspelt", "flag-abbreviated", "given-twice", "key-twice",
     "key-gone", "key-too-new", "key-ignored", "key-augury-only", "key-unused", "key-unknown", "key-internal",
     "value-gone", "value-too-new", "value-wrong", "value-augury-only", "method-too-new", "method-gap", "method-gone",
-    "method-unknown", "k-missing",
-    "drafter-missing", "k-not-multiple", "k-over-block", "k-over-heads", "k-not-one", "spec-tp", "draft-tp",
+    "method-unknown", "k-missing", "drafter-missing", "k-not-multiple",
+    "k-over-block", "k-over-block-runs", "k-over-heads", "k-not-one", "spec-tp", "draft-tp",
     "draft-heads", "context-too-long", "no-mtp-layers", "dspark-misfit", "vocabulary-differs", "vocabulary-padding",
     "hidden-size-differs", "layers-missing", "schedule-wrong", "synthetic-wrong", "lookup-wrong", "another-method",
     "heterogeneous-wrong", "excludes", "refused", "sampling-default", "schedule-capped", "release-unknown",
     "backend-gone", "backend-misspelt", "backend-unknown", "quantization-unknown", "sampling-request",
-    "structured-request", "min-tokens", "thinking-budget",
+    "structured-request", "min-tokens", "thinking-budget", "drafter-class", "arctic-plugin",
+    "class-refuses",
 }  # fmt: skip
 SAYS = {  # what problems put into their sentences
     "text", "reason", "kind", "flag", "meant", "key", "value", "since", "until", "instead", "readers", "parameter",

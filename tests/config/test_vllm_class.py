@@ -1,0 +1,44 @@
+"""Our answers for a vLLM release against its own class: from a record, and live where a wheel is at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from vllm_oracle import record, wheel
+from vllm_oracle.cases import all_cases
+from vllm_oracle.checkpoints import make
+from vllm_oracle.compare import EXPLAINED, differences, summary, verdict_on
+from vllm_oracle.sides import theirs
+
+CASES = {case.name: case for case in all_cases()}
+
+
+def test_the_cases_are_many_and_no_two_have_one_name() -> None:
+    assert len(all_cases()) == len(CASES) >= 400
+
+
+def test_every_recorded_answer_is_ours_or_has_a_verdict(tmp_path: Path) -> None:
+    kept = record.read()
+    cases = [CASES[name] for name in kept["cases"]]
+    assert len(cases) > 300
+    found, asked = differences(cases, kept["cases"], kept["release"], make(tmp_path))
+    assert [one for one in found if not one.verdict] == []
+    assert summary(found, asked)["share"]["config check"] >= 0.95  # the sample keeps every kind of difference
+
+
+def test_every_verdict_is_about_a_case() -> None:
+    for one in EXPLAINED:
+        tool = "doctor" if one.tool == "both" else one.tool
+        assert any(verdict_on(tool, name) == one.verdict for name in CASES), one.names
+
+
+@pytest.mark.slow
+def test_the_class_itself_agrees(tmp_path: Path) -> None:
+    folder = wheel.at_hand()
+    if folder is None:
+        pytest.skip(f"no vLLM wheel at hand: {wheel.FOLDER} names none")
+    answers = dict(zip(CASES, theirs(CASES.values(), folder, make(tmp_path)), strict=True))
+    found, asked = differences(CASES.values(), answers, wheel.release_of(folder), tmp_path)
+    assert [one for one in found if not one.verdict] == []
+    assert summary(found, asked)["share"]["config check"] >= 0.97

@@ -1,0 +1,50 @@
+"""vLLM's own class against Augury: `PYTHONPATH=tests/helpers python -m vllm_oracle 0.32.0 --out differences.json`.
+
+Exit code 0 when at least 97 % agree and every difference has a verdict, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from vllm_oracle.cases import all_cases
+from vllm_oracle.checkpoints import make
+from vllm_oracle.compare import differences, summary, table
+from vllm_oracle.record import write
+from vllm_oracle.sides import theirs
+from vllm_oracle.wheel import download, release_of, unzipped
+
+ENOUGH = 0.97
+
+
+def main() -> int:
+    """Ask both sides everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("release", nargs="?", help="a release on PyPI; it is downloaded, a few hundred MB")
+    parser.add_argument("--wheel", type=Path, help="a wheel or its unzipped folder, instead")
+    parser.add_argument("--out", type=Path, help="every difference as JSON")
+    parser.add_argument("--record", action="store_true", help="renew the record that the tests read")
+    asked = parser.parse_args()
+    if (asked.release is None) == (asked.wheel is None):
+        parser.error("name a release, or a wheel with --wheel")
+    folder = unzipped(asked.wheel) if asked.wheel else download(asked.release)
+    release, cases = release_of(folder), all_cases()
+    with tempfile.TemporaryDirectory() as name:
+        models = make(Path(name))
+        answers = dict(zip((case.name for case in cases), theirs(cases, folder, models), strict=True))
+        found, counts = differences(cases, answers, release, models)
+        if asked.record:
+            write(release, answers, models)
+    figures = {"release": release, **summary(found, counts)}
+    if asked.out:
+        asked.out.write_text(json.dumps({**figures, "differences": [one._asdict() for one in found]}, indent=1) + "\n")
+    print(json.dumps(figures, indent=1), table(found), sep="\n\n")
+    return 0 if figures["share"]["config check"] >= ENOUGH and not figures["without_verdict"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
