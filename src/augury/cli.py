@@ -64,6 +64,7 @@ LATER = {
             "bench.command:bench_app",
             "Measure this engine and its peers, or (bench serve URL) a running server.",
         ),
+        "train": ("train.command:train", "Train a drafter on what its target answers; measure it on other prompts."),
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
     OPERATE: {

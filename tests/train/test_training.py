@@ -17,6 +17,8 @@ from augury.config.errors import ConfigError
 from augury.model.checkpoint import read_config
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus, answer
+from augury.train.eagle import Eagle3
+from augury.train.gate import check_gate
 from augury.train.loop import BEST, Run, Schedule
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
@@ -194,3 +196,25 @@ def test_words_of_its_own(toy_model: Path, corpus: Corpus, tmp_path: Path) -> No
     LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec).generate(
         [{"prompt_token_ids": PROMPTS[0]}], use_tqdm=False
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gate_lets_a_sound_path_through(kind: str, toy_model: Path, corpus: Corpus) -> None:
+    teacher = teacher_of(toy_model, kind)
+    assert check_gate(trainee_of(toy_model, kind, teacher), teacher, corpus, toy_model) > 0.8
+
+
+def test_the_gate_stops_features_of_another_layer(toy_model: Path, corpus: Corpus) -> None:
+    layers = layers_of("eagle3", read_config(toy_model))
+    off_by_one = Teacher(toy_model, (1, *layers[1:]), CPU, torch.float32)
+    with pytest.raises(ConfigError, match=f"the gate failed: the features of layer {layers[0]} "):
+        check_gate(trainee_of(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
+
+
+def test_the_gate_stops_a_head_that_is_served_wrongly(
+    toy_model: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = teacher_of(toy_model, "eagle3")
+    monkeypatch.setattr(Eagle3, "leave", lambda self, out: (self.norm(out.roll(1, 1)), out))  # not what engines do
+    with pytest.raises(ConfigError, match="do not agree on what the head reads"):
+        check_gate(trainee_of(toy_model, "eagle3", teacher), teacher, corpus, toy_model)

@@ -126,7 +126,9 @@ class Run:
             "step": progress.step,
             "loss": progress.loss,
             "length": {name: one.length for name, one in found.items()},
-            "first": {name: one.first for name, one in found.items()},
+            "by_position": {name: one.by_position for name, one in found.items()},
+            "histogram": {name: list(one.histogram) for name, one in found.items()},
+            "per_text": {name: one.per_text for name, one in found.items()},
         }
         progress.history.append(line)
         if better:

@@ -6,6 +6,7 @@ where the one before ended, as they do when the drafter is served.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -19,31 +20,44 @@ from augury.train.trainee import Trainee
 class Acceptance(NamedTuple):
     """Of one held-out set."""
 
-    length: float  # tokens a step, the target's own included
-    by_position: tuple[float, ...]  # of all steps, those that accepted so many and more
+    histogram: tuple[int, ...]  # steps by the number of tokens they accepted
+    per_text: float  # the mean of the texts' own lengths
 
     @property
-    def first(self) -> float:
-        """How often the first guess is right."""
-        return self.by_position[0]
+    def drafts(self) -> int:
+        """Steps that drafted."""
+        return sum(self.histogram)
+
+    @property
+    def accepted(self) -> list[int]:
+        """Steps that accepted so many tokens and more, by position."""
+        return [sum(self.histogram[count:]) for count in range(1, len(self.histogram))]
+
+    @property
+    def by_position(self) -> list[float]:
+        """The same as shares of all steps."""
+        return [count / max(1, self.drafts) for count in self.accepted]
+
+    @property
+    def length(self) -> float:
+        """Tokens a step, the target's own included."""
+        return 1 + sum(self.by_position)
 
 
 def measure(trainee: Trainee, teacher: Teacher, held: Corpus, tokens: int, size: int, longest: int) -> Acceptance:
     """Drafts of so many tokens over a whole held-out set."""
     trainee.module.eval()
-    steps, accepted = 0, torch.zeros(tokens, dtype=torch.int64)
+    steps, lengths = Counter[int](), list[float]()
     order = sorted(range(len(held)), key=lambda number: int(held.lengths[number]))
     for first in range(0, len(order), size):
         batch = teacher.batch(held, order[first : first + size], longest)
         right = agreed(trainee.drafts(batch, tokens), batch)
         for line, start, length in zip(right, batch.starts.tolist(), batch.lengths.tolist(), strict=True):
-            counts = walk(line.tolist(), start, length)
-            steps += len(counts)
-            for count in counts:
-                accepted[:count] += 1
+            if counts := walk(line.tolist(), start, length):
+                steps.update(counts)
+                lengths.append(1 + sum(counts) / len(counts))
     trainee.module.train()
-    by_position = (accepted / max(1, steps)).tolist()
-    return Acceptance(1 + sum(by_position), tuple(by_position))
+    return Acceptance(tuple(steps[count] for count in range(tokens + 1)), sum(lengths) / max(1, len(lengths)))
 
 
 def agreed(drafts: Tensor, batch: Batch) -> Tensor:

@@ -1,0 +1,1 @@
+"""`augury train`: drafters for a target, from prompts."""

@@ -1,0 +1,64 @@
+"""`augury train`: the target answers the prompts, and a head learns to guess what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from augury.config.errors import ConfigError
+from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.screen import draw, said, show
+
+
+def train(
+    method: Annotated[str, typer.Argument(help="What to train: eagle3, p-eagle, eagle or mtp.")],
+    prompts: Annotated[list[Path], typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")],
+    held_out: Annotated[list[Path], typer.Option(help="Prompts that are never trained on; may be repeated.")],
+    out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
+    target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
+    answer_tokens: Annotated[int, typer.Option(min=8, help="New tokens of each answer, at most.")] = 256,
+    held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
+    vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
+    depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
+    k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
+    epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
+    batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
+    accumulate: Annotated[int, typer.Option(min=1, help="Parts of a step, where a whole one does not fit.")] = 1,
+    longest: Annotated[int, typer.Option(min=16, help="Tokens of a prompt and its answer that are used.")] = 512,
+    rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 1e-3,
+    loss: Annotated[Literal["kl", "ce", "tv", "lk"], typer.Option(help="What is made small.")] = "kl",
+    every: Annotated[int, typer.Option(min=1, help="Steps between validations.")] = 200,
+    patience: Annotated[int, typer.Option(min=0, help="Validations without a better one until it ends.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop training after so many; 0: no limit.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the order of the answers.")] = 0,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to run.")] = "auto",
+    gate: Annotated[bool, typer.Option(help="First learn one answer by heart, and check that it is accepted.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
+) -> None:
+    """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
+    from augury.tools.train.run import Order, run_training
+
+    order = Order(method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, device)
+    settings: dict[str, Any] = {
+        "batch": batch,
+        "accumulate": accumulate,
+        "longest": longest,
+        "rate": rate,
+        "loss": loss,
+        "every": every,
+        "patience": patience,
+        "minutes": minutes,
+        "tokens": k,
+        "seed": seed,
+    }
+    if not epochs:
+        raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
+    with said(quiet=as_json) as tell:
+        result = run_training(order, settings, epochs, gate, tell)
+    draw(result, out / "curve.png")
+    if as_json:
+        print_json(result)
+    else:
+        show(output_console(), result)

@@ -1,0 +1,82 @@
+"""Prompts for training, from the files that data sets come in: lines, JSON, JSONL, CSV. Their answers are left out."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from augury.config.errors import ConfigError
+
+Messages = list[dict[str, str]]
+ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold what is asked
+TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
+
+
+def read_prompts(paths: list[Path]) -> list[Messages]:
+    """The first question of every record of every file, each once."""
+    found = {json.dumps(messages): messages for path in paths for messages in _read(path)}
+    if not found:
+        raise ConfigError(f"--prompts {', '.join(map(str, paths))}: no prompt in it.")
+    return list(found.values())
+
+
+def _read(path: Path) -> Iterator[Messages]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--prompts {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}.") from None
+    for number, record in enumerate(_records(path, text), 1):
+        messages = first_question(record)
+        if messages is None:
+            known = ", ".join((*ASKED, *TALKS))
+            raise ConfigError(f"--prompts {path}, record {number}: no field that asks something; known are {known}.")
+        yield messages
+
+
+def _records(path: Path, text: str) -> Iterator[Any]:
+    try:
+        if path.suffix == ".csv":
+            yield from csv.DictReader(text.splitlines())
+        elif text.lstrip()[:1] == "[" and path.suffix != ".jsonl":
+            yield from json.loads(text)
+        elif text.lstrip()[:1] in ("{", "[", '"'):
+            yield from (json.loads(line) for line in text.splitlines() if line.strip())
+        else:
+            yield from (line.strip() for line in text.splitlines() if line.strip())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--prompts {path}: not JSON ({error}).") from None
+
+
+def first_question(record: Any) -> Messages | None:
+    """What a record asks first, with a system message before it if there is one; None if it asks nothing."""
+    if isinstance(record, str):
+        return [{"role": "user", "content": record}] if record.strip() else None
+    if isinstance(record, list):
+        return _first_turn(record)
+    if not isinstance(record, dict):
+        return None
+    for name in TALKS:
+        if isinstance(record.get(name), list) and record[name]:
+            return _first_turn(record[name])
+    asked = next((record[name] for name in ASKED if isinstance(record.get(name), str) and record[name].strip()), None)
+    more = record.get("input")
+    whole = f"{asked}\n\n{more}" if asked and isinstance(more, str) and more.strip() else asked
+    return [{"role": "user", "content": whole}] if whole else None
+
+
+def _first_turn(turns: list[Any]) -> Messages | None:
+    if isinstance(turns[0] if turns else None, str):
+        return [{"role": "user", "content": turns[0]}]
+    found: Messages = []
+    for turn in turns:
+        role = str(turn.get("role") or turn.get("from") or "") if isinstance(turn, dict) else ""
+        content = (turn.get("content") or turn.get("value")) if isinstance(turn, dict) else None
+        if not isinstance(content, str) or role not in ("system", "user", "human"):
+            return None
+        found.append({"role": "system" if role == "system" else "user", "content": content})
+        if role != "system":
+            return found
+    return None

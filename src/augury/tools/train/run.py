@@ -1,0 +1,176 @@
+"""The whole of a training: prompts, answers, gate, steps, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from augury.config.errors import ConfigError
+from augury.config.files import write_text
+from augury.engine.llm import LLM
+from augury.model.checkpoint import read_config
+from augury.model.load import runs_dense
+from augury.model.store import resolve
+from augury.model.tokenizer import Tokenizer
+from augury.tools.shared.profile import make_profile
+from augury.tools.train.prompts import Messages, read_prompts
+from augury.train.batches import Teacher
+from augury.train.corpus import Corpus, answer
+from augury.train.gate import check_gate
+from augury.train.gates import fingerprint
+from augury.train.loop import BEST, Held, Progress, Run, Schedule
+from augury.train.trainee import Goal, Trainee, head_of, layers_of
+
+Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for."""
+
+    method: str
+    target: str
+    prompts: list[Path]
+    held_out: list[Path]
+    out: Path
+    answer_tokens: int
+    held_prompts: int
+    vocabulary: int
+    depth: int
+    device: str
+
+
+def run_training(order: Order, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell) -> dict[str, Any]:
+    """Train, and say what the best checkpoint is worth."""
+    head_of(order.method)  # an unknown name is told before any work
+    directory = resolve(order.target, quiet=True)
+    config = read_config(directory)
+    if not runs_dense(config):
+        raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
+    corpus, held = _texts(order, directory, tell)
+    device = torch.device(order.device if order.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    teacher = Teacher(
+        directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
+    )
+    words, goal = _words(corpus, config, order.vocabulary), Goal(order.method, order.depth, order.vocabulary)
+    steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
+    run = _new_run(goal, config, teacher, words, Schedule(steps=steps, **settings), directory, order.out)
+    share = None
+    if not run.resume() and gate:
+        tell("gate: one answer learnt by heart", 0, 1)
+        trainee = Trainee(goal, config, teacher.embedding, teacher.head, words)
+        share = check_gate(trainee, teacher, corpus, directory)
+    progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
+    return _result(order, run, progress, corpus, share)
+
+
+def _new_run(
+    goal: Goal, config: Any, teacher: Teacher, words: torch.Tensor, schedule: Schedule, target: Path, out: Path
+) -> Run:
+    return Run(Trainee(goal, config, teacher.embedding, teacher.head, words), teacher, schedule, target, out)
+
+
+def _line(now: Progress) -> str:
+    best = f", acceptance length {now.best:.2f}" if now.best else ""
+    return f"training: loss {now.loss:.3f}{best}"
+
+
+def _texts(order: Order, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
+    """The target's answers to the prompts, and its greedy ones to each held-out file; made once, kept in the run."""
+    held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
+    kept = {json.dumps(messages) for some in held.values() for messages in some}
+    asked = [messages for messages in read_prompts(order.prompts) if json.dumps(messages) not in kept]
+    if not asked:
+        raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
+    maker = _Maker(order, directory, tell)
+    corpus = maker.corpus("corpus", asked, 0.5)
+    return corpus, {name: maker.corpus(f"held-{name}", some, 0.0) for name, some in held.items()}
+
+
+class _Maker:
+    """Makes what is not there yet; the engine is started only if something is missing."""
+
+    def __init__(self, order: Order, directory: Path, tell: Tell) -> None:
+        self._order, self._directory, self._tell = order, directory, tell
+        self._llm: LLM | None = None
+
+    def corpus(self, name: str, asked: list[Messages], sampled: float) -> Corpus:
+        """Answers to these prompts, as they were kept or new."""
+        order, path = self._order, self._order.out / f"{name}.safetensors"
+        about = {
+            "target": fingerprint(self._directory),
+            "prompts": hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16],
+            "tokens": order.answer_tokens,
+        }
+        if path.is_file() and (kept := Corpus.load(path)).about.items() >= about.items():
+            return kept
+        tokenizer = Tokenizer(self._directory)
+        ids = [tokenizer.chat(messages, add_generation_prompt=True) for messages in asked]
+        room = read_config(self._directory).max_position_embeddings - order.answer_tokens
+        fitting = [prompt for prompt in ids if len(prompt) <= room]
+        words = f"{name}: the target answers"
+        self._tell(words, 0, len(fitting))
+        made = answer(
+            self._engine(),
+            fitting,
+            order.answer_tokens,
+            sampled_share=sampled,
+            about=about,
+            tick=lambda done: self._tell(words, done, len(fitting)),
+        )
+        made.save(path)
+        return made
+
+    def _engine(self) -> LLM:
+        if self._llm is None:
+            self._llm = LLM(str(self._directory), device=self._order.device)
+        return self._llm
+
+
+def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
+    """All tokens, or those the answers hold most often, in order."""
+    if not count:
+        return torch.arange(config.vocab_size)
+    if count > config.vocab_size:
+        raise ConfigError(f"--vocabulary {count}: the target has only {config.vocab_size} words.")
+    said = torch.cat([corpus.text(i)[int(corpus.starts[i]) :] for i in range(len(corpus))])
+    often = torch.bincount(said, minlength=config.vocab_size)
+    return often.argsort(descending=True, stable=True)[:count].sort().values
+
+
+def _result(order: Order, run: Run, progress: Progress, corpus: Corpus, share: float | None) -> dict[str, Any]:
+    best = max(progress.history, key=lambda line: sum(line["length"].values()), default=None)
+    result = {
+        "method": order.method,
+        "target": order.target,
+        "drafter": str(order.out / BEST),
+        "texts": len(corpus),
+        "tokens": len(corpus.tokens),
+        "steps": progress.step,
+        "seconds": round(progress.seconds, 1),
+        "gate": share,
+        "k": run.schedule.tokens,
+        "best": best,
+        "history": progress.history,
+    }
+    if best is not None:
+        profile = _profile(order.method, run.schedule.tokens, best)
+        write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
+    write_text(order.out / "result.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _profile(method: str, tokens: int, best: dict[str, Any]) -> dict[str, Any]:
+    """speculation_profile.json of all held-out texts together."""
+    histogram = [sum(counts) for counts in zip(*best["histogram"].values(), strict=True)]
+    accepted = [sum(histogram[i:]) for i in range(1, tokens + 1)]
+    per_text = sum(best["per_text"].values()) / len(best["per_text"])
+    conditions = {"prompts": sorted(best["length"]), "sampling": "greedy", "simulated": "on the target's own answers"}
+    return make_profile(method, tokens, accepted, sum(histogram), histogram, per_text, conditions)

@@ -1,0 +1,91 @@
+"""The check before any long training: what is trained on is what is served, and one text learnt by heart is guessed.
+
+Whatever is wrong between training and serving leaves the loss looking well and the acceptance near nothing; here it
+shows in a minute instead of after a night. Features are compared by themselves, because a head that knows one text by
+heart needs none; positions, norms and names in the file show when the engine runs the exported head.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.engine.llm import LLM
+from augury.methods.registry import METHODS
+from augury.train.batches import Teacher
+from augury.train.corpus import Corpus
+from augury.train.loop import BEST, Run, Schedule
+from augury.train.study import Study
+from augury.train.trainee import Trainee
+
+ENOUGH = 0.8  # of the drafted tokens must be accepted
+APART = 0.1  # features may differ by so much of their size: bf16 does by a hundredth, a neighbouring layer by half
+SHORT = 8  # new tokens whose features are compared
+SCHEDULE = Schedule(steps=240, batch=1, longest=96, every=240, rate=2e-3, loss="ce")
+
+
+def check_gate(trainee: Trainee, teacher: Teacher, corpus: Corpus, target: Path) -> float:
+    """Overfit one text through training, export and serving; gives the accepted share, or refuses to go on."""
+    text = one_text(corpus, SCHEDULE.longest)
+    check_features(teacher, trainee.layers, text, target)
+    with tempfile.TemporaryDirectory(prefix="augury-gate-") as folder:
+        run = Run(trainee, teacher, SCHEDULE, target, Path(folder))
+        run.train(text, {"itself": text})
+        share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device)
+    if share < ENOUGH:
+        raise ConfigError(
+            f"the gate failed: of what a {trainee.goal.kind} head learnt by heart only {share:.0%} was accepted when "
+            f"it was served (loss {run.progress.loss:.3f}). Training and serving do not agree on what the head reads."
+        )
+    return share
+
+
+def check_features(teacher: Teacher, layers: tuple[int, ...], text: Corpus, target: Path) -> None:
+    """Refuse a teacher whose streams are not those that the engine hands to a drafter."""
+    start = int(text.starts[0])
+    study = Study.of(target, [text.text(0).tolist()[:start]], SHORT)
+    said = study.lessons[0].tokens.tolist()
+    batch = teacher.batch(Corpus.of([(said[:start], said[start:], False)], {}), [0], len(said))
+    for layer, taught in zip(layers, batch.streams[0].float().cpu().chunk(len(layers), dim=1), strict=True):
+        served = study.lessons[0].streams[layer]
+        apart = float((taught[:-1] - served).norm() / served.norm())
+        if apart > APART:
+            raise ConfigError(
+                f"the gate failed: the features of layer {layer} are not those that the engine hands to a drafter "
+                f"(they differ by {apart:.0%}). The head would learn from what it never sees."
+            )
+
+
+def one_text(corpus: Corpus, longest: int) -> Corpus:
+    """The greedy text whose answer is longest within so many tokens."""
+    answers = (corpus.lengths.clamp(max=longest) - corpus.starts).masked_fill(corpus.sampled, 0)
+    number = int(answers.argmax())
+    start, whole = int(corpus.starts[number]), corpus.text(number).tolist()[:longest]
+    if len(whole) - start < 8:
+        raise ConfigError("no greedy answer of 8 tokens among the prompts; give others, or longer --answer-tokens.")
+    return Corpus.of([(whole[:start], whole[start:], False)], {})
+
+
+def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: torch.device) -> float:
+    """Accepted of all drafted tokens when the engine answers the text's prompt with this drafter."""
+    llm = served(kind, target, drafter, device, tokens=3, longest=len(text.tokens) + 8)
+    start, whole = int(text.starts[0]), text.text(0).tolist()
+    params = SamplingParams(temperature=0.0, max_tokens=len(whole) - start, ignore_eos=True)
+    llm.generate([{"prompt_token_ids": whole[:start]}], params, use_tqdm=False)
+    stats = llm.engine.stats.spec
+    return stats.num_accepted_tokens / max(1, stats.num_draft_tokens)
+
+
+def served(kind: str, target: Path, drafter: Path, device: torch.device, tokens: int, longest: int) -> Any:
+    """The engine with a trained drafter; one that is part of its target is the target."""
+    card, gate = next((card, card.gates[kind]) for card in METHODS.values() if kind in card.gates)
+    spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **gate.settings}
+    model = drafter if card.weights == "target" else target
+    if card.weights != "target":
+        spec["model"] = str(drafter)
+    return LLM(str(model), device=device.type, dtype="float32", max_model_len=longest, speculative_config=spec)

@@ -1,0 +1,94 @@
+"""`augury train` on a toy: from files of prompts to a drafter with its profile, and again from where it stood."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.tools.shared.profile import read_profile
+from augury.tools.train.prompts import first_question, read_prompts
+
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+
+
+@pytest.mark.parametrize(
+    ("record", "asks"),
+    [
+        ("why?", "why?"),
+        ({"question": "2+2?", "answer": "4"}, "2+2?"),
+        ({"instruction": "Add.", "input": "1 2", "response": "3"}, "Add.\n\n1 2"),
+        ({"turns": ["first", "second"]}, "first"),
+        ({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "no"}]}, "hi"),
+        ({"conversations": [{"from": "human", "value": "hi"}]}, "hi"),
+        ([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "u"),
+        ({"answer": "4"}, None),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, None),
+        ("  ", None),
+        (3, None),
+    ],
+)
+def test_what_a_record_asks(record: Any, asks: str | None) -> None:
+    found = first_question(record)
+    assert (found[-1]["content"] if found else None) == asks
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    (tmp_path / "b.jsonl").write_text('{"prompt": "two"}\n{"prompt": "three"}\n')
+    (tmp_path / "c.json").write_text('[{"question": "four"}]')
+    (tmp_path / "d.csv").write_text("question,answer\nfive,5\n")
+    found = read_prompts([tmp_path / name for name in ("a.txt", "b.jsonl", "c.json", "d.csv")])
+    assert [messages[0]["content"] for messages in found] == ["one", "two", "three", "four", "five"]
+    (tmp_path / "bad.json").write_text('[{"x": 1}]')
+    for name, says in (("bad.json", "record 1: no field that asks"), ("none.txt", "No such file")):
+        with pytest.raises(ConfigError, match=says):
+            read_prompts([tmp_path / name])
+    (tmp_path / "torn.jsonl").write_text('{"prompt": ')
+    with pytest.raises(ConfigError, match="not JSON"):
+        read_prompts([tmp_path / "torn.jsonl"])
+
+
+def test_from_prompts_to_a_drafter(toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asked.txt").write_text("".join(f"what is {word}\n" for word in ("a", "bb", "ccc", "dd", "e", "held")))
+    (tmp_path / "held.txt").write_text("what is held\nwhat is x\n")
+    out = tmp_path / "run"
+    words = ["train", "eagle3", "--target", str(toy_model), "--prompts", str(tmp_path / "asked.txt"), "--device", "cpu"]
+    words += ["--held-out", str(tmp_path / "held.txt"), "--out", str(out), "--answer-tokens", "16", "--batch", "4"]
+    words += ["--epochs", "8", "--every", "4", "--vocabulary", "200", "--json"]
+    done = CliRunner().invoke(app, words, prog_name="augury")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["texts"] == 5 and result["gate"] > 0.8 and result["steps"] == 8  # what is held out is not trained on
+    assert [line["step"] for line in result["history"]] == [4, 8]
+    assert read_profile(out / "best" / "speculation_profile.json")["num_speculative_tokens"] == 3
+    assert json.loads((out / "best" / "config.json").read_text())["draft_vocab_size"] == 200
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+    monkeypatch.setattr("augury.tools.train.run.LLM", lambda *_, **__: pytest.fail("the answers were made again"))
+    again = CliRunner().invoke(app, words, prog_name="augury")
+    assert json.loads(again.stdout)["history"] == result["history"]  # nothing was left to do
+    shown = CliRunner().invoke(app, words[:-1], prog_name="augury")
+    assert "acceptance length, K=3" in shown.stdout and "best at step" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["hydra"], "augury train hydra: unknown; there are eagle, eagle3, p-eagle, mtp"),
+        (["eagle3", "--epochs", "0"], "--epochs 0"),
+        (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
+    ],
+)
+def test_wrong_options_are_named(change: list[str], says: str, toy_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "asked.txt").write_text("what is a\nwhat is b\n")
+    (tmp_path / "held.txt").write_text("what is c\n")
+    files = ["--prompts", str(tmp_path / "asked.txt"), "--held-out", str(tmp_path / "held.txt"), "--device", "cpu"]
+    words = ["train", *change, *files, "--out", str(tmp_path / "run"), "--target", str(toy_model)]
+    done = CliRunner().invoke(app, [*words, "--answer-tokens", "12"], prog_name="augury")
+    assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
