@@ -280,7 +280,7 @@ def test_a_target_of_type_mimo_is_qwen2_with_layers_beside_it(toy_model: Path, t
         if name.endswith("bias"):
             nn.init.normal_(tensor, 0.0, 0.5)  # Qwen2's own, which a Llama would not have
     plain.save_pretrained(tmp_path / "qwen2")
-    module = Mtp(Qwen2Config(**sizes, head_dim=16), BY_NAME["MiMo"])
+    module = Mtp(Qwen2Config(**sizes, head_dim=16), BY_NAME["MiMo"])  # type: ignore[call-arg]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (toy_model / name).is_file():
             shutil.copy(toy_model / name, tmp_path / "qwen2" / name)
