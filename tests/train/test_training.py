@@ -19,7 +19,7 @@ from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.eagle import Eagle3
 from augury.train.gate import check_gate
-from augury.train.loop import BEST, Run, Schedule
+from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
 from augury.train.study import Lesson, Study
@@ -49,9 +49,11 @@ def trainee_of(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0
     return Trainee(Goal(kind, 3, vocabulary), config, teacher.embedding, teacher.head, words)
 
 
-def run_of(toy_model: Path, directory: Path, schedule: Schedule = SHORT, kind: str = "eagle3", **more: Any) -> Run:
+def run_of(
+    toy_model: Path, directory: Path, schedule: Schedule = SHORT, kind: str = "eagle3", **more: Any
+) -> TrainingRun:
     teacher = teacher_of(toy_model, kind)
-    return Run(trainee_of(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
+    return TrainingRun(trainee_of(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
 
 
 def test_a_corpus_is_read_as_it_was_written(corpus: Corpus, tmp_path: Path) -> None:

@@ -1,32 +1,29 @@
 """Any other causal language model of transformers, through its attention interface.
 
 The rows of a pass go in as one sequence of tokens with their positions; where the model would attend, our function
-stores keys and values in the paged cache and attends over what each row sees. In place of a mask the model carries a
-note of the window that the mask would have had: some families say it nowhere else. It never sees a cache.
+stores keys and values in the paged cache and attends over what each row sees (foreign_attention.py). The model itself
+never sees a mask or a cache.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
 from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse, use_row_invariant_matrices
+from augury.model.foreign_attention import ATTENTION, Pass, Probe, current
 from augury.model.rope import context_length
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
-ATTENTION = "augury"
 PROBE = (7, 11, 13)
 
 
@@ -74,26 +71,26 @@ class Adapter:
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
-        run = _Pass(self._ops, self._ops.view(rows), self.cache, features)
-        token = _current.set(run)
+        run = Pass(self._ops, self._ops.view(rows), self.cache, features)
+        token = current.set(run)
         try:
             wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}
             out = self._model(input_ids=rows.tokens[None], position_ids=rows.positions[None], use_cache=False, **wanted)
         finally:
-            _current.reset(token)
+            current.reset(token)
         logits = out.logits[0] if self._takes_wanted else out.logits[0, rows.wanted]
         return Scores(logits.float(), tuple(run.streams[i].to(self.cache_dtype) for i in features))
 
     @torch.no_grad()
     def run(self, rows: Rows, hidden: Tensor) -> Tensor:
         """The residual stream after all layers [R, hidden], from hidden states in place of embeddings."""
-        run = _Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,))
-        token = _current.set(run)
+        run = Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,))
+        token = current.set(run)
         try:
             given = hidden.to(next(self._model.parameters()).dtype)[None]
             self._model.get_decoder()(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
         finally:
-            _current.reset(token)
+            current.reset(token)
         return run.streams[self.num_layers].to(self.cache_dtype)
 
     @torch.no_grad()
@@ -111,13 +108,13 @@ class Adapter:
         """Hook the decoder layers so that a pass keeps their residual streams."""
 
         def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            _current.get().keep(0, args[0] if args else kwargs["hidden_states"])
+            current.get().keep(0, args[0] if args else kwargs["hidden_states"])
 
         def leaving(number: int) -> Any:
-            return lambda _, args, out: _current.get().keep(number, out if isinstance(out, Tensor) else out[0])
+            return lambda _, args, out: current.get().keep(number, out if isinstance(out, Tensor) else out[0])
 
         def finished(_: nn.Module, args: Any, out: Any) -> None:
-            _current.get().keep(NORMED, out[0])
+            current.get().keep(NORMED, out[0])
 
         self._model.get_decoder().register_forward_hook(finished)
         self._layers[0].register_forward_pre_hook(entering, with_kwargs=True)
@@ -126,15 +123,15 @@ class Adapter:
 
     def _measure(self) -> tuple[list[LayerShape], int]:
         """Learn the cache shapes and the vocabulary from a dry run without attention."""
-        probe = _Probe()
-        token = _current.set(probe)
+        probe = Probe()
+        token = current.set(probe)
         try:
             ids = torch.arange(len(PROBE), device=self.device)[None]
             logits = self._model(input_ids=ids, position_ids=ids, use_cache=False).logits
         except ModelError as error:
             raise _unsupported(self._model, str(error)) from None
         finally:
-            _current.reset(token)
+            current.reset(token)
         if len(probe.shapes) != self.num_layers:
             raise _unsupported(
                 self._model, f"{len(probe.shapes)} of its {self.num_layers} layers attend through the interface"
@@ -171,105 +168,6 @@ class Adapter:
         error = (whole - steps[-1]).norm() / (whole - whole.mean()).norm().clamp(min=1e-6)
         if not error < (1e-2 if next(self._model.parameters()).dtype == torch.float32 else 0.2):
             raise _unsupported(self._model, "its scores change when a sequence comes in pieces")
-
-
-@dataclass(slots=True)
-class _Pass:
-    """One forward pass, as the attention function and the hooks see it."""
-
-    ops: Ops
-    view: Any
-    cache: KVCache
-    features: tuple[int, ...]
-    streams: dict[int, Tensor] = field(default_factory=dict)
-    layer: int = 0
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float, sinks: Tensor | None
-    ) -> Tensor:
-        """Attention of the next layer; q, k, v are [R, heads, D]."""
-        keys, values = self.cache.keys[self.layer], self.cache.values[self.layer]
-        self.layer += 1
-        self.ops.store(k.to(keys.dtype), v.to(values.dtype), self.view, keys, values)
-        return self.ops.attend(q.to(keys.dtype), keys, values, self.view, scale, window, softcap, sinks).to(q.dtype)
-
-    def keep(self, number: int, stream: Tensor) -> None:
-        """Keep a residual stream if it was asked for."""
-        if number in self.features:
-            self.streams[number] = stream[0]
-
-
-@dataclass(slots=True)
-class _Probe:
-    """A dry run that records shapes."""
-
-    shapes: list[LayerShape] = field(default_factory=list)
-
-    def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
-        """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""
-        place = torch.arange(3 * window + 3)
-        query, key = place[:, None], place[None, :]
-        expected = (key <= query) & (query - key < (window or len(place)))
-        zero = torch.zeros_like(query)
-        if not torch.equal(sees(zero, zero, query, key).expand_as(expected), expected):
-            raise ModelError("its attention mask is neither causal nor a sliding window")
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
-        """Record one layer's shapes."""
-        self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
-        return q.new_zeros(*q.shape[:2], v.shape[2])
-
-    def keep(self, number: int, stream: Tensor) -> None:
-        """Keep nothing."""
-
-
-_current: ContextVar[_Pass | _Probe] = ContextVar("current pass")
-
-
-@dataclass(slots=True)
-class _Mask:
-    """What a model carries in the place of a mask; cut to some length, it is the same."""
-
-    window: int
-
-    def __getitem__(self, _: Any) -> _Mask:
-        return self
-
-
-def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> _Mask:
-    """What transformers calls once a pass and kind of layer."""
-    if isinstance(run := _current.get(), _Probe):
-        run.check_mask(mask_function, local_size or 0)
-    return _Mask(local_size or 0)
-
-
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | _Mask | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    is_causal: bool | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
-    window = attention_mask.window if isinstance(attention_mask, _Mask) else sliding_window or 0
-    if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
-        raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
-    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
-    scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    sinks = None if s_aux is None else s_aux.detach().float()
-    out = _current.get().attend(q, k, v, scale, window, softcap or 0.0, sinks)
-    return out[None], None
-
-
-AttentionInterface.register(ATTENTION, _attention)
-AttentionMaskInterface.register(ATTENTION, _mask)
 
 
 def _read_model(directory: Path, dtype: torch.dtype) -> Any:

@@ -40,9 +40,9 @@ def fit(
     return running if running is not None else math.inf
 
 
-def scale(step: int, steps: int, warm_up: int) -> float:
-    """The rate as a share of its peak: up in a line, then down a cosine to a tenth."""
+def scale(step: int, steps: int, warm_up: int, floor: float = 0.1) -> float:
+    """The rate as a share of its peak: up in a line, then down a cosine to `floor`."""
     if step < warm_up:
         return (step + 1) / warm_up
     passed = (step - warm_up) / max(1, steps - warm_up)
-    return 0.55 + 0.45 * math.cos(math.pi * passed)
+    return floor + (1 - floor) * (1 + math.cos(math.pi * passed)) / 2

@@ -8,6 +8,7 @@ heart needs none; positions, norms and names in the file show when the engine ru
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from augury.engine.llm import LLM
 from augury.methods.registry import METHODS
 from augury.train.batches import Teacher
 from augury.train.corpus import Corpus
-from augury.train.loop import BEST, Run, Schedule
+from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.study import Study
 from augury.train.trainee import Trainee
 
@@ -29,13 +30,19 @@ SHORT = 8  # new tokens whose features are compared
 SCHEDULE = Schedule(steps=240, batch=1, longest=96, every=240, rate=2e-3, loss="ce")
 
 
-def check_gate(trainee: Trainee, teacher: Teacher, corpus: Corpus, target: Path) -> float:
+def check_gate(
+    trainee: Trainee,
+    teacher: Teacher,
+    corpus: Corpus,
+    target: Path,
+    tick: Callable[[int, int], None] = lambda step, steps: None,
+) -> float:
     """Overfit one text through training, export and serving; gives the accepted share, or refuses to go on."""
     text = one_text(corpus, SCHEDULE.longest)
     check_features(teacher, trainee.layers, text, target)
     with tempfile.TemporaryDirectory(prefix="augury-gate-") as folder:
-        run = Run(trainee, teacher, SCHEDULE, target, Path(folder))
-        run.train(text, {"itself": text})
+        run = TrainingRun(trainee, teacher, SCHEDULE, target, Path(folder))
+        run.train(text, {"itself": text}, lambda now: tick(now.step, SCHEDULE.steps))
         share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device)
     if share < ENOUGH:
         raise ConfigError(

@@ -22,10 +22,12 @@ from torch import nn
 from augury.config.errors import ConfigError
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus
+from augury.train.fit import scale
 from augury.train.losses import LOSSES
 from augury.train.trainee import Trainee, trainable
 from augury.train.validate import Acceptance, measure
 
+LOWEST = 0.01  # where the rate ends, as a share of its peak
 STATE, LOG, BEST = "state.pt", "log.jsonl", "best"
 Held = dict[str, Corpus]  # held-out sets by name
 
@@ -61,7 +63,7 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Run:
+class TrainingRun:
     """One drafter, trained in one directory."""
 
     def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
@@ -92,8 +94,9 @@ class Run:
 
     def _step(self, corpus: Corpus, texts: list[int]) -> float:
         plan, total = self.schedule, 0.0
+        warm_up = max(1, round(plan.warm_up * plan.steps))
         for group in self.optimiser.param_groups:
-            group["lr"] = plan.rate * rate_at(self.progress.step, plan)
+            group["lr"] = plan.rate * scale(self.progress.step, plan.steps, warm_up, LOWEST)
         self.optimiser.zero_grad(set_to_none=True)
         for part in _parts(texts, plan.accumulate):
             batch = self.teacher.batch(corpus, part, plan.longest)
@@ -165,15 +168,6 @@ class Run:
         self.optimiser.load_state_dict(state["optimiser"])
         self.progress = Progress(**state["progress"])
         return True
-
-
-def rate_at(step: int, plan: Schedule) -> float:
-    """The rate as a share of its peak: up in a line, then down a cosine to a hundredth."""
-    warm_up = max(1, round(plan.warm_up * plan.steps))
-    if step < warm_up:
-        return (step + 1) / warm_up
-    passed = (step - warm_up) / max(1, plan.steps - warm_up)
-    return 0.505 + 0.495 * math.cos(math.pi * passed)
 
 
 def _parts(texts: list[int], count: int) -> Iterator[list[int]]:

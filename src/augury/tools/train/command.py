@@ -38,9 +38,9 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
-    from augury.tools.train.run import Order, run_training
+    from augury.tools.train.run import TrainOptions, run_training
 
-    order = Order(method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, device)
+    order = TrainOptions(method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, device)
     settings: dict[str, Any] = {
         "batch": batch,
         "accumulate": accumulate,

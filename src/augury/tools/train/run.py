@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from augury.train.batches import Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.gate import check_gate
 from augury.train.gates import fingerprint
-from augury.train.loop import BEST, Held, Progress, Run, Schedule
+from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.trainee import Goal, Trainee, head_of, layers_of
 
+Report = dict[str, Any]
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainOptions:
     """What was asked for."""
 
     method: str
@@ -47,7 +49,9 @@ class Order:
     device: str
 
 
-def run_training(order: Order, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell) -> dict[str, Any]:
+def run_training(
+    order: TrainOptions, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell
+) -> dict[str, Any]:
     """Train, and say what the best checkpoint is worth."""
     head_of(order.method)  # an unknown name is told before any work
     directory = resolve(order.target, quiet=True)
@@ -64,17 +68,18 @@ def run_training(order: Order, settings: dict[str, Any], epochs: float, gate: bo
     run = _new_run(goal, config, teacher, words, Schedule(steps=steps, **settings), directory, order.out)
     share = None
     if not run.resume() and gate:
-        tell("gate: one answer learnt by heart", 0, 1)
+        doing = "gate: one answer learnt by heart"
+        tell(doing, 0, 1)
         trainee = Trainee(goal, config, teacher.embedding, teacher.head, words)
-        share = check_gate(trainee, teacher, corpus, directory)
+        share = check_gate(trainee, teacher, corpus, directory, partial(tell, doing))
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
     return _result(order, run, progress, corpus, share)
 
 
 def _new_run(
     goal: Goal, config: Any, teacher: Teacher, words: torch.Tensor, schedule: Schedule, target: Path, out: Path
-) -> Run:
-    return Run(Trainee(goal, config, teacher.embedding, teacher.head, words), teacher, schedule, target, out)
+) -> TrainingRun:
+    return TrainingRun(Trainee(goal, config, teacher.embedding, teacher.head, words), teacher, schedule, target, out)
 
 
 def _line(now: Progress) -> str:
@@ -82,7 +87,7 @@ def _line(now: Progress) -> str:
     return f"training: loss {now.loss:.3f}{best}"
 
 
-def _texts(order: Order, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
+def _texts(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
     """The target's answers to the prompts, and its greedy ones to each held-out file; made once, kept in the run."""
     held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
     kept = {json.dumps(messages) for some in held.values() for messages in some}
@@ -97,7 +102,7 @@ def _texts(order: Order, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
 class _Maker:
     """Makes what is not there yet; the engine is started only if something is missing."""
 
-    def __init__(self, order: Order, directory: Path, tell: Tell) -> None:
+    def __init__(self, order: TrainOptions, directory: Path, tell: Tell) -> None:
         self._order, self._directory, self._tell = order, directory, tell
         self._llm: LLM | None = None
 
@@ -145,7 +150,9 @@ def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
     return often.argsort(descending=True, stable=True)[:count].sort().values
 
 
-def _result(order: Order, run: Run, progress: Progress, corpus: Corpus, share: float | None) -> dict[str, Any]:
+def _result(
+    order: TrainOptions, run: TrainingRun, progress: Progress, corpus: Corpus, share: float | None
+) -> dict[str, Any]:
     best = max(progress.history, key=lambda line: sum(line["length"].values()), default=None)
     result = {
         "method": order.method,

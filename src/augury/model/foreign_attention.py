@@ -1,0 +1,121 @@
+"""Where a model of transformers attends: our function in place of its own, over the paged cache.
+
+What one pass needs is in a context variable, because transformers hands nothing of ours down to its layers. In place
+of a mask the model carries a note of the window that the mask would have had: some families say it nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from augury.kernels import Ops
+from augury.model.errors import ModelError
+from augury.model.target import KVCache, LayerShape
+
+ATTENTION = "augury"
+
+
+@dataclass(slots=True)
+class Pass:
+    """One forward pass, as the attention function and the hooks see it."""
+
+    ops: Ops
+    view: Any
+    cache: KVCache
+    features: tuple[int, ...]
+    streams: dict[int, Tensor] = field(default_factory=dict)
+    layer: int = 0
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float, sinks: Tensor | None
+    ) -> Tensor:
+        """Attention of the next layer; q, k, v are [R, heads, D]."""
+        keys, values = self.cache.keys[self.layer], self.cache.values[self.layer]
+        self.layer += 1
+        self.ops.store(k.to(keys.dtype), v.to(values.dtype), self.view, keys, values)
+        return self.ops.attend(q.to(keys.dtype), keys, values, self.view, scale, window, softcap, sinks).to(q.dtype)
+
+    def keep(self, number: int, stream: Tensor) -> None:
+        """Keep a residual stream if it was asked for."""
+        if number in self.features:
+            self.streams[number] = stream[0]
+
+
+@dataclass(slots=True)
+class Probe:
+    """A dry run that records shapes."""
+
+    shapes: list[LayerShape] = field(default_factory=list)
+
+    def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
+        """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""
+        place = torch.arange(3 * window + 3)
+        query, key = place[:, None], place[None, :]
+        expected = (key <= query) & (query - key < (window or len(place)))
+        zero = torch.zeros_like(query)
+        if not torch.equal(sees(zero, zero, query, key).expand_as(expected), expected):
+            raise ModelError("its attention mask is neither causal nor a sliding window")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
+        """Record one layer's shapes."""
+        self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
+        return q.new_zeros(*q.shape[:2], v.shape[2])
+
+    def keep(self, number: int, stream: Tensor) -> None:
+        """Keep nothing."""
+
+
+current: ContextVar[Pass | Probe] = ContextVar("current pass")
+
+
+@dataclass(slots=True)
+class Mask:
+    """What a model carries in the place of a mask; cut to some length, it is the same."""
+
+    window: int
+
+    def __getitem__(self, _: Any) -> Mask:
+        return self
+
+
+def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> Mask:
+    """What transformers calls once a pass and kind of layer."""
+    if isinstance(run := current.get(), Probe):
+        run.check_mask(mask_function, local_size or 0)
+    return Mask(local_size or 0)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | Mask | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: query, key, value are [1, heads, R, D], the result is [1, R, heads, D]."""
+    window = attention_mask.window if isinstance(attention_mask, Mask) else sliding_window or 0
+    if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
+        raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
+    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    sinks = None if s_aux is None else s_aux.detach().float()
+    out = current.get().attend(q, k, v, scale, window, softcap or 0.0, sinks)
+    return out[None], None
+
+
+AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, _mask)
