@@ -23,7 +23,7 @@ from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
 from augury.train.study import Lesson, Study
-from augury.train.trainee import Goal, Trainee, layers_of, places
+from augury.train.trainee import Goal, Trainee, layers_of, places, trainee_of
 from augury.train.unroll import unroll
 from augury.train.validate import agreed, walk
 
@@ -43,17 +43,17 @@ def teacher_of(toy_model: Path, kind: str) -> Teacher:
     return Teacher(toy_model, layers_of(kind, read_config(toy_model)), CPU, torch.float32)
 
 
-def trainee_of(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0) -> Trainee:
+def new_trainee(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0) -> Trainee:
     config = read_config(toy_model)
     words = torch.arange(vocabulary or config.vocab_size)
-    return Trainee(Goal(kind, 3, vocabulary), config, teacher.embedding, teacher.head, words)
+    return trainee_of(kind)(Goal(kind, 3, vocabulary), config, teacher, words)
 
 
 def run_of(
     toy_model: Path, directory: Path, schedule: Schedule = SHORT, kind: str = "eagle3", **more: Any
 ) -> TrainingRun:
     teacher = teacher_of(toy_model, kind)
-    return TrainingRun(trainee_of(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
+    return TrainingRun(new_trainee(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
 
 
 def test_a_corpus_is_read_as_it_was_written(corpus: Corpus, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_every_text_comes_once_an_epoch(corpus: Corpus) -> None:
 def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: Corpus) -> None:
     """Two implementations of the training-time test: rows packed with a mask, and whole batches."""
     teacher = teacher_of(toy_model, kind)
-    trainee, layers = trainee_of(toy_model, kind, teacher), layers_of(kind, read_config(toy_model))
+    trainee, layers = new_trainee(toy_model, kind, teacher), layers_of(kind, read_config(toy_model))
     batch = teacher.batch(corpus, [0, 5, 9], 40)
     lessons = []
     for i, length in enumerate(batch.lengths.tolist()):
@@ -203,14 +203,14 @@ def test_words_of_its_own(toy_model: Path, corpus: Corpus, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gate_lets_a_sound_path_through(kind: str, toy_model: Path, corpus: Corpus) -> None:
     teacher = teacher_of(toy_model, kind)
-    assert check_gate(trainee_of(toy_model, kind, teacher), teacher, corpus, toy_model) > 0.8
+    assert check_gate(new_trainee(toy_model, kind, teacher), teacher, corpus, toy_model) > 0.8
 
 
 def test_the_gate_stops_features_of_another_layer(toy_model: Path, corpus: Corpus) -> None:
     layers = layers_of("eagle3", read_config(toy_model))
     off_by_one = Teacher(toy_model, (1, *layers[1:]), CPU, torch.float32)
     with pytest.raises(ConfigError, match=f"the gate failed: the features of layer {layers[0]} "):
-        check_gate(trainee_of(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
+        check_gate(new_trainee(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
 
 
 def test_the_gate_stops_a_head_that_is_served_wrongly(
@@ -219,4 +219,4 @@ def test_the_gate_stops_a_head_that_is_served_wrongly(
     teacher = teacher_of(toy_model, "eagle3")
     monkeypatch.setattr(Eagle3, "leave", lambda self, out: (self.norm(out.roll(1, 1)), out))  # not what engines do
     with pytest.raises(ConfigError, match="do not agree on what the head reads"):
-        check_gate(trainee_of(toy_model, "eagle3", teacher), teacher, corpus, toy_model)
+        check_gate(new_trainee(toy_model, "eagle3", teacher), teacher, corpus, toy_model)

@@ -9,7 +9,7 @@ from augury.methods.bands import measured
 from augury.methods.fits import LAYER_IDS, check_layers, one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Method, Signs, Speculator, UsualHead
+from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Method, Signs, Speculator, UsualHead
 
 OWN_WORDS = 32000  # what published heads choose from
 
@@ -82,11 +82,12 @@ EAGLE3 = Method(
     usual=UsualHead(joins=_three_streams, stated=False, vocabulary=OWN_WORDS),
     checkpoint=_checkpoint,
     gates={
-        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120, head="augury.train.eagle:Eagle3"),
+        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120, trainee=PAIRS, head="augury.train.eagle:Eagle3"),
         "p-eagle": GateRecipe(
             "augury.train.eagle:train_p_eagle",
             120,
             settings={"parallel_drafting": True},
+            trainee=PAIRS,
             head="augury.train.eagle:PEagle",
         ),
     },

@@ -99,6 +99,9 @@ class UsualHead(NamedTuple):
     of_target: bool = False  # the layer is one of the target's
 
 
+PAIRS = "augury.train.trainee:PairTrainee"  # trains heads that read pairs (token, features of the one before)
+
+
 class GateRecipe(NamedTuple):
     """How a head is trained that shows, on the prompts it has seen, that the method's whole path works."""
 
@@ -106,7 +109,8 @@ class GateRecipe(NamedTuple):
     steps: int
     rate: float = 1e-3
     settings: Mapping[str, Any] = {}  # keys it is run with
-    head: str = ""  # "package.module:Class" of what `augury train` trains; empty where it cannot yet
+    trainee: str = ""  # "package.module:Class" that trains it for `augury train`; empty where nothing does
+    head: str = ""  # "package.module:Class" of the head, where one trainee serves several
 
 
 Window = tuple[str, str | None]  # releases of vLLM: the first, and the first that is too late

@@ -68,7 +68,7 @@ class Teacher:
         with quietly():
             model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         self.model = model.to(device).eval().requires_grad_(False)
-        self.device, self._layers, self._found = device, layers, dict[int, Tensor]()
+        self.directory, self.device, self._layers, self._found = directory, device, layers, dict[int, Tensor]()
         self.embedding: Tensor = self.model.get_input_embeddings().weight
         self.head: Tensor = self.model.get_output_embeddings().weight
         stack = decoder_layers(self.model)

@@ -67,6 +67,8 @@ class TrainingRun:
     """One drafter, trained in one directory."""
 
     def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
+        if trainee.most is not None and schedule.tokens > trainee.most:
+            raise ConfigError(f"--k {schedule.tokens}: this kind drafts --depth {trainee.most} tokens at most.")
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
         self.optimiser = torch.optim.AdamW(trainable(trainee.module), schedule.rate, betas=(0.9, 0.95), weight_decay=0)

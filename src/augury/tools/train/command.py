@@ -22,6 +22,7 @@ def train(
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
     vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of a draft model or a block drafter.")] = 2,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
     epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
     batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
@@ -40,7 +41,9 @@ def train(
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
     from augury.tools.train.run import TrainOptions, run_training
 
-    order = TrainOptions(method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, device)
+    order = TrainOptions(
+        method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, layers, device
+    )
     settings: dict[str, Any] = {
         "batch": batch,
         "accumulate": accumulate,
