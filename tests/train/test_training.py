@@ -28,7 +28,8 @@ from augury.train.unroll import unroll
 from augury.train.validate import agreed, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
-CPU, KINDS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
+CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
+KINDS = (*PAIRS, "draft_model")
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 SHORT = Schedule(steps=12, batch=4, longest=40, every=4, rate=3e-3)
 
@@ -78,7 +79,7 @@ def test_every_text_comes_once_an_epoch(corpus: Corpus) -> None:
     assert [order.texts(step + order.steps_an_epoch) for step in range(order.steps_an_epoch)] != epoch
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PAIRS)
 def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: Corpus) -> None:
     """Two implementations of the training-time test: rows packed with a mask, and whole batches."""
     teacher = teacher_of(toy_model, kind)
@@ -165,6 +166,20 @@ def test_training_lowers_the_loss_and_exports_what_the_engine_runs(
     stats = served.engine.stats.spec
     assert 1 + stats.num_accepted_tokens / stats.num_drafts == pytest.approx(simulated.length, abs=0.1)
     assert simulated.length > 1.05
+
+
+@torch.no_grad()
+def test_branches_are_written_as_texts_of_their_own_are(toy_model: Path, corpus: Corpus) -> None:
+    """Drafts from all rows at once are those that the model writes behind each beginning of the text."""
+    teacher = teacher_of(toy_model, "draft_model")
+    trainee, batch = new_trainee(toy_model, "draft_model", teacher), teacher.batch(corpus, [0, 3], 12)
+    drafts = trainee.drafts(batch, 3)
+    model: Any = trainee.module
+    for row in range(batch.tokens.shape[1] - 1):
+        text = batch.tokens[:, : row + 2]
+        for _ in range(3):
+            text = torch.cat([text, model(input_ids=text).logits[:, -1:].argmax(2)], dim=1)
+        assert torch.equal(drafts[:, row], text[:, -3:])
 
 
 def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:

@@ -63,5 +63,11 @@ DRAFT_MODEL = Method(
     band=measured(2.2, 3.0, 3.5, 4, "same family, well matched", "operators' reports"),
     sharded=True,
     prose=("small models of the family",),
-    gates={"draft_model": GateRecipe("augury.train.draft_model:train_draft_model", 80)},
+    gates={
+        "draft_model": GateRecipe(
+            "augury.train.draft_model:train_draft_model",
+            80,
+            trainee="augury.train.draft_model_trainee:DraftModelTrainee",
+        )
+    },
 )
