@@ -29,7 +29,7 @@ from augury.train.validate import agreed, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
-KINDS = (*PAIRS, "draft_model")
+KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator")
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 SHORT = Schedule(steps=12, batch=4, longest=40, every=4, rate=3e-3)
 
@@ -204,15 +204,23 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus:
         run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4)).resume()
 
 
-def test_words_of_its_own(toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
-    run = run_of(toy_model, tmp_path, vocabulary=128)
+@pytest.mark.parametrize(("kind", "stated"), [
+    ("eagle3", "draft_vocab_size"), ("medusa", "truncated_vocab_size"), ("mlp_speculator", "draft_vocab_size")
+])  # fmt: skip
+def test_words_of_its_own(kind: str, stated: str, toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
+    """They are all that is guessed, by the simulation and by the engine alike."""
+    run = run_of(toy_model, tmp_path, replace(SHORT, steps=40, every=40, rate=5e-3), kind, vocabulary=128)
     run.train(corpus, {"a": corpus})
-    told = json.loads((tmp_path / BEST / "config.json").read_text())
-    assert told["draft_vocab_size"] == 128
-    spec = {"method": "eagle3", "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
-    LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec).generate(
-        [{"prompt_token_ids": PROMPTS[0]}], use_tqdm=False
-    )
+    assert json.loads((tmp_path / BEST / "config.json").read_text())[stated] == 128
+    batch = run.teacher.batch(corpus, [0, 1], 40)
+    assert int(run.trainee.drafts(batch, 3).max()) < 128
+    llm = LLM(str(toy_model), device="cpu", max_model_len=64)
+    (simulated,) = run.measure({"greedy": answer(llm, PROMPTS[:6], 24, sampled_share=0.0)}).values()
+    spec = {"method": kind, "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
+    served = LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec)
+    answer(served, PROMPTS[:6], 24, sampled_share=0.0)
+    stats = served.engine.stats.spec
+    assert 1 + stats.num_accepted_tokens / stats.num_drafts == pytest.approx(simulated.length, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -52,5 +52,7 @@ MEDUSA = Method(
     band=measured(1.4, 1.68, 1.8, 3, "heads run as a chain, chat", "operators' reports", "chat"),
     one_pass=True,
     checkpoint=_checkpoint,
-    gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
+    gates={
+        "medusa": GateRecipe("augury.train.medusa:train_medusa", 80, trainee="augury.train.heads_trainee:MedusaTrainee")
+    },
 )

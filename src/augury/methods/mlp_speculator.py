@@ -44,5 +44,12 @@ MLP_SPECULATOR = Method(
     vllm_classes={"MLPSpeculatorPreTrainedModel": ("0.8.2", "0.10")},
     one_pass=True,
     checkpoint=_checkpoint,
-    gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},
+    gates={
+        "mlp_speculator": GateRecipe(
+            "augury.train.mlp_speculator:train_mlp_speculator",
+            80,
+            rate=3e-3,
+            trainee="augury.train.heads_trainee:MLPTrainee",
+        )
+    },
 )
