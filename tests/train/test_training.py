@@ -29,7 +29,7 @@ from augury.train.validate import agreed, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
-KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator")
+KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator", "dflash")
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 SHORT = Schedule(steps=12, batch=4, longest=40, every=4, rate=3e-3)
 

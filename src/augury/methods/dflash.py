@@ -82,5 +82,9 @@ DFLASH = Method(
     one_pass=True,
     usual=UsualHead(layers=LAYERS),
     checkpoint=_checkpoint,
-    gates={"dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3)},
+    gates={
+        "dflash": GateRecipe(
+            "augury.train.dflash:train_dflash", 200, rate=2e-3, trainee="augury.train.dflash_trainee:DFlashTrainee"
+        )
+    },
 )

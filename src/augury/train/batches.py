@@ -31,6 +31,11 @@ class Batch:
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
 
+    def dice(self) -> torch.Generator:
+        """Random numbers (on the CPU) by the texts alone, so that a run that is resumed draws what it would have."""
+        weights = torch.arange(1, self.tokens.numel() + 1, device=self.tokens.device)
+        return torch.Generator().manual_seed(int((self.tokens.flatten() * weights).sum()))
+
 
 class Order:
     """Which texts make up each step, every one once an epoch."""
