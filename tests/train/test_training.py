@@ -29,7 +29,11 @@ from augury.train.validate import agreed, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
-KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator", "dflash")
+KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator", "dflash", "pard")
+IN_ONE_PASS = {
+    "p-eagle": {"method": "eagle3", "parallel_drafting": True},
+    "pard": {"method": "draft_model", "parallel_drafting": True},
+}
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 SHORT = Schedule(steps=12, batch=4, longest=40, every=4, rate=3e-3)
 
@@ -159,7 +163,7 @@ def test_training_lowers_the_loss_and_exports_what_the_engine_runs(
     llm = LLM(str(toy_model), device="cpu", max_model_len=64)
     (simulated,) = run.measure({"greedy": answer(llm, PROMPTS[:6], 24, sampled_share=0.0)}).values()
     spec: dict[str, Any] = {"method": kind, "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
-    spec |= {"method": "eagle3", "parallel_drafting": True} if kind == "p-eagle" else {}
+    spec |= IN_ONE_PASS.get(kind, {})
     model = spec.pop("model") if kind == "mtp" else str(toy_model)  # an MTP layer is part of its target
     served = LLM(model, device="cpu", max_model_len=64, speculative_config=spec)
     answer(served, PROMPTS[:6], 24, sampled_share=0.0)
@@ -182,9 +186,12 @@ def test_branches_are_written_as_texts_of_their_own_are(toy_model: Path, corpus:
         assert torch.equal(drafts[:, row], text[:, -3:])
 
 
-def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["eagle3", "draft_model", "dflash", "pard"])  # the last two draw what they train on
+def test_a_killed_run_has_the_curve_of_one_that_was_not(
+    kind: str, toy_model: Path, corpus: Corpus, tmp_path: Path
+) -> None:
     held = {"a": corpus}
-    whole = run_of(toy_model, tmp_path / "whole").train(corpus, held).history
+    whole = run_of(toy_model, tmp_path / "whole", kind=kind).train(corpus, held).history
 
     class Killed(Exception):
         pass
@@ -193,15 +200,15 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus:
         if progress.step == 7:
             raise Killed
 
-    broken = run_of(toy_model, tmp_path / "broken")
+    broken = run_of(toy_model, tmp_path / "broken", kind=kind)
     with pytest.raises(Killed):
         broken.train(corpus, held, kill)
-    again = run_of(toy_model, tmp_path / "broken")
+    again = run_of(toy_model, tmp_path / "broken", kind=kind)
     assert again.resume() and again.progress.step == 4
     assert again.train(corpus, held).history == whole
     assert [json.loads(line)["step"] for line in (tmp_path / "broken" / "log.jsonl").open()] == [4, 8, 12]
     with pytest.raises(ConfigError, match="other settings \\(rate\\)"):
-        run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4)).resume()
+        run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4), kind).resume()
 
 
 @pytest.mark.parametrize(("kind", "stated"), [

@@ -7,7 +7,7 @@ from typing import Any
 
 from augury.methods.bands import measured
 from augury.methods.fits import same_width
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Inferred, Method, Signs, whole
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Inferred, Method, Signs, Trained, whole
 
 HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
 
@@ -52,7 +52,6 @@ MEDUSA = Method(
     band=measured(1.4, 1.68, 1.8, 3, "heads run as a chain, chat", "operators' reports", "chat"),
     one_pass=True,
     checkpoint=_checkpoint,
-    gates={
-        "medusa": GateRecipe("augury.train.medusa:train_medusa", 80, trainee="augury.train.heads_trainee:MedusaTrainee")
-    },
+    gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
+    trained={"medusa": Trained("augury.train.heads_trainee:MedusaTrainee")},
 )

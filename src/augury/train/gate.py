@@ -92,8 +92,8 @@ def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: t
 
 def served(kind: str, target: Path, drafter: Path, device: torch.device, tokens: int, longest: int) -> Any:
     """The engine with a trained drafter; one that is part of its target is the target."""
-    card, gate = next((card, card.gates[kind]) for card in METHODS.values() if kind in card.gates)
-    spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **gate.settings}
+    card = next(card for card in METHODS.values() if kind in card.trained)
+    spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **card.trained[kind].settings}
     model = drafter if card.weights == "target" else target
     if card.weights != "target":
         spec["model"] = str(drafter)

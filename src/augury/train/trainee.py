@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS, load
-from augury.methods.spec import GateRecipe
+from augury.methods.spec import Trained
 from augury.model.target import NORMED
 from augury.train.batches import Batch, Teacher
 from augury.train.losses import Loss
@@ -159,9 +159,9 @@ def places(batch: Batch, guess: int) -> Tensor:
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
-def kinds() -> dict[str, GateRecipe]:
+def kinds() -> dict[str, Trained]:
     """What can be trained, by name."""
-    return {name: gate for card in METHODS.values() for name, gate in card.gates.items() if gate.trainee}
+    return {name: made for card in METHODS.values() for name, made in card.trained.items()}
 
 
 def trainee_of(kind: str) -> type[Trainee]:
