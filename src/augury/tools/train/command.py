@@ -18,6 +18,10 @@ def train(
     held_out: Annotated[list[Path], typer.Option(help="Prompts that are never trained on; may be repeated.")],
     out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
     target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
+    openings: Annotated[int, typer.Option(min=0, help="Prompts that the target writes itself, besides.")] = 0,
+    answers: Annotated[
+        Path | None, typer.Option(help="Directory of the answers, to share among runs; else --out.")
+    ] = None,
     answer_tokens: Annotated[int, typer.Option(min=8, help="New tokens of each answer, at most.")] = 256,
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
     vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
@@ -40,7 +44,20 @@ def train(
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
     from augury.tools.train.run import TrainOptions, run_training
 
-    order = TrainOptions(method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, device)
+    order = TrainOptions(
+        method,
+        target,
+        prompts,
+        held_out,
+        out,
+        answer_tokens,
+        held_prompts,
+        vocabulary,
+        depth,
+        device,
+        openings,
+        answers,
+    )
     settings: dict[str, Any] = {
         "batch": batch,
         "accumulate": accumulate,
