@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS, load
 from augury.train.batches import Batch
+from augury.train.linear_loss import CHUNK, linear_loss
 from augury.train.losses import Loss
 from augury.train.pairs import PairHead, shake
 from augury.train.unroll import unroll
 
-CHUNK = 4096  # rows whose logits are held at a time; they are computed again for the gradient
 FADE = 0.8  # a guess counts only where all before it were right
 
 
@@ -47,29 +46,25 @@ class Trainee:
 
     def logits(self, states: Tensor) -> Tensor:
         """The drafter's, over its words."""
-        head = self._rows if self.module.output is None else self.module.output.weight
-        return states @ head.to(states.dtype).T
+        return states @ self._head.to(states.dtype).T
+
+    @property
+    def _head(self) -> Tensor:
+        return self._rows if self.module.output is None else self.module.output.weight
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over all guesses from all places of the answers, those further on counting less."""
         found, total = unroll(self.module, self.embedding, batch, self.goal.depth), 0.0
         losses = []
         for i, states in enumerate(found):
-            counted = places(batch, i)
-            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
-            losses.append(FADE**i * self._mean(states[counted], taught[counted], measure))
+            text, row = (x.to(states.device, non_blocking=True) for x in places(batch, i).nonzero(as_tuple=True))
+            losses.append(FADE**i * self._mean(states[text, row], batch.normed[text, row + 1 + i], measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
     def _mean(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        parts = [
-            checkpoint(self._part, mine, theirs, measure, use_reentrant=False)
-            for mine, theirs in zip(states.split(CHUNK), taught.split(CHUNK), strict=True)
-        ]
-        return torch.stack(parts).sum() / max(1, len(states))
-
-    def _part(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        return measure((taught @ self._rows.T).float(), self.logits(states).float())
+        """The loss of a row: the drafter's guesses over its words against the target's over the same."""
+        return linear_loss(states, self._head, taught, self._rows, measure) / max(1, len(states))
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -92,8 +87,8 @@ class Trainee:
 
 
 def places(batch: Batch, guess: int) -> Tensor:
-    """Rows whose guess is a known token of an answer, bool [B, R]; row r guesses token r + 2 + guess."""
-    row = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
+    """Rows whose guess is a known token of an answer, bool [B, R] on the host; row r guesses token r + 2 + guess."""
+    row = torch.arange(batch.tokens.shape[1] - 1)
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
