@@ -19,6 +19,7 @@ from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.eagle import Eagle3
 from augury.train.gate import check_gate
+from augury.train.linear_loss import linear_loss
 from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
@@ -116,6 +117,22 @@ def test_the_teachers_streams_are_the_engines(toy_model: Path, corpus: Corpus) -
     batch = teacher.batch(Corpus.of([(prompt, text[len(prompt) :], False)], {}), [0], 64)
     for layer, stream in zip(layers_of("eagle3", config), batch.streams[0].chunk(3, dim=1), strict=True):
         torch.testing.assert_close(stream[:-1], study.lessons[0].streams[layer], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("trains_head", [True, False])
+def test_a_loss_by_chunks_is_the_loss_at_once(name: str, trains_head: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.train.linear_loss.CHUNK", 7)
+    dice = torch.Generator().manual_seed(0)
+    states, head, taught, rows = (torch.randn(n, 8, generator=dice) for n in (33, 20, 33, 20))
+    inputs = [states.requires_grad_()] + ([head.requires_grad_()] if trains_head else [])
+    found = 0.3 * linear_loss(states, head, taught, rows, LOSSES[name])
+    expected = 0.3 * LOSSES[name](taught @ rows.T, states @ head.T)
+    torch.testing.assert_close(found, expected)
+    for mine, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(0.3 * linear_loss(states, head, taught, rows, LOSSES[name]), expected)
 
 
 @given(st.integers(2, 6), st.floats(0.05, 4))

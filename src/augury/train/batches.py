@@ -26,15 +26,15 @@ class Batch:
     """Padded texts and what the target makes of them."""
 
     tokens: Tensor  # int64 [B, T]
-    starts: Tensor  # int64 [B]: where answers begin
-    lengths: Tensor  # int64 [B]
+    starts: Tensor  # int64 [B]: where answers begin; on the host, where rows are chosen without waiting for a device
+    lengths: Tensor  # int64 [B], likewise
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
+    seed: int = 0  # by which texts it is of
 
     def dice(self) -> torch.Generator:
-        """Random numbers (on the CPU) by the texts alone, so that a run that is resumed draws what it would have."""
-        weights = torch.arange(1, self.tokens.numel() + 1, device=self.tokens.device)
-        return torch.Generator().manual_seed(int((self.tokens.flatten() * weights).sum()))
+        """Random numbers by the texts alone, so that a run that is resumed draws what it would have drawn."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 class Order:
@@ -95,6 +95,6 @@ class Teacher:
         tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True).to(self.device)
         normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
-        lengths = torch.tensor([len(text) for text in texts], device=self.device)
-        starts = corpus.starts[numbers].to(self.device)
-        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed)
+        seed = Random(f"{numbers}").getrandbits(62)
+        lengths = torch.tensor([len(text) for text in texts])
+        return Batch(tokens, corpus.starts[numbers], lengths, torch.cat(streams, dim=2), normed, seed)

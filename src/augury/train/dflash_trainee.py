@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from augury.config.errors import ConfigError
 from augury.train.batches import Batch, Teacher
 from augury.train.dflash import THETA, DFlash, begin, dflash_config
 from augury.train.export import halved, write_checkpoint
@@ -27,11 +26,10 @@ class DFlashTrainee(Trainee):
     """Row r's block begins with token r + 1; its masks stand for the tokens behind it."""
 
     module: DFlash
+    own_words = False
+    bounded = True
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
-        if goal.vocabulary:
-            raise ConfigError(f"--vocabulary {goal.vocabulary}: the target's own matrix reads this kind; write 0.")
-        self.most = goal.depth
         self._shape = replace(LayerSizes.like(config), theta=THETA)
         self._mask = int(config.vocab_size) - 1  # its embedding is nobody's otherwise
         super().__init__(goal, config, teacher, words)
@@ -50,16 +48,12 @@ class DFlashTrainee(Trainee):
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over the blocks at some rows of every answer; weights fall to 1 / e by the middle of a block."""
         depth, first = self.goal.depth, places(batch, 0)
-        noise = torch.rand(first.shape, generator=batch.dice()).to(first.device)
-        anchors = noise.masked_fill(~first, -1).topk(min(ANCHORS, first.shape[1]), dim=1).indices
-        found, losses, total = self.fill(batch, anchors, depth), [], 0.0
-        for i in range(depth):
-            counted, weight = places(batch, i).gather(1, anchors), math.exp(-2 * i / depth)
-            at = (anchors + 1 + i).clamp(max=batch.tokens.shape[1] - 1)[counted]
-            text = torch.arange(len(anchors), device=at.device)[:, None].expand_as(anchors)[counted]
-            losses.append(weight * self._mean(found[:, :, i][counted], batch.normed[text, at], measure))
-            total += weight
-        return torch.stack(losses).sum() / total
+        noise = torch.rand(first.shape, generator=batch.dice()).masked_fill(~first, -1)
+        anchors = noise.topk(min(ANCHORS, first.shape[1]), dim=1).indices
+        found = self.fill(batch, anchors.to(batch.tokens.device, non_blocking=True), depth)
+        weights = [math.exp(-2 * i / depth) for i in range(depth)]
+        losses = [w * self._guess(batch, i, found[:, :, i], measure, anchors) for i, w in enumerate(weights)]
+        return torch.stack(losses).sum() / sum(weights)
 
     def fill(self, batch: Batch, anchors: Tensor, depth: int) -> Tensor:
         """What the output matrix reads at `depth` masks behind the rows `anchors` [B or 1, A]: [B, A, depth, H]."""

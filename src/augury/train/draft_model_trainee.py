@@ -8,20 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from augury.config.errors import ConfigError
 from augury.train.batches import Batch, Teacher
 from augury.train.branches import Branching
 from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
-from augury.train.trainee import Goal, Trainee
+from augury.train.trainee import Trainee
 
 
 class DraftModelTrainee(Trainee):
     """Embeddings and output matrix are the target's and stay; the layers learn."""
 
-    def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
-        if goal.vocabulary:
-            raise ConfigError(f"--vocabulary {goal.vocabulary}: a draft model has all of the target's words; write 0.")
-        super().__init__(goal, config, teacher, words)
+    own_words = False
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""

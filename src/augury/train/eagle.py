@@ -31,7 +31,7 @@ class Eagle(PairHead):
     @classmethod
     def made_for(cls, config: Any, words: int) -> Eagle:
         """See PairHead.made_for."""
-        return cls(LayerSizes.like(config))
+        return cls(LayerSizes.of_target(config))
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
         """In the layout of EAGLE's authors."""
@@ -101,7 +101,7 @@ class Eagle3(PairHead):
     @classmethod
     def made_for(cls, config: Any, words: int) -> Eagle3:
         """See PairHead.made_for."""
-        return cls(LayerSizes.like(config), len(cls.streams_of(config)), words, cls.mask_for(config))
+        return cls(LayerSizes.of_target(config), len(cls.streams_of(config)), words, cls.mask_for(config))
 
     @property
     def output(self) -> nn.Linear | None:
@@ -226,4 +226,4 @@ def _against_the_target(kind: type[PairHead], study: Study, directory: Path, rec
 
 
 def _sizes(target: Any) -> dict[str, Any]:
-    return LayerSizes.like(target).config(target.vocab_size, target.max_position_embeddings)
+    return LayerSizes.of_target(target).config(target.vocab_size, target.max_position_embeddings)

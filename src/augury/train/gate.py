@@ -42,7 +42,7 @@ def check_gate(
     text = one_text(corpus, SCHEDULE.longest)
     check_features(teacher, trainee.layers, text, target)
     with tempfile.TemporaryDirectory(prefix="augury-gate-") as folder:
-        schedule = replace(SCHEDULE, tokens=min(SCHEDULE.tokens, trainee.most or SCHEDULE.tokens))
+        schedule = replace(SCHEDULE, tokens=min(SCHEDULE.tokens, trainee.goal.depth))
         run = TrainingRun(trainee, teacher, schedule, target, Path(folder))
         run.train(text, {"itself": text}, lambda now: tick(now.step, SCHEDULE.steps))
         share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device, schedule.tokens)

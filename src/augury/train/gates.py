@@ -23,7 +23,7 @@ from augury.train.recipe import Recipe
 from augury.train.study import Study
 
 MANIFEST = "gate.json"
-VERSION = 1  # of the trainers: gates of an older one are made anew
+VERSION = 2  # of the trainers: gates of an older one are made anew
 
 Trainer = Callable[[Study, Path, Recipe], float]
 

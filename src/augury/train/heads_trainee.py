@@ -19,10 +19,10 @@ class MedusaTrainee(Trainee):
     """A block for each guess, and one output matrix for all: most of the file would be matrices otherwise."""
 
     module: Medusa
+    bounded = True
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
-        self.most = self.goal.depth
         module = Medusa(self.goal.depth, self._rows.float(), shared=True)
         module.lm_heads.requires_grad_(bool(self.goal.vocabulary))
         return module
@@ -52,10 +52,10 @@ class MLPTrainee(Trainee):
     """A recurrent head in IBM's layout, one set of weights for all guesses."""
 
     module: Speculator
+    bounded = True
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
-        self.most = self.goal.depth
         self._inner = min(WIDTH, self.config.hidden_size)
         self._token_rows = rows_of(self.words.cpu(), self.config.vocab_size).to(teacher.device)
         module = Speculator(self.config.hidden_size, self._inner, len(self.words) + 1, self.goal.depth)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from augury.config.errors import ConfigError
 from augury.train.batches import Order, Teacher
@@ -27,6 +27,7 @@ from augury.train.losses import LOSSES
 from augury.train.trainee import Trainee, trainable
 from augury.train.validate import Acceptance, measure
 
+LOOK = 10  # steps between looks at the loss
 LOWEST = 0.01  # where the rate ends, as a share of its peak
 STATE, LOG, BEST = "state.pt", "log.jsonl", "best"
 Held = dict[str, Corpus]  # held-out sets by name
@@ -67,10 +68,10 @@ class TrainingRun:
     """One drafter, trained in one directory."""
 
     def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
-        if trainee.most is not None and schedule.tokens > trainee.most:
-            raise ConfigError(f"--k {schedule.tokens}: this kind drafts --depth {trainee.most} tokens at most.")
+        trainee.check(trainee.goal, schedule.tokens)
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
+        self._losses: list[Tensor] = []  # of steps that nobody has looked at yet
         self.optimiser = torch.optim.AdamW(trainable(trainee.module), schedule.rate, betas=(0.9, 0.95), weight_decay=0)
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -80,22 +81,33 @@ class TrainingRun:
         order = Order(corpus, plan.batch, plan.longest, plan.seed)
         begun = time.monotonic() - progress.seconds
         while progress.step < plan.steps and not self._is_over():
-            value = self._step(corpus, order.texts(progress.step))
-            progress.loss = value if math.isnan(progress.loss) else 0.95 * progress.loss + 0.05 * value
+            self._losses.append(self._step(corpus, order.texts(progress.step)))
             progress.step += 1
             progress.seconds = time.monotonic() - begun
-            if progress.step % plan.every == 0 or progress.step == plan.steps or self._is_over():
+            due = progress.step % plan.every == 0 or progress.step == plan.steps or self._is_over()
+            if due or len(self._losses) == LOOK:
+                self._look()
+            if due:
                 self._validate(held)
             tick(progress)
         return progress
+
+    def _look(self) -> None:
+        """Read the losses that wait on the device: looking at every one would let a GPU run dry."""
+        progress, values = self.progress, torch.stack(self._losses).tolist()
+        for step, value in enumerate(values, progress.step - len(values)):
+            if not math.isfinite(value):
+                raise ConfigError(f"the loss is {value} at step {step}; try a lower --rate.")
+            progress.loss = value if math.isnan(progress.loss) else 0.95 * progress.loss + 0.05 * value
+        self._losses = []
 
     def _is_over(self) -> bool:
         plan, progress = self.schedule, self.progress
         late = plan.minutes > 0 and progress.seconds > 60 * plan.minutes
         return late or (plan.patience > 0 and progress.since >= plan.patience)
 
-    def _step(self, corpus: Corpus, texts: list[int]) -> float:
-        plan, total = self.schedule, 0.0
+    def _step(self, corpus: Corpus, texts: list[int]) -> Tensor:
+        plan, losses = self.schedule, list[Tensor]()
         warm_up = max(1, round(plan.warm_up * plan.steps))
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate * scale(self.progress.step, plan.steps, warm_up, LOWEST)
@@ -105,12 +117,10 @@ class TrainingRun:
             with _half(self.teacher.device):
                 loss = self.trainee.loss(batch, LOSSES[plan.loss]) * (len(part) / len(texts))
             loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        if not math.isfinite(total):
-            raise ConfigError(f"the loss is {total} at step {self.progress.step}; try a lower --rate.")
+            losses.append(loss.detach())
         nn.utils.clip_grad_norm_(trainable(self.trainee.module), plan.clip)
         self.optimiser.step()
-        return total
+        return torch.stack(losses).sum()
 
     def measure(self, held: Held) -> dict[str, Acceptance]:
         """Acceptance on every held-out set."""
@@ -131,6 +141,7 @@ class TrainingRun:
             "step": progress.step,
             "loss": progress.loss,
             "length": {name: one.length for name, one in found.items()},
+            "length_at": {name: list(one.lengths) for name, one in found.items()},  # drafts of 1, 2, ... tokens
             "by_position": {name: one.by_position for name, one in found.items()},
             "histogram": {name: list(one.histogram) for name, one in found.items()},
             "per_text": {name: one.per_text for name, one in found.items()},

@@ -27,20 +27,18 @@ class PardTrainee(DraftModelTrainee):
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """See Trainee.loss; the rows that reach a depth are the same for all texts of the batch."""
-        branches = self._branches(batch)
-        found = self._states(batch, branches)
-        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
-        losses, total = [], 0.0
-        for i, (states, columns) in enumerate(zip(found, [rows, *branches], strict=True)):
-            counted, taught = places(batch, i)[:, columns], batch.normed.roll(-1 - i, 1)[:, columns]
-            losses.append(FADE**i * self._mean(states[counted], taught[counted], measure))
+        branches, device = self._branches(batch), batch.tokens.device
+        found, losses, total = self._states(batch, [b.to(device, non_blocking=True) for b in branches]), [], 0.0
+        for i, states in enumerate(found):
+            rows = branches[i - 1].expand(len(states), -1) if i else None
+            losses.append(FADE**i * self._guess(batch, i, states, measure, rows))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
     def _branches(self, batch: Batch) -> list[Tensor]:
-        """Rows of the answers that reach each depth after the first guess."""
+        """Rows of the answers that reach each depth after the first guess, on the host."""
         first = places(batch, 0).any(0).nonzero()[:, 0]
-        drawn = first[torch.randperm(len(first), generator=batch.dice()).to(first.device)]
+        drawn = first[torch.randperm(len(first), generator=batch.dice())]
         shares = [max(KEPT**depth, LEAST) for depth in range(1, self.goal.depth)]
         return [drawn[: math.ceil(share * len(drawn))] for share in shares]
 

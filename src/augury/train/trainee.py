@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS, load
 from augury.methods.spec import Trained
 from augury.model.target import NORMED
 from augury.train.batches import Batch, Teacher
+from augury.train.linear_loss import CHUNK, linear_loss
 from augury.train.losses import Loss
 from augury.train.pairs import PairHead, shake
 from augury.train.unroll import unroll
 
-CHUNK = 4096  # rows whose logits are held at a time; they are computed again for the gradient
 FADE = 0.8  # a guess counts only where all before it were right
 
 
@@ -40,13 +39,22 @@ class Trainee:
     """What the loop, the validation and the gate know of a drafter; each kind says how it guesses."""
 
     module: nn.Module
-    most: int | None = None  # tokens it can draft; None: any number
+    own_words = True  # may guess among fewer words than the target has
+    bounded = False  # drafts no more tokens than it was made for
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
         self.goal, self.config, self.embedding, self.words = goal, config, teacher.embedding, words
         self.layers = self.streams_of(goal.kind, config)
         self._rows = teacher.head[words.to(teacher.device)]  # the target's matrix for the words that are guessed
         self.module = self.made(teacher).to(teacher.device)
+
+    @classmethod
+    def check(cls, goal: Goal, tokens: int) -> None:
+        """Refuse what this kind cannot do, before any work."""
+        if goal.vocabulary and not cls.own_words:
+            raise ConfigError(f"--vocabulary {goal.vocabulary}: {goal.kind} has all of the target's words; write 0.")
+        if cls.bounded and tokens > goal.depth:
+            raise ConfigError(f"--k {tokens}: {goal.kind} drafts --depth tokens at most; write --depth {tokens}.")
 
     @classmethod
     def streams_of(cls, kind: str, config: Any) -> tuple[int, ...]:
@@ -89,21 +97,24 @@ class Trainee:
         found, total = self.states(batch), 0.0
         losses = []
         for i, states in enumerate(found):
-            counted = places(batch, i)
-            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
-            losses.append(FADE**i * self._mean(states[counted], taught[counted], measure))
+            losses.append(FADE**i * self._guess(batch, i, states, measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
-    def _mean(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        parts = [
-            checkpoint(self._part, mine, theirs, measure, use_reentrant=False)
-            for mine, theirs in zip(states.split(CHUNK), taught.split(CHUNK), strict=True)
-        ]
-        return torch.stack(parts).sum() / max(1, len(states))
+    def _guess(self, batch: Batch, i: int, states: Tensor, measure: Loss, rows: Tensor | None = None) -> Tensor:
+        """The mean loss of guess i, from states [B, R, H], or [B, n, H] of some rows [B, n] of each text.
 
-    def _part(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        return measure((taught @ self._rows.T).float(), self.logits(states).float())
+        Rows are on the host and are chosen there, so that a device is never waited for.
+        """
+        counted = places(batch, i)
+        text, at = (counted if rows is None else counted.gather(1, rows)).nonzero(as_tuple=True)
+        row = at if rows is None else rows[text, at]
+        text, at, row = (x.to(states.device, non_blocking=True) for x in (text, at, row))
+        return self._mean(states[text, at], batch.normed[text, row + 1 + i], measure)
+
+    def _mean(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
+        """The loss of a row: the drafter's guesses over its words against the target's over the same."""
+        return linear_loss(states, self.head, taught, self._rows, measure) / max(1, len(states))
 
 
 class PairTrainee(Trainee):
@@ -154,8 +165,8 @@ class PairTrainee(Trainee):
 
 
 def places(batch: Batch, guess: int) -> Tensor:
-    """Rows whose guess is a known token of an answer, bool [B, R]; row r guesses token r + 2 + guess."""
-    row = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
+    """Rows whose guess is a known token of an answer, bool [B, R] on the host; row r guesses token r + 2 + guess."""
+    row = torch.arange(batch.tokens.shape[1] - 1)
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 

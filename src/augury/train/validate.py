@@ -22,6 +22,7 @@ class Acceptance(NamedTuple):
 
     histogram: tuple[int, ...]  # steps by the number of tokens they accepted
     per_text: float  # the mean of the texts' own lengths
+    lengths: tuple[float, ...]  # tokens a step with drafts of 1, 2, ... tokens: each is the beginning of a longer one
 
     @property
     def drafts(self) -> int:
@@ -47,24 +48,30 @@ class Acceptance(NamedTuple):
 def measure(trainee: Trainee, teacher: Teacher, held: Corpus, tokens: int, size: int, longest: int) -> Acceptance:
     """Drafts of so many tokens over a whole held-out set."""
     trainee.module.eval()
-    steps, lengths = Counter[int](), list[float]()
+    counts = [Counter[int]() for _ in range(tokens)]  # of steps by what they accepted, for drafts of 1, 2, ... tokens
+    lengths: list[float] = []
     order = sorted(range(len(held)), key=lambda number: int(held.lengths[number]))
     for first in range(0, len(order), size):
         batch = teacher.batch(held, order[first : first + size], longest)
-        right = agreed(trainee.drafts(batch, tokens), batch)
+        right = agreed(trainee.drafts(batch, tokens), batch).cpu()
         for line, start, length in zip(right, batch.starts.tolist(), batch.lengths.tolist(), strict=True):
-            if counts := walk(line.tolist(), start, length):
-                steps.update(counts)
-                lengths.append(1 + sum(counts) / len(counts))
+            for k in range(1, tokens + 1):
+                counts[k - 1].update(steps := walk(line.clamp(max=k).tolist(), start, length))
+            if steps:
+                lengths.append(1 + sum(steps) / len(steps))
     trainee.module.train()
-    return Acceptance(tuple(steps[count] for count in range(tokens + 1)), sum(lengths) / max(1, len(lengths)))
+    return Acceptance(
+        tuple(counts[-1][count] for count in range(tokens + 1)),
+        sum(lengths) / max(1, len(lengths)),
+        tuple(1 + sum(k * n for k, n in some.items()) / max(1, some.total()) for some in counts),
+    )
 
 
 def agreed(drafts: Tensor, batch: Batch) -> Tensor:
     """How many tokens of each draft are the text, int64 [B, R]."""
     rows, depth = drafts.shape[1:]
     index = torch.arange(rows, device=drafts.device)[:, None] + 2 + torch.arange(depth, device=drafts.device)
-    known = index < batch.lengths[:, None, None]
+    known = index < batch.lengths.to(index.device)[:, None, None]
     text = batch.tokens[:, index.clamp(max=batch.tokens.shape[1] - 1)]
     return ((drafts == text) & known).long().cumprod(2).sum(2)
 

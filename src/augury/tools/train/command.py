@@ -11,18 +11,24 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.screen import draw, said, show
 
+WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
+
 
 def train(
-    method: Annotated[str, typer.Argument(help="What to train: eagle3, p-eagle, eagle or mtp.")],
+    method: Annotated[str, typer.Argument(help=WHAT)],
     prompts: Annotated[list[Path], typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")],
     held_out: Annotated[list[Path], typer.Option(help="Prompts that are never trained on; may be repeated.")],
     out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
     target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
+    openings: Annotated[int, typer.Option(min=0, help="Prompts that the target writes itself, besides.")] = 0,
+    answers: Annotated[
+        Path | None, typer.Option(help="Directory of the answers, to share among runs; else --out.")
+    ] = None,
     answer_tokens: Annotated[int, typer.Option(min=8, help="New tokens of each answer, at most.")] = 256,
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
     vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
-    layers: Annotated[int, typer.Option(min=1, help="Layers of a draft model or a block drafter.")] = 2,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of draft_model, pard and dflash.")] = 2,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
     epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
     batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
@@ -42,7 +48,19 @@ def train(
     from augury.tools.train.run import TrainOptions, run_training
 
     order = TrainOptions(
-        method, target, prompts, held_out, out, answer_tokens, held_prompts, vocabulary, depth, layers, device
+        method,
+        target,
+        prompts,
+        held_out,
+        out,
+        answer_tokens,
+        held_prompts,
+        vocabulary,
+        depth,
+        layers,
+        device,
+        openings,
+        answers,
     )
     settings: dict[str, Any] = {
         "batch": batch,

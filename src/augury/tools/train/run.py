@@ -27,9 +27,12 @@ from augury.train.corpus import Corpus, answer
 from augury.train.gate import check_gate
 from augury.train.gates import fingerprint
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
+from augury.train.openings import LONGEST, openings
 from augury.train.trainee import Goal, layers_of, trainee_of
 
 Report = dict[str, Any]
+PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
+MANY = 512  # answers that a GPU writes at once
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
 
@@ -48,26 +51,26 @@ class TrainOptions:
     depth: int
     layers: int
     device: str
+    openings: int = 0  # prompts that the target writes itself, besides those of the files
+    answers: Path | None = None  # where answers are kept; several runs may share them
 
 
 def run_training(
     order: TrainOptions, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell
 ) -> dict[str, Any]:
     """Train, and say what the best checkpoint is worth."""
-    kind = trainee_of(order.method)  # an unknown name is told before any work
+    kind, goal = trainee_of(order.method), Goal(order.method, order.depth, order.vocabulary, order.layers)
+    kind.check(goal, settings["tokens"])
     directory = resolve(order.target, quiet=True)
     config = read_config(directory)
     if not runs_dense(config):
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
     corpus, held = _texts(order, directory, tell)
-    device = torch.device(order.device if order.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of(order.device)
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
-    words, goal = (
-        _words(corpus, config, order.vocabulary),
-        Goal(order.method, order.depth, order.vocabulary, order.layers),
-    )
+    words = _words(corpus, config, order.vocabulary)
     steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
     schedule = Schedule(steps=steps, **settings)
     run = TrainingRun(kind(goal, config, teacher, words), teacher, schedule, directory, order.out)
@@ -78,6 +81,11 @@ def run_training(
         share = check_gate(kind(goal, config, teacher, words), teacher, corpus, directory, partial(tell, doing))
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
     return _result(order, run, progress, corpus, share)
+
+
+def device_of(name: str) -> torch.device:
+    """The one that was asked for; by itself a GPU where there is one."""
+    return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _line(now: Progress) -> str:
@@ -93,6 +101,7 @@ def _texts(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, He
     if not asked:
         raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
     maker = _Maker(order, directory, tell)
+    asked += [messages for messages in maker.openings() if json.dumps(messages) not in kept]
     corpus = maker.corpus("corpus", asked, 0.5)
     return corpus, {name: maker.corpus(f"held-{name}", some, 0.0) for name, some in held.items()}
 
@@ -102,11 +111,25 @@ class _Maker:
 
     def __init__(self, order: TrainOptions, directory: Path, tell: Tell) -> None:
         self._order, self._directory, self._tell = order, directory, tell
+        self._kept = order.answers or order.out
         self._llm: LLM | None = None
+
+    def openings(self) -> list[Messages]:
+        """Prompts in the target's own words."""
+        count, path = self._order.openings, self._kept / f"openings-{self._order.openings}.jsonl"
+        if not count:
+            return []
+        if not path.is_file():
+            words = "openings: the target writes prompts"
+            self._tell(words, 0, count)
+            found = openings(self._engine(), count, tick=lambda done: self._tell(words, done, count))
+            self._kept.mkdir(parents=True, exist_ok=True)
+            write_text(path, "".join(json.dumps(text) + "\n" for text in found))
+        return read_prompts([path])
 
     def corpus(self, name: str, asked: list[Messages], sampled: float) -> Corpus:
         """Answers to these prompts, as they were kept or new."""
-        order, path = self._order, self._order.out / f"{name}.safetensors"
+        order, path = self._order, self._kept / f"{name}.safetensors"
         about = {
             "target": fingerprint(self._directory),
             "prompts": hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16],
@@ -116,7 +139,7 @@ class _Maker:
             return kept
         tokenizer = Tokenizer(self._directory)
         ids = [tokenizer.chat(messages, add_generation_prompt=True) for messages in asked]
-        room = read_config(self._directory).max_position_embeddings - order.answer_tokens
+        room = min(read_config(self._directory).max_position_embeddings - order.answer_tokens, PROMPT)
         fitting = [prompt for prompt in ids if len(prompt) <= room]
         words = f"{name}: the target answers"
         self._tell(words, 0, len(fitting))
@@ -133,8 +156,18 @@ class _Maker:
 
     def _engine(self) -> LLM:
         if self._llm is None:
-            self._llm = LLM(str(self._directory), device=self._order.device)
+            self._llm = LLM(str(self._directory), device=self._order.device, **self._room())
         return self._llm
+
+    def _room(self) -> dict[str, Any]:
+        """A GPU answers many at once, in the precision that training reads features in."""
+        if device_of(self._order.device).type == "cpu":
+            return {}
+        return {
+            "dtype": "bfloat16",
+            "max_num_seqs": MANY,
+            "max_model_len": PROMPT + max(self._order.answer_tokens, LONGEST),
+        }
 
 
 def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
