@@ -18,6 +18,7 @@ from augury.model.foreign import decoder_layers, quietly
 from augury.model.target import NORMED
 from augury.train.corpus import Corpus
 
+WIDTHS = 32  # tokens between the widths of batches on a GPU
 POOL = 32  # batches among which texts are sorted by length
 
 
@@ -26,8 +27,8 @@ class Batch:
     """Padded texts and what the target makes of them."""
 
     tokens: Tensor  # int64 [B, T]
-    starts: Tensor  # int64 [B]: where answers begin; on the host, where rows are chosen without waiting for a device
-    lengths: Tensor  # int64 [B], likewise
+    starts: Tensor  # int64 [B]: where answers begin
+    lengths: Tensor  # int64 [B]
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
 
@@ -83,12 +84,20 @@ class Teacher:
     def _keep(self, number: int, out: Any) -> None:
         self._found[number] = out if isinstance(out, Tensor) else out[0]
 
+    def _width(self, longest: int) -> int:
+        """Of a batch: on a GPU there are few widths, since steps of each are recorded."""
+        return -(-longest // WIDTHS) * WIDTHS if self.device.type == "cuda" else longest
+
     @torch.no_grad()
     def batch(self, corpus: Corpus, numbers: list[int], longest: int) -> Batch:
         """Run the target over some texts, cut at `longest` tokens; padding is at the end, where nobody looks back."""
         texts = [corpus.text(number)[:longest] for number in numbers]
-        tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True).to(self.device)
+        tokens = torch.zeros(len(texts), self._width(max(map(len, texts))), dtype=torch.int64)
+        for row, text in zip(tokens, texts, strict=True):
+            row[: len(text)] = text
+        tokens = tokens.to(self.device)
         normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
-        lengths = torch.tensor([len(text) for text in texts])
-        return Batch(tokens, corpus.starts[numbers], lengths, torch.cat(streams, dim=2), normed)
+        lengths = torch.tensor([len(text) for text in texts], device=self.device)
+        starts = corpus.starts[numbers].to(self.device)
+        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed)

@@ -57,14 +57,16 @@ class Trainee:
         found, total = unroll(self.module, self.embedding, batch, self.goal.depth), 0.0
         losses = []
         for i, states in enumerate(found):
-            text, row = (x.to(states.device, non_blocking=True) for x in places(batch, i).nonzero(as_tuple=True))
-            losses.append(FADE**i * self._mean(states[text, row], batch.normed[text, row + 1 + i], measure))
+            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
+            losses.append(FADE**i * self._mean(states, taught, places(batch, i), measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
-    def _mean(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        """The loss of a row: the drafter's guesses over its words against the target's over the same."""
-        return linear_loss(states, self._head, taught, self._rows, measure) / max(1, len(states))
+    def _mean(self, states: Tensor, taught: Tensor, counted: Tensor, measure: Loss) -> Tensor:
+        """The loss of a counted row: the drafter's guesses over its words against the target's over the same."""
+        weights = counted.flatten()
+        flat = states.flatten(0, -2), self._head, taught.flatten(0, -2), self._rows
+        return linear_loss(*flat, weights, measure) / weights.sum().clamp(min=1)
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -87,8 +89,8 @@ class Trainee:
 
 
 def places(batch: Batch, guess: int) -> Tensor:
-    """Rows whose guess is a known token of an answer, bool [B, R] on the host; row r guesses token r + 2 + guess."""
-    row = torch.arange(batch.tokens.shape[1] - 1)
+    """Rows whose guess is a known token of an answer, bool [B, R]; row r guesses token r + 2 + guess."""
+    row = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
