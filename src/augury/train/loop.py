@@ -50,7 +50,7 @@ class Schedule:
     patience: int = 0  # validations without a better one until it ends; 0: all steps
     tokens: int = 3  # K that is validated
     seed: int = 0
-    minutes: float = 0.0  # stop after so many; 0: no limit
+    minutes: float = 0.0  # stop after so many, with the rate at its end; 0: no limit
 
 
 @dataclass
@@ -111,11 +111,18 @@ class TrainingRun:
         late = plan.minutes > 0 and progress.seconds > 60 * plan.minutes
         return late or (plan.patience > 0 and progress.since >= plan.patience)
 
+    def _scale(self) -> float:
+        """The rate as a share of its peak; it ends with the steps or the minutes, whichever come first."""
+        plan, progress = self.schedule, self.progress
+        passed = progress.step / plan.steps
+        if plan.minutes:
+            passed = max(passed, min(1.0, progress.seconds / (60 * plan.minutes)))
+        return scale(round(passed * plan.steps), plan.steps, max(1, round(plan.warm_up * plan.steps)), LOWEST)
+
     def _step(self, corpus: Corpus, texts: list[int]) -> Tensor:
         plan, losses = self.schedule, list[Tensor]()
-        warm_up = max(1, round(plan.warm_up * plan.steps))
         for group in self.optimiser.param_groups:
-            group["lr"] = plan.rate * scale(self.progress.step, plan.steps, warm_up, LOWEST)
+            group["lr"] = plan.rate * self._scale()
         self.gradients.clear()
         for part in _parts(texts, plan.accumulate):
             batch = self.teacher.batch(corpus, part, plan.longest)
