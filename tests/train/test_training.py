@@ -125,14 +125,15 @@ def test_a_loss_by_chunks_is_the_loss_at_once(name: str, trains_head: bool, monk
     monkeypatch.setattr("augury.train.linear_loss.CHUNK", 7)
     dice = torch.Generator().manual_seed(0)
     states, head, taught, rows = (torch.randn(n, 8, generator=dice) for n in (33, 20, 33, 20))
+    weights = torch.arange(33) % 3 > 0
     inputs = [states.requires_grad_()] + ([head.requires_grad_()] if trains_head else [])
-    found = 0.3 * linear_loss(states, head, taught, rows, LOSSES[name])
-    expected = 0.3 * LOSSES[name](taught @ rows.T, states @ head.T)
+    found = 0.3 * linear_loss(states, head, taught, rows, weights, LOSSES[name])
+    expected = 0.3 * LOSSES[name](taught @ rows.T, states @ head.T)[weights].sum()
     torch.testing.assert_close(found, expected)
     for mine, theirs in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs), strict=True):
         torch.testing.assert_close(mine, theirs)
     with torch.no_grad():
-        torch.testing.assert_close(0.3 * linear_loss(states, head, taught, rows, LOSSES[name]), expected)
+        torch.testing.assert_close(0.3 * linear_loss(states, head, taught, rows, weights, LOSSES[name]), expected)
 
 
 @given(st.integers(2, 6), st.floats(0.05, 4))
@@ -141,9 +142,9 @@ def test_losses(vocabulary: int, spread: float) -> None:
     p, q = (spread * torch.randn(5, vocabulary, generator=dice) for _ in range(2))
     for name, loss in LOSSES.items():
         if name != "ce":
-            assert float(loss(p, p)) == pytest.approx(0, abs=1e-5) and float(loss(p, q)) > 0
+            assert float(loss(p, p).sum()) == pytest.approx(0, abs=1e-5) and float(loss(p, q).sum()) > 0
     apart = float((p.softmax(-1) - q.softmax(-1)).abs().sum())
-    assert float(LOSSES["tv"](p, q)) == pytest.approx(apart / 2, rel=1e-4, abs=1e-5)
+    assert float(LOSSES["tv"](p, q).sum()) == pytest.approx(apart / 2, rel=1e-4, abs=1e-5)
     assert ((shared_mass(p, q) > 0) & (shared_mass(p, q) <= 1 + 1e-6)).all()
 
 

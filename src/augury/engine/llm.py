@@ -192,8 +192,12 @@ class LLM:
         bar = _progress_bar(len(requests), use_tqdm)
         for request in requests:
             self.engine.add(request)
+        first = 0  # all before it have ended; looking at every one after every step costs more than the step
         try:
-            while any(request.finish_reason is None for request in requests):
+            while first < len(requests):
+                if requests[first].finish_reason is not None:
+                    first += 1
+                    continue
                 for update in self._step():
                     bar.count(update.request, len(update.tokens))
         finally:  # also on Ctrl-C: nothing stays in slots or blocks

@@ -73,6 +73,13 @@ class Request:
     spec: SpecStats = field(default_factory=SpecStats)
     spec_steps: list[tuple[int, int]] = field(default_factory=list)  # drafted and accepted, for each step with a draft
 
+    scores_prompt: bool = field(init=False)  # its prompt's log-probabilities are recorded: the first of n answers' job
+    watched: bool = field(init=False)  # it is to be scored or explained
+
+    def __post_init__(self) -> None:
+        self.scores_prompt = self.params.prompt_logprobs is not None and self.index == 0
+        self.watched = self.params.logprobs is not None or self.scores_prompt or self.spec_options.trace
+
     @property
     def length(self) -> int:
         """Tokens known so far."""
@@ -91,17 +98,7 @@ class Request:
     @property
     def needs_host(self) -> bool:
         """Whether the host must see each of its passes before the next: to mask, to score, to explain."""
-        return (
-            self.grammar is not None
-            or self.params.logprobs is not None
-            or self.scores_prompt
-            or self.spec_options.trace
-        )
-
-    @property
-    def scores_prompt(self) -> bool:
-        """Whether the prompt's log-probabilities are recorded here: the first of n answers does it for all."""
-        return self.params.prompt_logprobs is not None and self.index == 0
+        return self.watched or self.grammar is not None
 
     @property
     def tenant(self) -> str:

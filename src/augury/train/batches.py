@@ -18,6 +18,7 @@ from augury.model.foreign import decoder_layers, quietly
 from augury.model.target import NORMED
 from augury.train.corpus import Corpus
 
+WIDTHS = 32  # tokens between the widths of batches on a GPU
 POOL = 32  # batches among which texts are sorted by length
 
 
@@ -26,15 +27,11 @@ class Batch:
     """Padded texts and what the target makes of them."""
 
     tokens: Tensor  # int64 [B, T]
-    starts: Tensor  # int64 [B]: where answers begin; on the host, where rows are chosen without waiting for a device
-    lengths: Tensor  # int64 [B], likewise
+    starts: Tensor  # int64 [B]: where answers begin
+    lengths: Tensor  # int64 [B]
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
-    seed: int = 0  # by which texts it is of
-
-    def dice(self) -> torch.Generator:
-        """Random numbers by the texts alone, so that a run that is resumed draws what it would have drawn."""
-        return torch.Generator().manual_seed(self.seed)
+    noise: Tensor  # [B, T]: random numbers by the texts alone, for kinds that draw rows; a resumed run draws the same
 
 
 class Order:
@@ -88,13 +85,22 @@ class Teacher:
     def _keep(self, number: int, out: Any) -> None:
         self._found[number] = out if isinstance(out, Tensor) else out[0]
 
+    def _width(self, longest: int) -> int:
+        """Of a batch: on a GPU there are few widths, since steps of each are recorded."""
+        return -(-longest // WIDTHS) * WIDTHS if self.device.type == "cuda" else longest
+
     @torch.no_grad()
     def batch(self, corpus: Corpus, numbers: list[int], longest: int) -> Batch:
         """Run the target over some texts, cut at `longest` tokens; padding is at the end, where nobody looks back."""
         texts = [corpus.text(number)[:longest] for number in numbers]
-        tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True).to(self.device)
+        tokens = torch.zeros(len(texts), self._width(max(map(len, texts))), dtype=torch.int64)
+        for row, text in zip(tokens, texts, strict=True):
+            row[: len(text)] = text
+        tokens = tokens.to(self.device)
         normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
-        seed = Random(f"{numbers}").getrandbits(62)
-        lengths = torch.tensor([len(text) for text in texts])
-        return Batch(tokens, corpus.starts[numbers], lengths, torch.cat(streams, dim=2), normed, seed)
+        lengths = torch.tensor([len(text) for text in texts], device=self.device)
+        starts = corpus.starts[numbers].to(self.device)
+        dice = torch.Generator().manual_seed(Random(f"{numbers}").getrandbits(62))
+        noise = torch.rand(tokens.shape, generator=dice).to(self.device)
+        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed, noise)

@@ -38,13 +38,30 @@ def masked_states(model: Any, tokens: Tensor, branches: list[Tensor], mask: int)
     count, length = tokens.shape
     widths = [length, *map(len, branches)]
     filled = tokens.new_full((count, sum(widths[1:])), mask)
-    states: Tensor = model(
-        input_ids=torch.cat([tokens, filled], dim=1),
-        attention_mask=sight(length, branches)[None, None],
-        position_ids=places_of(length, branches)[None],
-        use_cache=False,
-    ).last_hidden_state
-    return list(states.split(widths, dim=1))
+    seen, positions = sight(length, branches), places_of(length, branches)
+    return list(decoded(model, torch.cat([tokens, filled], dim=1), positions, seen).split(widths, dim=1))
+
+
+def decoded(model: Any, tokens: Tensor, positions: Tensor, seen: Tensor | None = None, cache: Any = None) -> Tensor:
+    """Normed states [B, Q, H] of tokens [B, Q] at positions [Q]; without `seen` each row sees those before it.
+
+    The layers of transformers' model, without the code around them that asks a device what a mask holds: steps are
+    recorded, and nothing may wait in a recording.
+    """
+    x: Tensor = model.embed_tokens(tokens)
+    turned = model.rotary_emb(x, positions[None])
+    for layer in model.layers:
+        out = layer(
+            x,
+            attention_mask=None if seen is None else seen[None, None],
+            position_ids=positions[None],
+            position_embeddings=turned,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        x = out if isinstance(out, Tensor) else out[0]
+    normed: Tensor = model.norm(x)
+    return normed
 
 
 class Branching:
@@ -55,19 +72,14 @@ class Branching:
 
         self._model, self._cache, self._length = model, DynamicCache(), tokens.shape[1]
         self._rows = torch.arange(self._length - 1, device=tokens.device)
-        found = model(input_ids=tokens, past_key_values=self._cache, use_cache=True).last_hidden_state
-        self.states: Tensor = found[:, 1:]  # those of each row's newest token, [B, R, H]
+        positions = torch.arange(self._length, device=tokens.device)
+        #: those of each row's newest token, [B, R, H]
+        self.states = decoded(model, tokens, positions, cache=self._cache)[:, 1:]
         self._depth = 0
 
     def write(self, tokens: Tensor) -> Tensor:
         """Put one token [B, R] behind every branch; the states at them."""
         self._depth += 1
         seen = sight(self._length, [self._rows] * self._depth)[-len(self._rows) :]
-        self.states = self._model(
-            input_ids=tokens,
-            past_key_values=self._cache,
-            attention_mask=seen[None, None],
-            position_ids=(self._rows + 1 + self._depth)[None],
-            use_cache=True,
-        ).last_hidden_state
+        self.states = decoded(self._model, tokens, self._rows + 1 + self._depth, seen, self._cache)
         return self.states

@@ -47,12 +47,14 @@ class DFlashTrainee(Trainee):
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over the blocks at some rows of every answer; weights fall to 1 / e by the middle of a block."""
-        depth, first = self.goal.depth, places(batch, 0)
-        noise = torch.rand(first.shape, generator=batch.dice()).masked_fill(~first, -1)
-        anchors = noise.topk(min(ANCHORS, first.shape[1]), dim=1).indices
-        found = self.fill(batch, anchors.to(batch.tokens.device, non_blocking=True), depth)
-        weights = [math.exp(-2 * i / depth) for i in range(depth)]
-        losses = [w * self._guess(batch, i, found[:, :, i], measure, anchors) for i, w in enumerate(weights)]
+        depth, first, losses = self.goal.depth, places(batch, 0), list[Tensor]()
+        drawn = batch.noise[:, :-1].masked_fill(~first, -1)
+        anchors = drawn.topk(min(ANCHORS, drawn.shape[1]), dim=1).indices
+        found, weights = self.fill(batch, anchors, depth), [math.exp(-2 * i / depth) for i in range(depth)]
+        for i, weight in enumerate(weights):
+            at = (anchors + 1 + i).clamp(max=batch.tokens.shape[1] - 1)[..., None].expand(-1, -1, batch.normed.shape[2])
+            counted = places(batch, i).gather(1, anchors)
+            losses.append(weight * self._mean(found[:, :, i], batch.normed.gather(1, at), counted, measure))
         return torch.stack(losses).sum() / sum(weights)
 
     def fill(self, batch: Batch, anchors: Tensor, depth: int) -> Tensor:

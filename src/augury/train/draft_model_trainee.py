@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from augury.train.batches import Batch, Teacher
-from augury.train.branches import Branching
+from augury.train.branches import Branching, decoded
 from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
 from augury.train.trainee import Trainee
 
@@ -33,8 +33,8 @@ class DraftModelTrainee(Trainee):
 
     def states(self, batch: Batch) -> list[Tensor]:
         """One guess a row, that of the token behind its newest: more are the same guesses of later rows."""
-        states: Tensor = self.decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state
-        return [states[:, 1:]]
+        positions = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
+        return [decoded(self.decoder, batch.tokens, positions)[:, 1:]]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:

@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,10 @@ from augury.config.errors import ConfigError
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus
 from augury.train.fit import scale
+from augury.train.gradients import Gradients
 from augury.train.losses import LOSSES
-from augury.train.trainee import Trainee, trainable
+from augury.train.masters import Masters
+from augury.train.trainee import Trainee
 from augury.train.validate import Acceptance, measure
 
 LOOK = 10  # steps between looks at the loss
@@ -49,7 +50,7 @@ class Schedule:
     patience: int = 0  # validations without a better one until it ends; 0: all steps
     tokens: int = 3  # K that is validated
     seed: int = 0
-    minutes: float = 0.0  # stop after so many; 0: no limit
+    minutes: float = 0.0  # stop after so many, with the rate at its end; 0: no limit
 
 
 @dataclass
@@ -72,7 +73,12 @@ class TrainingRun:
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
         self._losses: list[Tensor] = []  # of steps that nobody has looked at yet
-        self.optimiser = torch.optim.AdamW(trainable(trainee.module), schedule.rate, betas=(0.9, 0.95), weight_decay=0)
+        on_gpu = teacher.device.type == "cuda"
+        self.masters = Masters(trainee.module, torch.bfloat16 if on_gpu else torch.float32)
+        self.gradients = Gradients(trainee, LOSSES[schedule.loss])
+        self.optimiser = torch.optim.AdamW(
+            self.masters.weights, schedule.rate, betas=(0.9, 0.95), weight_decay=0, fused=on_gpu
+        )
         directory.mkdir(parents=True, exist_ok=True)
 
     def train(self, corpus: Corpus, held: Held, tick: Callable[[Progress], None] = lambda _: None) -> Progress:
@@ -106,30 +112,35 @@ class TrainingRun:
         late = plan.minutes > 0 and progress.seconds > 60 * plan.minutes
         return late or (plan.patience > 0 and progress.since >= plan.patience)
 
+    def _scale(self) -> float:
+        """The rate as a share of its peak; it ends with the steps or the minutes, whichever come first."""
+        plan, progress = self.schedule, self.progress
+        passed = progress.step / plan.steps
+        if plan.minutes:
+            passed = max(passed, min(1.0, progress.seconds / (60 * plan.minutes)))
+        return scale(round(passed * plan.steps), plan.steps, max(1, round(plan.warm_up * plan.steps)), LOWEST)
+
     def _step(self, corpus: Corpus, texts: list[int]) -> Tensor:
         plan, losses = self.schedule, list[Tensor]()
-        warm_up = max(1, round(plan.warm_up * plan.steps))
         for group in self.optimiser.param_groups:
-            group["lr"] = plan.rate * scale(self.progress.step, plan.steps, warm_up, LOWEST)
-        self.optimiser.zero_grad(set_to_none=True)
+            group["lr"] = plan.rate * self._scale()
+        self.gradients.clear()
         for part in _parts(texts, plan.accumulate):
             batch = self.teacher.batch(corpus, part, plan.longest)
-            with _half(self.teacher.device):
-                loss = self.trainee.loss(batch, LOSSES[plan.loss]) * (len(part) / len(texts))
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        nn.utils.clip_grad_norm_(trainable(self.trainee.module), plan.clip)
+            losses.append(self.gradients.add(batch, len(part) / len(texts)))
+        self.masters.take_gradients()
+        nn.utils.clip_grad_norm_(self.masters.weights, plan.clip)
         self.optimiser.step()
+        self.masters.hand_down()
         return torch.stack(losses).sum()
 
     def measure(self, held: Held) -> dict[str, Acceptance]:
         """Acceptance on every held-out set."""
         plan = self.schedule
-        with _half(self.teacher.device):
-            return {
-                name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest)
-                for name, texts in held.items()
-            }
+        return {
+            name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest)
+            for name, texts in held.items()
+        }
 
     def _validate(self, held: Held) -> None:
         """Measure, keep the checkpoint if it is the best, and write down where the run stands."""
@@ -155,7 +166,7 @@ class TrainingRun:
 
     def _save(self) -> None:
         state = {
-            "module": self.trainee.module.state_dict(),
+            "weights": [weight.detach() for weight in self.masters.weights],
             "optimiser": self.optimiser.state_dict(),
             "progress": asdict(self.progress),
             "schedule": asdict(self.schedule),
@@ -177,7 +188,7 @@ class TrainingRun:
                 f"{self.directory} was trained with other settings ({', '.join(changed)}); "
                 "give the same ones, or another --out."
             )
-        self.trainee.module.load_state_dict(state["module"])
+        self.masters.load(state["weights"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.progress = Progress(**state["progress"])
         return True
@@ -187,8 +198,3 @@ def _parts(texts: list[int], count: int) -> Iterator[list[int]]:
     size = -(-len(texts) // count)
     for first in range(0, len(texts), size):
         yield texts[first : first + size]
-
-
-def _half(device: torch.device) -> Any:
-    """bf16 where a GPU multiplies; weights and their averages stay float32."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

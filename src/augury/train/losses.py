@@ -1,4 +1,4 @@
-"""What a drafter is asked to be near: losses between the target's distribution and its own, rows summed.
+"""What a drafter is asked to be near: losses between the target's distribution and its own, one for each row.
 
 Each takes the target's logits and the drafter's, [R, V] both. Acceptance under rejection sampling is the mass the two
 share, sum(min(p, q)); KL has the better gradient far from it, and total variation close to it.
@@ -17,12 +17,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def kl(target: Tensor, drafter: Tensor) -> Tensor:
     """KL(p || q)."""
-    return F.kl_div(drafter.log_softmax(-1), target.log_softmax(-1), log_target=True, reduction="sum")
+    return F.kl_div(drafter.log_softmax(-1), target.log_softmax(-1), log_target=True, reduction="none").sum(-1)
 
 
 def cross_entropy(target: Tensor, drafter: Tensor) -> Tensor:
     """Against the target's likeliest token alone."""
-    return F.cross_entropy(drafter, target.argmax(-1), reduction="sum")
+    return F.cross_entropy(drafter, target.argmax(-1), reduction="none")
 
 
 def shared_mass(target: Tensor, drafter: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def shared_mass(target: Tensor, drafter: Tensor) -> Tensor:
 
 def total_variation(target: Tensor, drafter: Tensor) -> Tensor:
     """1 - sum(min(p, q))."""
-    return (1 - shared_mass(target, drafter)).sum()
+    return 1 - shared_mass(target, drafter)
 
 
 def lk_hybrid(target: Tensor, drafter: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def lk_hybrid(target: Tensor, drafter: Tensor) -> Tensor:
     shared = torch.minimum(log_p.exp(), log_q.exp()).sum(-1)
     weight = torch.exp(-3 * shared.detach())
     divergence = (log_p.exp() * (log_p - log_q)).sum(-1)
-    return (weight * divergence + (1 - weight) * (1 - shared)).sum()
+    return weight * divergence + (1 - weight) * (1 - shared)
 
 
 LOSSES: dict[str, Loss] = {"kl": kl, "ce": cross_entropy, "tv": total_variation, "lk": lk_hybrid}

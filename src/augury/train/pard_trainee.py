@@ -27,20 +27,19 @@ class PardTrainee(DraftModelTrainee):
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """See Trainee.loss; the rows that reach a depth are the same for all texts of the batch."""
-        branches, device = self._branches(batch), batch.tokens.device
-        found, losses, total = self._states(batch, [b.to(device, non_blocking=True) for b in branches]), [], 0.0
-        for i, states in enumerate(found):
-            rows = branches[i - 1].expand(len(states), -1) if i else None
-            losses.append(FADE**i * self._guess(batch, i, states, measure, rows))
+        rows, losses, total = self._rows_of(batch), list[Tensor](), 0.0
+        branches = [rows[: math.ceil(max(KEPT**i, LEAST) * len(rows))] for i in range(1, self.goal.depth)]
+        every = torch.arange(len(rows), device=rows.device)
+        for i, (states, mine) in enumerate(zip(self._states(batch, branches), [every, *branches], strict=True)):
+            taught = batch.normed.roll(-1 - i, 1)[:, mine]
+            losses.append(FADE**i * self._mean(states, taught, places(batch, i)[:, mine], measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
-    def _branches(self, batch: Batch) -> list[Tensor]:
-        """Rows of the answers that reach each depth after the first guess, on the host."""
-        first = places(batch, 0).any(0).nonzero()[:, 0]
-        drawn = first[torch.randperm(len(first), generator=batch.dice())]
-        shares = [max(KEPT**depth, LEAST) for depth in range(1, self.goal.depth)]
-        return [drawn[: math.ceil(share * len(drawn))] for share in shares]
+    def _rows_of(self, batch: Batch) -> Tensor:
+        """All rows in a random order, those of answers first."""
+        answers = places(batch, 0).any(0)
+        return (batch.noise[0, :-1] + answers).argsort(descending=True)
 
     def _states(self, batch: Batch, branches: list[Tensor]) -> list[Tensor]:
         """What the output matrix reads for the first guess of all rows [B, R, H] and for later ones of some."""

@@ -97,24 +97,16 @@ class Trainee:
         found, total = self.states(batch), 0.0
         losses = []
         for i, states in enumerate(found):
-            losses.append(FADE**i * self._guess(batch, i, states, measure))
+            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
+            losses.append(FADE**i * self._mean(states, taught, places(batch, i), measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
-    def _guess(self, batch: Batch, i: int, states: Tensor, measure: Loss, rows: Tensor | None = None) -> Tensor:
-        """The mean loss of guess i, from states [B, R, H], or [B, n, H] of some rows [B, n] of each text.
-
-        Rows are on the host and are chosen there, so that a device is never waited for.
-        """
-        counted = places(batch, i)
-        text, at = (counted if rows is None else counted.gather(1, rows)).nonzero(as_tuple=True)
-        row = at if rows is None else rows[text, at]
-        text, at, row = (x.to(states.device, non_blocking=True) for x in (text, at, row))
-        return self._mean(states[text, at], batch.normed[text, row + 1 + i], measure)
-
-    def _mean(self, states: Tensor, taught: Tensor, measure: Loss) -> Tensor:
-        """The loss of a row: the drafter's guesses over its words against the target's over the same."""
-        return linear_loss(states, self.head, taught, self._rows, measure) / max(1, len(states))
+    def _mean(self, states: Tensor, taught: Tensor, counted: Tensor, measure: Loss) -> Tensor:
+        """The loss of a counted row: the drafter's guesses over its words against the target's over the same."""
+        weights = counted.flatten()
+        flat = states.flatten(0, -2), self.head, taught.flatten(0, -2), self._rows
+        return linear_loss(*flat, weights, measure) / weights.sum().clamp(min=1)
 
 
 class PairTrainee(Trainee):
@@ -165,8 +157,8 @@ class PairTrainee(Trainee):
 
 
 def places(batch: Batch, guess: int) -> Tensor:
-    """Rows whose guess is a known token of an answer, bool [B, R] on the host; row r guesses token r + 2 + guess."""
-    row = torch.arange(batch.tokens.shape[1] - 1)
+    """Rows whose guess is a known token of an answer, bool [B, R]; row r guesses token r + 2 + guess."""
+    row = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 

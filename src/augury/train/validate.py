@@ -71,7 +71,7 @@ def agreed(drafts: Tensor, batch: Batch) -> Tensor:
     """How many tokens of each draft are the text, int64 [B, R]."""
     rows, depth = drafts.shape[1:]
     index = torch.arange(rows, device=drafts.device)[:, None] + 2 + torch.arange(depth, device=drafts.device)
-    known = index < batch.lengths.to(index.device)[:, None, None]
+    known = index < batch.lengths[:, None, None]
     text = batch.tokens[:, index.clamp(max=batch.tokens.shape[1] - 1)]
     return ((drafts == text) & known).long().cumprod(2).sum(2)
 
