@@ -14,6 +14,8 @@ import pytest
 from augury.methods.recognise import KINDS, SPECULATORS, choose, recognise
 from augury.methods.registry import ALIASES, LOOK_UPS, METHODS, load
 from augury.methods.spec import Case, Method
+from augury.train.pairs import PairHead
+from augury.train.trainee import Trainee
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
 NAMES = {*METHODS, *ALIASES}
@@ -84,6 +86,10 @@ def test_a_card_is_complete(card: Method) -> None:
     assert load(card.drafter).name == card.name
     for gate in card.gates.values():
         assert callable(load(gate.train)) and gate.steps > 0
+    for made in card.trained.values():
+        assert issubclass(load(made.trainee), Trainee)
+        assert not made.head or issubclass(load(made.head), PairHead)
+        assert set(made.settings) <= set(card.keys)
     if card.look_up is not None:
         assert card.weights == "none" and callable(load(card.look_up.walker).walk)
         assert card.look_up.starts and card.look_up.twin_of in ("", *LOOK_UPS)

@@ -24,12 +24,17 @@ from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
 from augury.train.study import Lesson, Study
-from augury.train.trainee import Goal, Trainee, layers_of, places
+from augury.train.trainee import Goal, Trainee, layers_of, places, trainee_of
 from augury.train.unroll import unroll
 from augury.train.validate import agreed, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
-CPU, KINDS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
+CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
+KINDS = (*PAIRS, "draft_model", "medusa", "mlp_speculator", "dflash", "pard")
+IN_ONE_PASS = {
+    "p-eagle": {"method": "eagle3", "parallel_drafting": True},
+    "pard": {"method": "draft_model", "parallel_drafting": True},
+}
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 SHORT = Schedule(steps=12, batch=4, longest=40, every=4, rate=3e-3)
 
@@ -44,17 +49,17 @@ def teacher_of(toy_model: Path, kind: str) -> Teacher:
     return Teacher(toy_model, layers_of(kind, read_config(toy_model)), CPU, torch.float32)
 
 
-def trainee_of(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0) -> Trainee:
+def new_trainee(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0) -> Trainee:
     config = read_config(toy_model)
     words = torch.arange(vocabulary or config.vocab_size)
-    return Trainee(Goal(kind, 3, vocabulary), config, teacher.embedding, teacher.head, words)
+    return trainee_of(kind)(Goal(kind, 3, vocabulary), config, teacher, words)
 
 
 def run_of(
     toy_model: Path, directory: Path, schedule: Schedule = SHORT, kind: str = "eagle3", **more: Any
 ) -> TrainingRun:
     teacher = teacher_of(toy_model, kind)
-    return TrainingRun(trainee_of(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
+    return TrainingRun(new_trainee(toy_model, kind, teacher, **more), teacher, schedule, toy_model, directory)
 
 
 def test_a_corpus_is_read_as_it_was_written(corpus: Corpus, tmp_path: Path) -> None:
@@ -79,11 +84,11 @@ def test_every_text_comes_once_an_epoch(corpus: Corpus) -> None:
     assert [order.texts(step + order.steps_an_epoch) for step in range(order.steps_an_epoch)] != epoch
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PAIRS)
 def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: Corpus) -> None:
     """Two implementations of the training-time test: rows packed with a mask, and whole batches."""
     teacher = teacher_of(toy_model, kind)
-    trainee, layers = trainee_of(toy_model, kind, teacher), layers_of(kind, read_config(toy_model))
+    trainee, layers = new_trainee(toy_model, kind, teacher), layers_of(kind, read_config(toy_model))
     batch = teacher.batch(corpus, [0, 5, 9], 40)
     lessons = []
     for i, length in enumerate(batch.lengths.tolist()):
@@ -176,7 +181,7 @@ def test_training_lowers_the_loss_and_exports_what_the_engine_runs(
     llm = LLM(str(toy_model), device="cpu", max_model_len=64)
     (simulated,) = run.measure({"greedy": answer(llm, PROMPTS[:6], 24, sampled_share=0.0)}).values()
     spec: dict[str, Any] = {"method": kind, "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
-    spec |= {"method": "eagle3", "parallel_drafting": True} if kind == "p-eagle" else {}
+    spec |= IN_ONE_PASS.get(kind, {})
     model = spec.pop("model") if kind == "mtp" else str(toy_model)  # an MTP layer is part of its target
     served = LLM(model, device="cpu", max_model_len=64, speculative_config=spec)
     answer(served, PROMPTS[:6], 24, sampled_share=0.0)
@@ -185,9 +190,26 @@ def test_training_lowers_the_loss_and_exports_what_the_engine_runs(
     assert simulated.length > 1.05
 
 
-def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
+@torch.no_grad()
+def test_branches_are_written_as_texts_of_their_own_are(toy_model: Path, corpus: Corpus) -> None:
+    """Drafts from all rows at once are those that the model writes behind each beginning of the text."""
+    teacher = teacher_of(toy_model, "draft_model")
+    trainee, batch = new_trainee(toy_model, "draft_model", teacher), teacher.batch(corpus, [0, 3], 12)
+    drafts = trainee.drafts(batch, 3)
+    model: Any = trainee.module
+    for row in range(batch.tokens.shape[1] - 1):
+        text = batch.tokens[:, : row + 2]
+        for _ in range(3):
+            text = torch.cat([text, model(input_ids=text).logits[:, -1:].argmax(2)], dim=1)
+        assert torch.equal(drafts[:, row], text[:, -3:])
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "draft_model", "dflash", "pard"])  # the last two draw what they train on
+def test_a_killed_run_has_the_curve_of_one_that_was_not(
+    kind: str, toy_model: Path, corpus: Corpus, tmp_path: Path
+) -> None:
     held = {"a": corpus}
-    whole = run_of(toy_model, tmp_path / "whole").train(corpus, held).history
+    whole = run_of(toy_model, tmp_path / "whole", kind=kind).train(corpus, held).history
 
     class Killed(Exception):
         pass
@@ -196,39 +218,47 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(toy_model: Path, corpus:
         if progress.step == 7:
             raise Killed
 
-    broken = run_of(toy_model, tmp_path / "broken")
+    broken = run_of(toy_model, tmp_path / "broken", kind=kind)
     with pytest.raises(Killed):
         broken.train(corpus, held, kill)
-    again = run_of(toy_model, tmp_path / "broken")
+    again = run_of(toy_model, tmp_path / "broken", kind=kind)
     assert again.resume() and again.progress.step == 4
     assert again.train(corpus, held).history == whole
     assert [json.loads(line)["step"] for line in (tmp_path / "broken" / "log.jsonl").open()] == [4, 8, 12]
     with pytest.raises(ConfigError, match="other settings \\(rate\\)"):
-        run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4)).resume()
+        run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4), kind).resume()
 
 
-def test_words_of_its_own(toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
-    run = run_of(toy_model, tmp_path, vocabulary=128)
+@pytest.mark.parametrize(("kind", "stated"), [
+    ("eagle3", "draft_vocab_size"), ("medusa", "truncated_vocab_size"), ("mlp_speculator", "draft_vocab_size")
+])  # fmt: skip
+def test_words_of_its_own(kind: str, stated: str, toy_model: Path, corpus: Corpus, tmp_path: Path) -> None:
+    """They are all that is guessed, by the simulation and by the engine alike."""
+    run = run_of(toy_model, tmp_path, replace(SHORT, steps=40, every=40, rate=5e-3), kind, vocabulary=128)
     run.train(corpus, {"a": corpus})
-    told = json.loads((tmp_path / BEST / "config.json").read_text())
-    assert told["draft_vocab_size"] == 128
-    spec = {"method": "eagle3", "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
-    LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec).generate(
-        [{"prompt_token_ids": PROMPTS[0]}], use_tqdm=False
-    )
+    assert json.loads((tmp_path / BEST / "config.json").read_text())[stated] == 128
+    batch = run.teacher.batch(corpus, [0, 1], 40)
+    assert int(run.trainee.drafts(batch, 3).max()) < 128
+    llm = LLM(str(toy_model), device="cpu", max_model_len=64)
+    (simulated,) = run.measure({"greedy": answer(llm, PROMPTS[:6], 24, sampled_share=0.0)}).values()
+    spec = {"method": kind, "model": str(tmp_path / BEST), "num_speculative_tokens": 3}
+    served = LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec)
+    answer(served, PROMPTS[:6], 24, sampled_share=0.0)
+    stats = served.engine.stats.spec
+    assert 1 + stats.num_accepted_tokens / stats.num_drafts == pytest.approx(simulated.length, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gate_lets_a_sound_path_through(kind: str, toy_model: Path, corpus: Corpus) -> None:
     teacher = teacher_of(toy_model, kind)
-    assert check_gate(trainee_of(toy_model, kind, teacher), teacher, corpus, toy_model) > 0.8
+    assert check_gate(new_trainee(toy_model, kind, teacher), teacher, corpus, toy_model) > 0.8
 
 
 def test_the_gate_stops_features_of_another_layer(toy_model: Path, corpus: Corpus) -> None:
     layers = layers_of("eagle3", read_config(toy_model))
     off_by_one = Teacher(toy_model, (1, *layers[1:]), CPU, torch.float32)
     with pytest.raises(ConfigError, match=f"the gate failed: the features of layer {layers[0]} "):
-        check_gate(trainee_of(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
+        check_gate(new_trainee(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
 
 
 def test_the_gate_stops_a_head_that_is_served_wrongly(
@@ -237,4 +267,4 @@ def test_the_gate_stops_a_head_that_is_served_wrongly(
     teacher = teacher_of(toy_model, "eagle3")
     monkeypatch.setattr(Eagle3, "leave", lambda self, out: (self.norm(out.roll(1, 1)), out))  # not what engines do
     with pytest.raises(ConfigError, match="do not agree on what the head reads"):
-        check_gate(trainee_of(toy_model, "eagle3", teacher), teacher, corpus, toy_model)
+        check_gate(new_trainee(toy_model, "eagle3", teacher), teacher, corpus, toy_model)

@@ -12,19 +12,19 @@ from augury.model.checkpoint import read_config
 from augury.train.batches import Teacher
 from augury.train.corpus import answer
 from augury.train.loop import Schedule, TrainingRun
-from augury.train.trainee import Goal, Trainee, layers_of, trainable
+from augury.train.trainee import Goal, layers_of, trainable, trainee_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "p-eagle", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle3", "p-eagle", "mtp", "medusa", "mlp_speculator"])
 def test_replayed_gradients_are_those_of_a_run(kind: str, toy_model: Path, tmp_path: Path) -> None:
     corpus = answer(LLM(str(toy_model), device="cpu", max_model_len=64), PROMPTS, 24)
     config, device = read_config(toy_model), torch.device("cuda")
     teacher = Teacher(toy_model, layers_of(kind, config), device, torch.bfloat16)
     words = torch.arange(config.vocab_size)
-    trainee = Trainee(Goal(kind, 3, 0), config, teacher.embedding, teacher.head, words)
+    trainee = trainee_of(kind)(Goal(kind, 3, 0), config, teacher, words)
     run = TrainingRun(trainee, teacher, Schedule(steps=30, batch=4, every=30, rate=3e-3), toy_model, tmp_path)
     for texts in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]):
         batch = teacher.batch(corpus, texts, 64)

@@ -8,7 +8,18 @@ from typing import Any
 from augury.methods.bands import measured
 from augury.methods.facts import architectures
 from augury.methods.fits import one_layer, same_width
-from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Inferred, Method, Signs, Speculator, UsualHead, whole
+from augury.methods.spec import (
+    HEAD_KEYS,
+    Case,
+    GateRecipe,
+    Inferred,
+    Method,
+    Signs,
+    Speculator,
+    Trained,
+    UsualHead,
+    whole,
+)
 
 LAYERS = 5  # of a published drafter
 
@@ -83,4 +94,5 @@ DFLASH = Method(
     usual=UsualHead(layers=LAYERS),
     checkpoint=_checkpoint,
     gates={"dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3)},
+    trained={"dflash": Trained("augury.train.dflash_trainee:DFlashTrainee")},
 )

@@ -7,7 +7,7 @@ from augury.methods.errors import problem
 from augury.methods.facts import ModelFacts
 from augury.methods.lengths import multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import MODEL_KEYS, PADDED_KEYS, Case, GateRecipe, Method
+from augury.methods.spec import MODEL_KEYS, PADDED_KEYS, Case, GateRecipe, Method, Trained
 
 FAMILY = "take a drafter of the target's family, or set use_heterogeneous_vocab"
 
@@ -64,4 +64,8 @@ DRAFT_MODEL = Method(
     sharded=True,
     prose=("small models of the family",),
     gates={"draft_model": GateRecipe("augury.train.draft_model:train_draft_model", 80)},
+    trained={
+        "draft_model": Trained("augury.train.draft_model_trainee:DraftModelTrainee"),
+        "pard": Trained("augury.train.pard_trainee:PardTrainee", settings={"parallel_drafting": True}),
+    },
 )

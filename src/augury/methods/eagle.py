@@ -3,7 +3,7 @@
 from augury.methods.bands import measured
 from augury.methods.fits import one_layer, same_width, state_and_token
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
-from augury.methods.spec import HEAD_KEYS, GateRecipe, Method, Signs, Speculator, UsualHead
+from augury.methods.spec import HEAD_KEYS, PAIRS, GateRecipe, Method, Signs, Speculator, Trained, UsualHead
 
 EAGLE = Method(
     name="eagle",
@@ -34,5 +34,6 @@ EAGLE = Method(
     },
     usual=UsualHead(joins=state_and_token),
     checkpoint=one_layer,
-    gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80, head="augury.train.eagle:Eagle")},
+    gates={"eagle": GateRecipe("augury.train.eagle:train_eagle", 80)},
+    trained={"eagle": Trained(PAIRS, "augury.train.eagle:Eagle")},
 )

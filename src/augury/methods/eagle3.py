@@ -9,7 +9,7 @@ from augury.methods.bands import measured
 from augury.methods.fits import LAYER_IDS, check_layers, one_layer, same_width
 from augury.methods.lengths import all_but_first, multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Method, Signs, Speculator, UsualHead
+from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Method, Signs, Speculator, Trained, UsualHead
 
 OWN_WORDS = 32000  # what published heads choose from
 
@@ -32,6 +32,8 @@ def _three_streams(hidden: int, values: int) -> int:
     """Three streams are joined, and queries, keys and values of the first layer read twice the width."""
     return hidden * (3 * hidden + hidden + values)
 
+
+IN_ONE_PASS = {"parallel_drafting": True}  # P-EAGLE
 
 EAGLE3 = Method(
     name="eagle3",
@@ -82,13 +84,12 @@ EAGLE3 = Method(
     usual=UsualHead(joins=_three_streams, stated=False, vocabulary=OWN_WORDS),
     checkpoint=_checkpoint,
     gates={
-        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120, head="augury.train.eagle:Eagle3"),
-        "p-eagle": GateRecipe(
-            "augury.train.eagle:train_p_eagle",
-            120,
-            settings={"parallel_drafting": True},
-            head="augury.train.eagle:PEagle",
-        ),
+        "eagle3": GateRecipe("augury.train.eagle:train_eagle3", 120),
+        "p-eagle": GateRecipe("augury.train.eagle:train_p_eagle", 120, settings=IN_ONE_PASS),
+    },
+    trained={
+        "eagle3": Trained(PAIRS, "augury.train.eagle:Eagle3"),
+        "p-eagle": Trained(PAIRS, "augury.train.eagle:PEagle", IN_ONE_PASS),
     },
     prose=("eagle-3",),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from augury.methods.bands import measured
 from augury.methods.fits import same_width
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Inferred, Method, Signs, whole
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Inferred, Method, Signs, Trained, whole
 
 HEAD_COUNTS = ("num_heads", "medusa_num_heads", "num_lookahead_tokens")
 
@@ -53,4 +53,5 @@ MEDUSA = Method(
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"medusa": GateRecipe("augury.train.medusa:train_medusa", 80)},
+    trained={"medusa": Trained("augury.train.heads_trainee:MedusaTrainee")},
 )

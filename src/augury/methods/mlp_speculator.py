@@ -8,7 +8,7 @@ from typing import Any
 from augury.methods.errors import problem
 from augury.methods.lengths import multiple_of_depth, predict_depth
 from augury.methods.notes import Note
-from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, Speculator
+from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, Speculator, Trained
 
 
 def _fits(case: Case) -> tuple[Note, ...]:
@@ -45,4 +45,5 @@ MLP_SPECULATOR = Method(
     one_pass=True,
     checkpoint=_checkpoint,
     gates={"mlp_speculator": GateRecipe("augury.train.mlp_speculator:train_mlp_speculator", 80, rate=3e-3)},
+    trained={"mlp_speculator": Trained("augury.train.heads_trainee:MLPTrainee")},
 )

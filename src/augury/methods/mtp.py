@@ -9,7 +9,7 @@ from augury.methods.bands import measured
 from augury.methods.errors import problem
 from augury.methods.fits import state_and_token
 from augury.methods.lengths import multiple_of
-from augury.methods.spec import HEAD_KEYS, Case, GateRecipe, Inferred, Method, UsualHead, whole
+from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Inferred, Method, Trained, UsualHead, whole
 
 # Retired names, and the first vLLM release that took them; each means `mtp` today.
 ALIASES = {
@@ -209,5 +209,6 @@ MTP = Method(
     usual=UsualHead(joins=state_and_token, of_target=True),
     checkpoint=_checkpoint,
     sharded=True,
-    gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80, head="augury.train.eagle:Mtp")},
+    gates={"mtp": GateRecipe("augury.train.eagle:train_mtp", 80)},
+    trained={"mtp": Trained(PAIRS, "augury.train.eagle:Mtp")},
 )

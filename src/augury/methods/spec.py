@@ -106,8 +106,17 @@ class GateRecipe(NamedTuple):
     steps: int
     rate: float = 1e-3
     settings: Mapping[str, Any] = {}  # keys it is run with
-    head: str = ""  # "package.module:Class" of what `augury train` trains; empty where it cannot yet
 
+
+class Trained(NamedTuple):
+    """What `augury train` makes."""
+
+    trainee: str  # "package.module:Class", imported when it is trained
+    head: str = ""  # "package.module:Class" of the network, where one trainee serves several
+    settings: Mapping[str, Any] = {}  # keys it is run with
+
+
+PAIRS = "augury.train.trainee:PairTrainee"  # trains heads that read pairs (token, features of the one before)
 
 Window = tuple[str, str | None]  # releases of vLLM: the first, and the first that is too late
 Inferred = tuple[int, str]  # a number of tokens, and where it comes from
@@ -188,6 +197,7 @@ class Method:
     checkpoint: Callable[[Mapping[str, Any], int], dict[str, Any]] | None = None  # a usual config.json, by target and K
     sharded: bool = False  # it runs on all of the target's devices, as a whole model does
     gates: Mapping[str, GateRecipe] = field(default_factory=dict)  # by the gate's name, the method's own first
+    trained: Mapping[str, Trained] = field(default_factory=dict)  # by the name that `augury train` knows
     prose: tuple[str, ...] = ()  # how texts name it, besides its name
 
     @property

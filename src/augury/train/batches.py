@@ -31,6 +31,11 @@ class Batch:
     lengths: Tensor  # int64 [B]
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
+    seed: int = 0  # by which texts it is of
+
+    def dice(self) -> torch.Generator:
+        """Random numbers by the texts alone, so that a run that is resumed draws what it would have drawn."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 class Order:
@@ -69,7 +74,7 @@ class Teacher:
         with quietly():
             model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         self.model = model.to(device).eval().requires_grad_(False)
-        self.device, self._layers, self._found = device, layers, dict[int, Tensor]()
+        self.directory, self.device, self._layers, self._found = directory, device, layers, dict[int, Tensor]()
         self.embedding: Tensor = self.model.get_input_embeddings().weight
         self.head: Tensor = self.model.get_output_embeddings().weight
         stack = decoder_layers(self.model)
@@ -100,4 +105,5 @@ class Teacher:
         streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
         lengths = torch.tensor([len(text) for text in texts], device=self.device)
         starts = corpus.starts[numbers].to(self.device)
-        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed)
+        seed = Random(f"{numbers}").getrandbits(62)
+        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,11 +63,11 @@ def pack(lessons: list[Lesson], layers: tuple[int, ...], depth: int, dice: torch
 class DFlash(nn.Module):
     """Layers whose queries are blocks; the context only gives keys and values."""
 
-    def __init__(self, shape: LayerSizes, streams: int) -> None:
+    def __init__(self, shape: LayerSizes, streams: int, layers: int = LAYERS) -> None:
         super().__init__()
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
-        self.stack = [DecoderLayer(shape, normed=True) for _ in range(LAYERS)]
+        self.stack = [DecoderLayer(shape, normed=True) for _ in range(layers)]
         self.layers = nn.ModuleList(self.stack)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
@@ -121,14 +122,21 @@ def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
         return fading([competition.loss(read[:, i], blocks.ahead[:, i]) for i in range(recipe.depth)])
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    config = shape.config(study.config.vocab_size, study.config.max_position_embeddings, LAYERS) | {
+    export(module, dflash_config(study.config, shape, LAYERS, recipe.depth, mask), directory)
+    return last
+
+
+def dflash_config(target: Any, shape: LayerSizes, layers: int, depth: int, mask: int) -> dict[str, Any]:
+    """What config.json says."""
+    return shape.config(target.vocab_size, target.max_position_embeddings, layers) | {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
         "attention_bias": False,
-        "block_size": recipe.depth + 1,
-        "num_target_layers": study.config.num_hidden_layers,
+        "block_size": depth + 1,
+        "num_target_layers": target.num_hidden_layers,
         # z-lab's ids name the layer whose output is read.
-        "dflash_config": {"mask_token_id": mask, "target_layer_ids": [i - 1 for i in layers]},
+        "dflash_config": {
+            "mask_token_id": mask,
+            "target_layer_ids": [i - 1 for i in block_layers(target.num_hidden_layers)],
+        },
     }
-    export(module, config, directory)
-    return last

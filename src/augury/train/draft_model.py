@@ -18,20 +18,20 @@ from augury.train.study import Lesson, Study
 from augury.train.words import Competition
 
 
-def kept_layers(layers: int) -> list[int]:
-    """Which layers stay."""
-    return [0] if layers <= 2 else [0, layers - 1]
+def kept_layers(layers: int, count: int = 2) -> list[int]:
+    """Which of the target's layers stay: `count` of them, the first and the last and some between; never all."""
+    count = max(1, min(count, layers - 1))
+    return [0] if count == 1 else [round(i * (layers - 1) / (count - 1)) for i in range(count)]
 
 
-def shallow(study: Study, config: dict[str, Any]) -> nn.Module:
+def shallow(directory: Path, config: dict[str, Any], kept: list[int]) -> nn.Module:
     """transformers' model of the target with only those layers; embeddings and head are not trained."""
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.configuration_auto import AutoConfig
 
-    kept = kept_layers(study.config.num_hidden_layers)
     model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)
     tensors = {}
-    for file in sorted(study.directory.glob("model*.safetensors")):
+    for file in sorted(directory.glob("model*.safetensors")):
         for name, tensor in load_file(file).items():
             parts = name.split(".")
             if parts[:2] == ["model", "layers"]:
@@ -45,11 +45,29 @@ def shallow(study: Study, config: dict[str, Any]) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
+def shallow_config(directory: Path, kept: list[int]) -> dict[str, Any]:
+    """The target's config.json with only those layers."""
+    config: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    config |= {"num_hidden_layers": len(kept), "dtype": "float32"}
+    if kinds := config.get("layer_types"):  # one for each layer
+        config["layer_types"] = [kinds[i] for i in kept]
+    return config
+
+
+def write_shallow(module: nn.Module, config: dict[str, Any], target: Path, directory: Path) -> None:
+    """A checkpoint of such a model with the target's tokenizer; a tied output matrix is left out."""
+    tensors = dict(module.state_dict())
+    if config.get("tie_word_embeddings"):
+        tensors.pop("lm_head.weight", None)
+    write_checkpoint(directory, halved(tensors), config)
+    copy_tokenizer(target, directory)
+
+
 def train_draft_model(study: Study, directory: Path, recipe: Recipe) -> float:
     """Train it on the answers, the prompts before them; gives the last loss."""
-    config = json.loads((study.directory / "config.json").read_text())
-    config |= {"num_hidden_layers": len(kept_layers(study.config.num_hidden_layers)), "dtype": "float32"}
-    module: Any = shallow(study, config)
+    kept = kept_layers(study.config.num_hidden_layers)
+    config = shallow_config(study.directory, kept)
+    module: Any = shallow(study.directory, config, kept)
     deck, competition = Deck(study.lessons, recipe.lessons), Competition(study.head, study.words)
 
     def states(lesson: Lesson) -> Tensor:
@@ -63,9 +81,7 @@ def train_draft_model(study: Study, directory: Path, recipe: Recipe) -> float:
         return competition.loss(torch.cat([states(lesson) for lesson in dealt]), labels)
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    tensors = {name: t for name, t in module.state_dict().items() if name != "lm_head.weight"}
-    if not study.config.tie_word_embeddings:
-        tensors["lm_head.weight"] = study.head
-    write_checkpoint(directory, halved(tensors), config)
-    copy_tokenizer(study.directory, directory)
+    write_shallow(
+        module, config | {"tie_word_embeddings": study.config.tie_word_embeddings}, study.directory, directory
+    )
     return last

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,10 @@ def check_gate(
     text = one_text(corpus, SCHEDULE.longest)
     check_features(teacher, trainee.layers, text, target)
     with tempfile.TemporaryDirectory(prefix="augury-gate-") as folder:
-        run = TrainingRun(trainee, teacher, SCHEDULE, target, Path(folder))
+        schedule = replace(SCHEDULE, tokens=min(SCHEDULE.tokens, trainee.goal.depth))
+        run = TrainingRun(trainee, teacher, schedule, target, Path(folder))
         run.train(text, {"itself": text}, lambda now: tick(now.step, SCHEDULE.steps))
-        share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device)
+        share = served_share(trainee.goal.kind, target, Path(folder) / BEST, text, teacher.device, schedule.tokens)
     if share < ENOUGH:
         raise ConfigError(
             f"the gate failed: of what a {trainee.goal.kind} head learnt by heart only {share:.0%} was accepted when "
@@ -78,9 +80,9 @@ def one_text(corpus: Corpus, longest: int) -> Corpus:
     return Corpus.of([(whole[:start], whole[start:], False)], {})
 
 
-def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: torch.device) -> float:
+def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: torch.device, tokens: int) -> float:
     """Accepted of all drafted tokens when the engine answers the text's prompt with this drafter."""
-    llm = served(kind, target, drafter, device, tokens=3, longest=len(text.tokens) + 8)
+    llm = served(kind, target, drafter, device, tokens, longest=len(text.tokens) + 8)
     start, whole = int(text.starts[0]), text.text(0).tolist()
     params = SamplingParams(temperature=0.0, max_tokens=len(whole) - start, ignore_eos=True)
     llm.generate([{"prompt_token_ids": whole[:start]}], params, use_tqdm=False)
@@ -90,8 +92,8 @@ def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: t
 
 def served(kind: str, target: Path, drafter: Path, device: torch.device, tokens: int, longest: int) -> Any:
     """The engine with a trained drafter; one that is part of its target is the target."""
-    card, gate = next((card, card.gates[kind]) for card in METHODS.values() if kind in card.gates)
-    spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **gate.settings}
+    card = next(card for card in METHODS.values() if kind in card.trained)
+    spec: dict[str, Any] = {"method": card.name, "num_speculative_tokens": tokens, **card.trained[kind].settings}
     model = drafter if card.weights == "target" else target
     if card.weights != "target":
         spec["model"] = str(drafter)

@@ -69,6 +69,7 @@ class TrainingRun:
     """One drafter, trained in one directory."""
 
     def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
+        trainee.check(trainee.goal, schedule.tokens)
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
         self._losses: list[Tensor] = []  # of steps that nobody has looked at yet

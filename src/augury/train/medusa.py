@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,20 +32,24 @@ class Block(nn.Module):
 
 
 class Medusa(nn.Module):
-    """Blocks and output matrices by the names vLLM has for them."""
+    """Blocks and output matrices by the names vLLM has for them; the matrix may be one for all heads."""
 
-    def __init__(self, heads: int, beginning: Tensor) -> None:
+    def __init__(self, heads: int, beginning: Tensor, shared: bool = False) -> None:
         super().__init__()
         words, size = beginning.shape
         self.blocks = nn.ModuleList(Block(size) for _ in range(heads))
-        self.lm_heads = nn.ModuleList(nn.Linear(size, words, bias=False) for _ in range(heads))
+        self.lm_heads = nn.ModuleList(nn.Linear(size, words, bias=False) for _ in range(1 if shared else heads))
         with torch.no_grad():
             for matrix in self.lm_heads.parameters():
                 matrix.copy_(beginning)
 
+    def states(self, hidden: Tensor) -> list[Tensor]:
+        """What the matrix of every head reads."""
+        return [block(hidden) for block in self.blocks]
+
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Logits [R, words] of every head."""
-        return [matrix(block(hidden)) for block, matrix in zip(self.blocks, self.lm_heads, strict=True)]
+        return [matrix(x) for x, matrix in zip(self.states(hidden), self.lm_heads, strict=True)]
 
 
 def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
@@ -57,15 +62,20 @@ def train_medusa(study: Study, directory: Path, recipe: Recipe) -> float:
         return fading([word_loss(logits, words, places.ahead[:, i]) for i, logits in enumerate(scores)])
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    config = {
-        "model_type": "medusa",
-        "architectures": ["MedusaModel"],
-        "num_heads": recipe.depth,
-        "num_hidden_layers": 1,
-        "hidden_size": study.config.hidden_size,
-        "vocab_size": study.config.vocab_size,
-        "truncated_vocab_size": len(words),
-        "max_paths": 64,
-    }
+    config = medusa_config(study.config, recipe.depth, len(words))
     write_checkpoint(directory, module.state_dict() | {"token_map": words}, config)
     return last
+
+
+def medusa_config(target: Any, heads: int, words: int) -> dict[str, Any]:
+    """What config.json says."""
+    return {
+        "model_type": "medusa",
+        "architectures": ["MedusaModel"],
+        "num_heads": heads,
+        "num_hidden_layers": 1,
+        "hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
+        "truncated_vocab_size": words,
+        "max_paths": 64,
+    }

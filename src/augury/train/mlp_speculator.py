@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,18 +34,26 @@ class Speculator(nn.Module):
 
     def scores(self, hidden: Tensor, tokens: Tensor) -> list[Tensor]:
         """Logits [R, rows] of each guess; tokens [R, depth] are those it reads, the newest first."""
-        x, found = F.rms_norm(hidden, hidden.shape[-1:], eps=1e-6) / math.sqrt(2), []
+        x, found = self.begin(hidden), []
         for i in range(tokens.shape[1]):
-            x = (self.later if i else self.first)(x) + self.token_weight * self.emb(tokens[:, i])
-            x = F.gelu(F.rms_norm(x, x.shape[-1:], self.scale, 1e-6) + self.shift)
+            x = self.step(i, x, tokens[:, i])
             found.append(self.head(x))
         return found
 
-    def published(self, rows: Tensor) -> dict[str, Tensor]:
-        """The tensors under the names of the layout, each once, tables spread over the whole vocabulary by `rows`."""
+    def begin(self, hidden: Tensor) -> Tensor:
+        """The state before any guess."""
+        return F.rms_norm(hidden, hidden.shape[-1:], eps=1e-6) / math.sqrt(2)
+
+    def step(self, i: int, x: Tensor, tokens: Tensor) -> Tensor:
+        """The state of guess i, which its output matrix reads; tokens are rows of the embedding."""
+        x = (self.later if i else self.first)(x) + self.token_weight * self.emb(tokens)
+        return F.gelu(F.rms_norm(x, x.shape[-1:], self.scale, 1e-6) + self.shift)
+
+    def published(self, embedded: Tensor, guessed: Tensor) -> dict[str, Tensor]:
+        """The tensors under the names of the layout, each once, with these rows of its two tables."""
         return {
-            "emb.0.weight": self.emb.weight[rows],
-            "head.0.weight": self.head.weight[rows],
+            "emb.0.weight": self.emb.weight[embedded],
+            "head.0.weight": self.head.weight[guessed],
             "proj.0.weight": self.first.weight,
             "proj.1.weight": self.later.weight,
             "ln.0.weight": self.scale,
@@ -55,8 +64,7 @@ class Speculator(nn.Module):
 def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float:
     """Train it fed with the text itself; gives the last loss."""
     size, vocabulary, words = study.config.hidden_size, study.config.vocab_size, study.words
-    rows = torch.full((vocabulary,), len(words)).index_put((words,), torch.arange(len(words)))
-    inner = min(WIDTH, size)
+    rows, inner = rows_of(words, vocabulary), min(WIDTH, size)
     module = Speculator(size, inner, len(words) + 1, recipe.depth)
     shake(module)
     places = Places.of(study.lessons, recipe.depth)
@@ -67,17 +75,26 @@ def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float
         return fading([F.cross_entropy(x, labels[:, i]) for i, x in enumerate(module.scores(places.hidden, fed))])
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    config = {
+    write_checkpoint(directory, halved(module.published(rows, rows)), mlp_config(study.config, inner, recipe.depth))
+    return last
+
+
+def rows_of(words: Tensor, vocabulary: int) -> Tensor:
+    """The row of every token among sorted words, int64 [vocabulary]; tokens that are none of them share the last."""
+    return torch.full((vocabulary,), len(words)).index_put((words,), torch.arange(len(words)))
+
+
+def mlp_config(target: Any, inner: int, depth: int) -> dict[str, Any]:
+    """What config.json says."""
+    return {
         "model_type": "mlp_speculator",
         "architectures": ["MLPSpeculatorPreTrainedModel"],
-        "emb_dim": size,
+        "emb_dim": target.hidden_size,
         "inner_dim": inner,
-        "n_predict": recipe.depth,
-        "vocab_size": vocabulary,
+        "n_predict": depth,
+        "vocab_size": target.vocab_size,
         "tie_weights": True,
         "scale_input": True,
-        "top_k_tokens_per_head": [1] * recipe.depth,
+        "top_k_tokens_per_head": [1] * depth,
         "n_candidates": 1,
     }
-    write_checkpoint(directory, halved(module.published(rows)), config)
-    return last

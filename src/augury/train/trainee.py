@@ -1,4 +1,7 @@
-"""A head in training: its loss on a batch, the drafts it would make, and its checkpoint."""
+"""A drafter in training: its loss on a batch, the drafts it would make, and its checkpoint.
+
+Row r of a text knows its tokens up to r + 1 and the target's features up to token r; its guess i is token r + 2 + i.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from torch import Tensor, nn
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import METHODS, load
-from augury.train.batches import Batch
+from augury.methods.spec import Trained
+from augury.model.target import NORMED
+from augury.train.batches import Batch, Teacher
 from augury.train.linear_loss import CHUNK, linear_loss
 from augury.train.losses import Loss
 from augury.train.pairs import PairHead, shake
@@ -27,56 +32,123 @@ class Goal:
     kind: str
     depth: int = 4  # guesses that are unrolled
     vocabulary: int = 0  # words of the drafter's own; 0: all of the target's, read by the target's own matrix
+    layers: int = 2  # of a drafter that is a stack of them
 
 
 class Trainee:
-    """A head that reads pairs."""
+    """What the loop, the validation and the gate know of a drafter; each kind says how it guesses."""
 
-    def __init__(self, goal: Goal, config: Any, embedding: Tensor, output: Tensor, words: Tensor) -> None:
-        self.goal, self.config, self.embedding, self.words = goal, config, embedding, words
-        self.layers = layers_of(goal.kind, config)
-        self.module = head_of(goal.kind).made_for(config, len(words))
-        shake(self.module)
-        self._rows = output[words.to(output.device)]  # the target's matrix for the words that are guessed
-        if self.module.output is not None:
-            with torch.no_grad():
-                self.module.output.weight.copy_(self._rows)  # a good beginning
-            self.module.output.requires_grad_(bool(goal.vocabulary))
-        self.module.to(embedding.device)
+    module: nn.Module
+    own_words = True  # may guess among fewer words than the target has
+    bounded = False  # drafts no more tokens than it was made for
+    replays = True  # a step's work is the same for all batches of a shape, so that it can be recorded
+
+    def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
+        self.goal, self.config, self.embedding, self.words = goal, config, teacher.embedding, words
+        self.layers = self.streams_of(goal.kind, config)
+        self._rows = teacher.head[words.to(teacher.device)]  # the target's matrix for the words that are guessed
+        self.module = self.made(teacher).to(teacher.device)
+
+    @classmethod
+    def check(cls, goal: Goal, tokens: int) -> None:
+        """Refuse what this kind cannot do, before any work."""
+        if goal.vocabulary and not cls.own_words:
+            raise ConfigError(f"--vocabulary {goal.vocabulary}: {goal.kind} has all of the target's words; write 0.")
+        if cls.bounded and tokens > goal.depth:
+            raise ConfigError(f"--k {tokens}: {goal.kind} drafts --depth tokens at most; write --depth {tokens}.")
+
+    @classmethod
+    def streams_of(cls, kind: str, config: Any) -> tuple[int, ...]:
+        """The residual streams of the target that it reads."""
+        return (NORMED,)
+
+    def made(self, teacher: Teacher) -> nn.Module:
+        """A fresh network."""
+        raise NotImplementedError
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """What the output matrix reads for each guess from every row, [B, R, H], fed with the text itself."""
+        raise NotImplementedError
+
+    def drafts(self, batch: Batch, tokens: int) -> Tensor:
+        """Greedy drafts from every row, int64 [B, R, tokens], as the engine would make them."""
+        raise NotImplementedError
+
+    def export(self, target: Path, directory: Path) -> None:
+        """A checkpoint in the published layout, as any server loads it."""
+        raise NotImplementedError
+
+    @property
+    def head(self) -> Tensor:
+        """The matrix that reads its states, [words, H]."""
+        return self._rows
 
     def logits(self, states: Tensor) -> Tensor:
         """The drafter's, over its words."""
-        return states @ self._head.to(states.dtype).T
+        return states @ self.head.to(states.dtype).T
 
-    @property
-    def _head(self) -> Tensor:
-        return self._rows if self.module.output is None else self.module.output.weight
+    @torch.no_grad()
+    def choose(self, states: Tensor) -> Tensor:
+        """The likeliest token of every row of [..., H]."""
+        parts = [self.logits(part).argmax(1) for part in states.flatten(0, -2).split(CHUNK)]
+        return self.words.to(states.device)[torch.cat(parts)].view(states.shape[:-1])
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over all guesses from all places of the answers, those further on counting less."""
-        found, total = unroll(self.module, self.embedding, batch, self.goal.depth), 0.0
+        found, total = self.states(batch), 0.0
         losses = []
         for i, states in enumerate(found):
-            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
-            losses.append(FADE**i * self._mean(states, taught, places(batch, i), measure))
+            losses.append(FADE**i * self._guess(batch, i, states, measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
-    def _mean(self, states: Tensor, taught: Tensor, counted: Tensor, measure: Loss) -> Tensor:
-        """The loss of a counted row: the drafter's guesses over its words against the target's over the same."""
+    def _guess(self, batch: Batch, i: int, states: Tensor, measure: Loss, rows: Tensor | None = None) -> Tensor:
+        """The mean loss of guess i, from states [B, R, H], or [B, n, H] of some rows [B, n] of each text."""
+        counted, taught = places(batch, i), batch.normed.roll(-1 - i, 1)
+        if rows is not None:
+            counted = counted.gather(1, rows)
+            taught = taught.gather(1, rows[..., None].expand(-1, -1, taught.shape[2]))
         weights = counted.flatten()
-        flat = states.flatten(0, -2), self._head, taught.flatten(0, -2), self._rows
+        flat = states.flatten(0, 1), self.head, taught[:, : states.shape[1]].flatten(0, 1), self._rows
         return linear_loss(*flat, weights, measure) / weights.sum().clamp(min=1)
+
+
+class PairTrainee(Trainee):
+    """A head that reads pairs; its class is on the method's card."""
+
+    module: PairHead
+
+    @classmethod
+    def streams_of(cls, kind: str, config: Any) -> tuple[int, ...]:
+        """See Trainee.streams_of."""
+        return _pair_head(kind).streams_of(config)
+
+    def made(self, teacher: Teacher) -> PairHead:
+        """See Trainee.made."""
+        module = _pair_head(self.goal.kind).made_for(self.config, len(self.words))
+        shake(module)
+        if module.output is not None:
+            with torch.no_grad():
+                module.output.weight.copy_(self._rows)  # a good beginning
+            module.output.requires_grad_(bool(self.goal.vocabulary))
+        return module
+
+    @property
+    def head(self) -> Tensor:
+        """See Trainee.head."""
+        return self._rows if self.module.output is None else self.module.output.weight
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """See Trainee.states."""
+        return unroll(self.module, self.embedding, batch, self.goal.depth)
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
-        """Greedy drafts from every place, int64 [B, R, tokens], fed with their own guesses."""
+        """See Trainee.drafts."""
         guessed: list[Tensor] = []
-        words = self.words.to(batch.tokens.device)
 
         def choose(_: int, states: Tensor) -> Tensor:
-            parts = [self.logits(part).argmax(1) for part in states.split(CHUNK)]
-            guessed.append(words[torch.cat(parts)])
+            guessed.append(self.choose(states))
             return guessed[-1]
 
         last = unroll(self.module, self.embedding, batch, tokens, choose)[-1]
@@ -84,7 +156,7 @@ class Trainee:
         return torch.stack(guessed, dim=1).view(*last.shape[:2], tokens)
 
     def export(self, target: Path, directory: Path) -> None:
-        """A checkpoint in the published layout, as any server loads it."""
+        """See Trainee.export."""
         self.module.publish(target, self.config, self.words if self.goal.vocabulary else None, directory)
 
 
@@ -94,22 +166,27 @@ def places(batch: Batch, guess: int) -> Tensor:
     return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
-def heads() -> dict[str, str]:
-    """What can be trained, by name, and where its class is."""
-    return {name: gate.head for card in METHODS.values() for name, gate in card.gates.items() if gate.head}
+def kinds() -> dict[str, Trained]:
+    """What can be trained, by name."""
+    return {name: made for card in METHODS.values() for name, made in card.trained.items()}
 
 
-def head_of(kind: str) -> type[PairHead]:
-    """The class of a kind of head."""
-    if kind not in heads():
-        raise ConfigError(f"augury train {kind}: unknown; there are {', '.join(heads())}.")
-    found: type[PairHead] = load(heads()[kind])
+def trainee_of(kind: str) -> type[Trainee]:
+    """The class that trains a kind of drafter."""
+    if kind not in kinds():
+        raise ConfigError(f"augury train {kind}: unknown; there are {', '.join(kinds())}.")
+    found: type[Trainee] = load(kinds()[kind].trainee)
+    return found
+
+
+def _pair_head(kind: str) -> type[PairHead]:
+    found: type[PairHead] = load(kinds()[kind].head)
     return found
 
 
 def layers_of(kind: str, config: Any) -> tuple[int, ...]:
     """The residual streams of the target that a kind reads."""
-    return head_of(kind).streams_of(config)
+    return trainee_of(kind).streams_of(kind, config)
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

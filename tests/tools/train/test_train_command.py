@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.tools.shared.profile import read_profile
+from augury.tools.train.command import WHAT
 from augury.tools.train.prompts import first_question, read_prompts
+from augury.train.trainee import kinds
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 
@@ -77,10 +80,16 @@ def test_from_prompts_to_a_drafter(toy_model: Path, tmp_path: Path, monkeypatch:
     assert "acceptance length, K=3" in shown.stdout and "best at step" in shown.stdout
 
 
+def test_the_help_names_every_kind() -> None:
+    assert set(re.findall(r"[\w-]+", WHAT.partition(":")[2])) - {"or"} == set(kinds())
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["hydra"], "augury train hydra: unknown; there are eagle, eagle3, p-eagle, mtp"),
+        (["hydra"], "augury train hydra: unknown; there are draft_model, pard, eagle, eagle3"),
+        (["medusa", "--depth", "2"], "--k 3: medusa drafts --depth tokens at most; write --depth 3"),
+        (["dflash", "--vocabulary", "100"], "--vocabulary 100: dflash has all of the target's words"),
         (["eagle3", "--epochs", "0"], "--epochs 0"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
     ],

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.top import widened
 from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.dummy import DummyWeights
-from augury.model.heads.files import Weights, read_raw_config, read_tensors
+from augury.model.heads.files import Weights, read_raw_config, read_tensors, read_vocabulary
 from augury.model.heads.mlp_lstm import load_lstm
 from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, Speculator, State, read_norm, width_of
 from augury.model.layers import Linear
@@ -38,8 +39,9 @@ class Stage(NamedTuple):
 class MLPSpeculator:
     """A Speculator: project, add the token, norm, GELU."""
 
-    def __init__(self, target: Target, sizes: Sizes, ops: Ops, stages: list[Stage]) -> None:
+    def __init__(self, target: Target, sizes: Sizes, ops: Ops, stages: list[Stage], known: Tensor | None) -> None:
         self.sizes, self.stages = sizes, stages
+        self.known = known  # int64: the target's number of each token it guesses among; None: all of them
         self.first = InputNorm(target, sizes, ops)
 
     @torch.no_grad()
@@ -54,7 +56,7 @@ class MLPSpeculator:
         x = stage.projection(state[0])
         x = torch.add(x, F.embedding(tokens, stage.embedding).to(x.dtype), alpha=self.sizes.token_weight)
         x = F.gelu(stage.norm(x))
-        return stage.head(x).float(), (x,)
+        return widened(stage.head(x).float(), self.known, self.sizes.vocabulary), (x,)
 
 
 def load_speculator(directory: Path, target: Target, dtype: torch.dtype, steps: int, dummy: bool = False) -> Speculator:
@@ -95,6 +97,7 @@ def read_sizes(directory: Path, raw: dict[str, Any], target: Target) -> Sizes:
         vocabulary=whole(raw.get("vocab_size")) or 0,
         tied=bool(raw.get("tie_weights", False)),
         scaled=bool(raw.get("scale_input", False)),
+        words=read_vocabulary(raw, target.vocab_size),
     )
     if not sizes.steps or not sizes.vocabulary:
         name = "vocab_size" if sizes.steps else "n_predict"
@@ -115,7 +118,15 @@ def _plain(name: str) -> str:
 
 def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, sizes: Sizes, steps: int) -> MLPSpeculator:
     inner, vocabulary = sizes.inner, sizes.vocabulary
+    known, words = weights.targets(sizes.words, vocabulary), sizes.words
     shared: dict[str, Any] = {}
+
+    def embedding(name: str) -> Tensor:
+        """A row for every token of the target; those the speculator never guesses share its last one."""
+        if known is None:
+            return weights.matrix(name, vocabulary, inner)
+        rows = torch.full((vocabulary,), words, device=known.device)
+        return weights.matrix(name, words + 1, inner)[rows.scatter(0, known, torch.arange(words, device=known.device))]
 
     def part(name: str, i: int, last_own: int, read: Callable[[str], Any]) -> Any:
         """Part `name` of stage i; tied stages past `last_own` share the one of that stage."""
@@ -126,17 +137,17 @@ def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, size
 
     stages = [
         Stage(
-            part("emb", i, 0, lambda at: weights.matrix(f"{at}.weight", vocabulary, inner)),
+            part("emb", i, 0, lambda at: embedding(f"{at}.weight")),
             part("proj", i, 1, lambda at: weights.linear(at, inner, inner if int(at[5:]) else sizes.hidden, False)),
             part("ln", i, 0, lambda at: read_norm(weights, at, inner)),
-            part("head", i, 0, lambda at: weights.linear(at, vocabulary, inner, False)),
+            part("head", i, 0, lambda at: weights.linear(at, words, inner, False)),
         )
         for i in range(steps)
     ]
     unused = [n for n in tensors if n.split(".")[1:2] and n.split(".")[1] in map(str, range(steps, sizes.steps))]
     weights.drop(*unused)
     weights.finish(KIND)
-    return MLPSpeculator(target, sizes, weights.ops, stages)
+    return MLPSpeculator(target, sizes, weights.ops, stages, known)
 
 
 def _untied(directory: Path, tensors: dict[str, Tensor], steps: int) -> dict[str, Tensor]:

@@ -40,6 +40,7 @@ class Sizes(NamedTuple):
     vocabulary: int
     tied: bool  # one set of weights for all guesses, but for the first projection
     scaled: bool  # the target's states are normed first
+    words: int  # tokens it guesses among; fewer than the vocabulary where it has a d2t
 
     @property
     def token_weight(self) -> float:

@@ -11,9 +11,11 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.screen import draw, said, show
 
+WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
+
 
 def train(
-    method: Annotated[str, typer.Argument(help="What to train: eagle3, p-eagle, eagle or mtp.")],
+    method: Annotated[str, typer.Argument(help=WHAT)],
     prompts: Annotated[list[Path], typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")],
     held_out: Annotated[list[Path], typer.Option(help="Prompts that are never trained on; may be repeated.")],
     out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
@@ -26,6 +28,7 @@ def train(
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
     vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of draft_model, pard and dflash.")] = 2,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
     epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
     batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
@@ -54,6 +57,7 @@ def train(
         held_prompts,
         vocabulary,
         depth,
+        layers,
         device,
         openings,
         answers,

@@ -28,7 +28,7 @@ from augury.train.gate import check_gate
 from augury.train.gates import fingerprint
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
-from augury.train.trainee import Goal, Trainee, head_of, layers_of
+from augury.train.trainee import Goal, layers_of, trainee_of
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
@@ -49,6 +49,7 @@ class TrainOptions:
     held_prompts: int
     vocabulary: int
     depth: int
+    layers: int
     device: str
     openings: int = 0  # prompts that the target writes itself, besides those of the files
     answers: Path | None = None  # where answers are kept; several runs may share them
@@ -58,7 +59,8 @@ def run_training(
     order: TrainOptions, settings: dict[str, Any], epochs: float, gate: bool, tell: Tell
 ) -> dict[str, Any]:
     """Train, and say what the best checkpoint is worth."""
-    head_of(order.method)  # an unknown name is told before any work
+    kind, goal = trainee_of(order.method), Goal(order.method, order.depth, order.vocabulary, order.layers)
+    kind.check(goal, settings["tokens"])
     directory = resolve(order.target, quiet=True)
     config = read_config(directory)
     if not runs_dense(config):
@@ -68,15 +70,15 @@ def run_training(
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
-    words, goal = _words(corpus, config, order.vocabulary), Goal(order.method, order.depth, order.vocabulary)
+    words = _words(corpus, config, order.vocabulary)
     steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
-    run = _new_run(goal, config, teacher, words, Schedule(steps=steps, **settings), directory, order.out)
+    schedule = Schedule(steps=steps, **settings)
+    run = TrainingRun(kind(goal, config, teacher, words), teacher, schedule, directory, order.out)
     share = None
     if not run.resume() and gate:
         doing = "gate: one answer learnt by heart"
         tell(doing, 0, 1)
-        trainee = Trainee(goal, config, teacher.embedding, teacher.head, words)
-        share = check_gate(trainee, teacher, corpus, directory, partial(tell, doing))
+        share = check_gate(kind(goal, config, teacher, words), teacher, corpus, directory, partial(tell, doing))
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
     return _result(order, run, progress, corpus, share)
 
@@ -84,12 +86,6 @@ def run_training(
 def device_of(name: str) -> torch.device:
     """The one that was asked for; by itself a GPU where there is one."""
     return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _new_run(
-    goal: Goal, config: Any, teacher: Teacher, words: torch.Tensor, schedule: Schedule, target: Path, out: Path
-) -> TrainingRun:
-    return TrainingRun(Trainee(goal, config, teacher.embedding, teacher.head, words), teacher, schedule, target, out)
 
 
 def _line(now: Progress) -> str:

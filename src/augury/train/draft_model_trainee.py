@@ -1,0 +1,52 @@
+"""A small language model in training: a few of the target's own layers, taught what the whole of it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from augury.train.batches import Batch, Teacher
+from augury.train.branches import Branching
+from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
+from augury.train.trainee import Trainee
+
+
+class DraftModelTrainee(Trainee):
+    """Embeddings and output matrix are the target's and stay; the layers learn."""
+
+    own_words = False
+    replays = False  # transformers looks at its masks on the host
+
+    def made(self, teacher: Teacher) -> nn.Module:
+        """See Trainee.made."""
+        kept = kept_layers(self.config.num_hidden_layers, self.goal.layers)
+        self._config = shallow_config(teacher.directory, kept)
+        return shallow(teacher.directory, self._config, kept)
+
+    @property
+    def decoder(self) -> Any:
+        """The model without its output matrix."""
+        module: Any = self.module
+        return module.get_decoder()
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """One guess a row, that of the token behind its newest: more are the same guesses of later rows."""
+        states: Tensor = self.decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state
+        return [states[:, 1:]]
+
+    @torch.no_grad()
+    def drafts(self, batch: Batch, tokens: int) -> Tensor:
+        """See Trainee.drafts."""
+        branching = Branching(self.decoder, batch.tokens)
+        guessed = [self.choose(branching.states)]
+        while len(guessed) < tokens:
+            guessed.append(self.choose(branching.write(guessed[-1])))
+        return torch.stack(guessed, dim=2)
+
+    def export(self, target: Path, directory: Path) -> None:
+        """See Trainee.export."""
+        tied = {"tie_word_embeddings": self.config.tie_word_embeddings}
+        write_shallow(self.module, self._config | tied, target, directory)

@@ -1,0 +1,97 @@
+"""Heads without attention in training: they read the target's last hidden state, and nothing before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from augury.train.batches import Batch, Teacher
+from augury.train.export import halved, write_checkpoint
+from augury.train.medusa import Medusa, medusa_config
+from augury.train.mlp_speculator import WIDTH, Speculator, mlp_config, rows_of
+from augury.train.pairs import shake
+from augury.train.trainee import Trainee
+
+
+class MedusaTrainee(Trainee):
+    """A block for each guess, and one output matrix for all: most of the file would be matrices otherwise."""
+
+    module: Medusa
+    bounded = True
+
+    def made(self, teacher: Teacher) -> nn.Module:
+        """See Trainee.made."""
+        module = Medusa(self.goal.depth, self._rows.float(), shared=True)
+        module.lm_heads.requires_grad_(bool(self.goal.vocabulary))
+        return module
+
+    @property
+    def head(self) -> Tensor:
+        """See Trainee.head."""
+        return self.module.lm_heads[0].weight  # type: ignore[return-value]
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """See Trainee.states."""
+        return self.module.states(batch.normed[:, :-1].to(self.head.dtype))
+
+    @torch.no_grad()
+    def drafts(self, batch: Batch, tokens: int) -> Tensor:
+        """See Trainee.drafts."""
+        return torch.stack([self.choose(states) for states in self.states(batch)[:tokens]], dim=2)
+
+    def export(self, target: Path, directory: Path) -> None:
+        """In vLLM's layout, with the matrix under the name that it reads a shared one from."""
+        told = medusa_config(self.config, self.goal.depth, len(self.words)) | {"original_lm_head": True}
+        named = {"token_map": self.words} if self.goal.vocabulary else {}
+        write_checkpoint(directory, halved(self.module.state_dict()) | named, told)
+
+
+class MLPTrainee(Trainee):
+    """A recurrent head in IBM's layout, one set of weights for all guesses."""
+
+    module: Speculator
+    bounded = True
+
+    def made(self, teacher: Teacher) -> nn.Module:
+        """See Trainee.made."""
+        self._inner = min(WIDTH, self.config.hidden_size)
+        self._token_rows = rows_of(self.words.cpu(), self.config.vocab_size).to(teacher.device)
+        module = Speculator(self.config.hidden_size, self._inner, len(self.words) + 1, self.goal.depth)
+        shake(module)
+        return module
+
+    @property
+    def head(self) -> Tensor:
+        """See Trainee.head."""
+        return self.module.head.weight[: len(self.words)]
+
+    def states(self, batch: Batch) -> list[Tensor]:
+        """See Trainee.states."""
+        x, found = self._begin(batch), list[Tensor]()
+        for i in range(self.goal.depth):
+            x = self.module.step(i, x, self._token_rows[batch.tokens.roll(-1 - i, 1)[:, :-1]])
+            found.append(x)
+        return found
+
+    @torch.no_grad()
+    def drafts(self, batch: Batch, tokens: int) -> Tensor:
+        """See Trainee.drafts."""
+        x, guessed = self._begin(batch), [batch.tokens[:, 1:]]
+        for i in range(tokens):
+            x = self.module.step(i, x, self._token_rows[guessed[-1]])
+            guessed.append(self.choose(x))
+        return torch.stack(guessed[1:], dim=2)
+
+    def _begin(self, batch: Batch) -> Tensor:
+        return self.module.begin(batch.normed[:, :-1].to(self.module.scale.dtype))
+
+    def export(self, target: Path, directory: Path) -> None:
+        """In IBM's layout; words of its own by d2t, all others with one embedding between them."""
+        own, told = torch.arange(len(self.words)), mlp_config(self.config, self._inner, self.goal.depth)
+        if not self.goal.vocabulary:
+            write_checkpoint(directory, halved(self.module.published(own, own)), told)
+            return
+        tensors = halved(self.module.published(torch.arange(len(own) + 1), own)) | {"d2t": self.words.cpu() - own}
+        write_checkpoint(directory, tensors, told | {"draft_vocab_size": len(own)})
