@@ -18,6 +18,7 @@ class DraftModelTrainee(Trainee):
     """Embeddings and output matrix are the target's and stay; the layers learn."""
 
     own_words = False
+    replays = False  # what transformers' layers do on the host is theirs to change
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""

@@ -35,7 +35,7 @@ class Gradients:
 
     def add(self, batch: Batch, share: float) -> Tensor:
         """Gives the loss, times the batch's share of the step."""
-        if batch.tokens.device.type != "cuda":
+        if batch.tokens.device.type != "cuda" or not self._trainee.replays:
             return self._run(batch, share)
         key = (batch.tokens.shape, share)
         if key not in self._recorded:
@@ -52,7 +52,8 @@ class Gradients:
         return loss.detach()
 
     def _record(self, batch: Batch, share: float) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:
-        mine = Batch(*(tensor.clone() for tensor in tensors_of(batch)))
+        tokens, starts, lengths, streams, normed = (tensor.clone() for tensor in tensors_of(batch))
+        mine = Batch(tokens, starts, lengths, streams, normed)
         before = [parameter.grad.clone() for parameter in self._parameters if parameter.grad is not None]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

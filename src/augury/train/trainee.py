@@ -41,6 +41,7 @@ class Trainee:
     module: nn.Module
     own_words = True  # may guess among fewer words than the target has
     bounded = False  # drafts no more tokens than it was made for
+    replays = True  # a step's work is the same for all batches of a shape, so that it can be recorded
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
         self.goal, self.config, self.embedding, self.words = goal, config, teacher.embedding, words
