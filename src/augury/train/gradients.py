@@ -52,8 +52,7 @@ class Gradients:
         return loss.detach()
 
     def _record(self, batch: Batch, share: float) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:
-        tokens, starts, lengths, streams, normed = (tensor.clone() for tensor in tensors_of(batch))
-        mine = Batch(tokens, starts, lengths, streams, normed)
+        mine = Batch(*(tensor.clone() for tensor in tensors_of(batch)))
         before = [parameter.grad.clone() for parameter in self._parameters if parameter.grad is not None]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
