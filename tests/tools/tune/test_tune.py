@@ -40,7 +40,7 @@ def test_the_toy_that_repeats_itself(model: Path, prompts: Path, tmp_path: Path)
     """It says one line over and over: look-up drafts are accepted, and the tuner must find that."""
     out, page = tmp_path / "sc.json", tmp_path / "tune.html"
     words = ["--model", str(model), "--prompts", str(prompts), "--methods", "ngram", "--tokens", "1,4", "--concurrency"]
-    words += ["1,2", "--max-tokens", "96", "--minutes", "0.3", "--out", str(out), "--report", str(page)]
+    words += ["1,2", "--max-tokens", "96", "--minutes", "0.15", "--out", str(out), "--report", str(page)]
     done = run(*words, "--json")
     found = json.loads(done.stdout)
     sure = found["choice"]["verdict"] == USE  # a busy machine may leave it in doubt
