@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parts check kernels lint bench bench-drafters clean
+.PHONY: help setup demo test test-cost parts check kernels lint bench bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -65,6 +65,9 @@ kernels:
 test: setup parts  ## lint, types, all tests
 	@$(MAKE) --no-print-directory -j2 check kernels
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test-cost: setup  ## all tests, and what each file and test takes in processor seconds
+	PYTHONPATH=tests/helpers $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p cost
 
 bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench

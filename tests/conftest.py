@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     import openai
-    from served import Served
+    from served import Served, Shared
 
     from augury import LLM
 
@@ -153,12 +153,19 @@ def default_model() -> Path:
 # --- the toy, served under strict limits, its client, and the same engine offline -----------------------------------
 
 
-@pytest.fixture(scope="module")
-def server(toy_model: Path) -> Iterator[Served]:
-    """A server of one module's own, which a file may put another one in the place of."""
-    from served import STRICT, served
+@pytest.fixture(scope="session")
+def shared(toy_model: Path) -> Iterator[Shared]:
+    """The server that files share which leave it as they found it."""
+    from served import STRICT, Shared
 
-    with served(toy_model, *STRICT) as running:
+    with Shared(toy_model, *STRICT) as kept:
+        yield kept
+
+
+@pytest.fixture(scope="module")
+def server(shared: Shared) -> Iterator[Served]:
+    """The shared server, which a file may put one of its own in the place of."""
+    with shared.lent() as running:
         yield running
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from served import served
+from served import Served
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
@@ -65,9 +65,8 @@ def test_metrics_of_an_engine(example: Callable[..., str], toy_model: Path) -> N
     assert "vllm:spec_decode_num_accepted_tokens" in example("read_metrics", str(toy_model), 12)
 
 
-def test_a_server(example: Callable[..., str], toy_model: Path) -> None:
-    with served(toy_model) as server:
-        printed = example("openai_client", server.url, 12)
-        metrics = example("read_metrics", server.url)
+def test_a_server(example: Callable[..., str], server: Served) -> None:
+    printed = example("openai_client", server.url, 12)
+    metrics = example("read_metrics", server.url)
     assert "same text without speculation: True" in printed and "num_accepted_draft_tokens" in printed
     assert "vllm:spec_decode_num_drafts_total" in metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -40,7 +41,8 @@ def made(**options: Any) -> Settings:
 
 
 def promtool(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["promtool", *words], capture_output=True, text=True)
+    """Its verdict; with more memory between two collections of its garbage it needs a quarter less processor time."""
+    return subprocess.run(["promtool", *words], capture_output=True, text=True, env=os.environ | {"GOGC": "400"})
 
 
 def check(directory: Path) -> None:
@@ -53,16 +55,21 @@ def unit_tests(directory: Path) -> subprocess.CompletedProcess[str]:
     return promtool("test", "rules", str(directory / "prometheus" / "tests.yml"))
 
 
-def some_tests(place: Path, tests: str, *names: str) -> subprocess.CompletedProcess[str]:
+def as_yaml(value: Any) -> str:
+    """By libyaml where there is one, which takes a sixth of the time."""
+    return yaml.dump(value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+
+
+def some_tests(place: Path, tests: dict[str, Any], *names: str) -> subprocess.CompletedProcess[str]:
     """The checks of these alerts, or all; the tests that walk through a day only where nothing else lets one fire."""
-    chosen = yaml.safe_load(tests)
-    for one in chosen["tests"]:
-        one["alert_rule_test"] = [c for c in one["alert_rule_test"] if not names or c["alertname"] in names]
-    found = [one for one in chosen["tests"] if one["alert_rule_test"]]
+    checks = [
+        one | {"alert_rule_test": [c for c in one["alert_rule_test"] if not names or c["alertname"] in names]}
+        for one in tests["tests"]
+    ]
+    found = [one for one in checks if one["alert_rule_test"]]
     short = [one for one in found if "prefix_cache" not in str(one["input_series"])]
     fires = any(check["exp_alerts"] for one in short for check in one["alert_rule_test"])
-    chosen["tests"] = short if fires else found
-    (place / "some.yml").write_text(yaml.safe_dump(chosen))
+    (place / "some.yml").write_text(as_yaml(tests | {"tests": short if fires else found}))
     return promtool("test", "rules", str(place / "some.yml"))
 
 

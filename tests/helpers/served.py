@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,3 +126,34 @@ def served(model: Path | str, *flags: str, spec: dict[str, Any] | None = NGRAM, 
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+class Shared:
+    """One server for several files; whoever has had it must leave it as it was, or the next gets another one."""
+
+    def __init__(self, model: Path, *flags: str) -> None:
+        self._start = lambda: served(model, *flags)
+        self._stack = ExitStack()
+        self._server: Served | None = None
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def lent(self) -> Iterator[Served]:
+        """The server, then the proof that it is idle and well; its counters go on, so that tests read differences."""
+        server = self._server or self._stack.enter_context(self._start())
+        self._server, engine = server, server.engine_pid()
+        try:
+            yield server
+            server.until_idle()
+            assert server.engine_pid() == engine, "the engine was replaced"
+            assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
+            assert "Traceback" not in server.log and " ERROR " not in server.log, server.log
+        except BaseException:
+            self._server = None
+            self._stack.close()
+            raise

@@ -1,4 +1,4 @@
-"""An engine starts without torch's compiler, and transformers works as ever afterwards."""
+"""An engine starts without torch's compiler, and transformers works as ever and knows the same models afterwards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ llm = LLM(sys.argv[1], device="cpu")
 [plain] = llm.generate("abc", SamplingParams(temperature=0, max_tokens=6), use_tqdm=False)
 heavy = [name for name in ("torch._dynamo", "torch.distributed.tensor") if name in sys.modules]
 assert not heavy, heavy
+
+import transformers.models
+from transformers.utils import _LazyModule
+from transformers.utils.import_utils import define_import_structure
+found, path = transformers.models, transformers.models.__file__
+own = _LazyModule(found.__name__, path, define_import_structure(path), module_spec=found.__spec__)
+for listed in ("_class_to_module", "_import_structure", "_modules", "_object_missing_backend"):
+    assert getattr(found, listed) == getattr(own, listed), listed
 
 from transformers import AutoModelForCausalLM
 from transformers.utils import type_validators

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from conftest import byte_tokenizer
@@ -44,3 +46,16 @@ def test_added_tokens_are_their_text() -> None:
     tokenizer.add_tokens(["é"])  # type: ignore[attr-defined]
     [added] = tokenizer.encode("é", add_special_tokens=False)  # type: ignore[attr-defined]
     assert TokenBytes(tokenizer).of(added, "é") == "é".encode()  # not the one byte that this letter stands for
+
+
+def test_a_plain_tokenizer_is_read_as_transformers_reads_it(toy_model: Path) -> None:
+    """Its class is not looked for: the name that transformers saves today says which it is."""
+    from transformers import AutoTokenizer
+
+    from augury.model import tokenizer
+
+    assert json.loads((toy_model / "tokenizer_config.json").read_text())["tokenizer_class"] in tokenizer.PLAIN
+    ours, theirs = tokenizer.Tokenizer(toy_model).inner, AutoTokenizer.from_pretrained(toy_model)
+    assert type(ours) is type(theirs) and ours.get_vocab() == theirs.get_vocab()
+    assert ours.init_kwargs == theirs.init_kwargs and ours.chat_template == theirs.chat_template
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()

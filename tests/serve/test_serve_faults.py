@@ -139,41 +139,46 @@ def test_damaged_files_are_one_line(toy_model: Path, tmp_path: Path) -> None:
         one_line(run(str(model)), str(model))
 
 
-@pytest.mark.slow
-def test_a_stopped_engine_shows_and_recovers(toy_model: Path) -> None:
+@pytest.fixture(scope="module")
+def mortal(toy_model: Path) -> Iterator[Served]:
+    """For two tests: the first leaves its engine as it was, the second ends it."""
     with served(toy_model) as server:
-        engine = server.engine_pid()
-        os.kill(engine, signal.SIGSTOP)
-        time.sleep(SILENCE + 0.5)
-        assert server.http.get("/health").status_code == 503 == server.http.get("/ping").status_code
-        assert server.http.get("/metrics").status_code == 200  # the server itself is well
-        asked = {"prompt": "x", "max_tokens": 2}
-        begun = time.monotonic()
-        refused = [server.http.post("/v1/completions", json={**asked, "stream": stream}) for stream in (True, False)]
-        assert [(got.status_code, got.headers["retry-after"]) for got in refused] == [(503, "2")] * 2
-        assert time.monotonic() - begun < 5 and refused[0].json()["error"]["code"] == "engine_unavailable"
-        time.sleep(1.5)
-        assert server.log.count("the engine has said nothing for 10 seconds") == 1
-        os.kill(engine, signal.SIGCONT)
-        server.wait(10)
-        assert server.engine_pid() == engine
-        assert server.http.post("/v1/completions", json=asked).status_code == 200
+        yield server
 
 
 @pytest.mark.slow
-def test_three_deaths_end_the_server(toy_model: Path) -> None:
+def test_a_stopped_engine_shows_and_recovers(mortal: Served) -> None:
+    server, engine = mortal, mortal.engine_pid()
+    os.kill(engine, signal.SIGSTOP)
+    time.sleep(SILENCE + 0.5)
+    assert server.http.get("/health").status_code == 503 == server.http.get("/ping").status_code
+    assert server.http.get("/metrics").status_code == 200  # the server itself is well
+    asked = {"prompt": "x", "max_tokens": 2}
+    begun = time.monotonic()
+    refused = [server.http.post("/v1/completions", json={**asked, "stream": stream}) for stream in (True, False)]
+    assert [(got.status_code, got.headers["retry-after"]) for got in refused] == [(503, "2")] * 2
+    assert time.monotonic() - begun < 5 and refused[0].json()["error"]["code"] == "engine_unavailable"
+    time.sleep(1.5)
+    assert server.log.count("the engine has said nothing for 10 seconds") == 1
+    os.kill(engine, signal.SIGCONT)
+    server.wait(10)
+    assert server.engine_pid() == engine
+    assert server.http.post("/v1/completions", json=asked).status_code == 200
+
+
+@pytest.mark.slow
+def test_three_deaths_end_the_server(mortal: Served) -> None:
     """Each engine is killed as soon as it is there, loaded or not."""
-    with served(toy_model) as server:
-        dead = 0
-        for _ in range(3):
-            waited = time.monotonic() + 60
-            while not (fresh := [pid for pid in server.children() if pid != dead]) and time.monotonic() < waited:
-                time.sleep(0.02)
-            dead = fresh[0]
-            os.kill(dead, signal.SIGKILL)
-        assert server.process.wait(20) == 1
-        said = server.log.splitlines()[-1]
-        assert said.startswith("error: the engine died 3 times") and "Traceback" not in server.log
+    server, dead = mortal, 0
+    for _ in range(3):
+        waited = time.monotonic() + 60
+        while not (fresh := [pid for pid in server.children() if pid != dead]) and time.monotonic() < waited:
+            time.sleep(0.02)
+        dead = fresh[0]
+        os.kill(dead, signal.SIGKILL)
+    assert server.process.wait(20) == 1
+    said = server.log.splitlines()[-1]
+    assert said.startswith("error: the engine died 3 times") and "Traceback" not in server.log
 
 
 class Engine:

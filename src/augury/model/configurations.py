@@ -4,6 +4,9 @@ A configuration class imports the table of activations to check one name by it, 
 and torch.distributed: a quarter of the time in which an engine starts. Where transformers finds no torch it omits this
 check, so it is told that there is none while that one module is imported. An activation that nobody knows is still
 refused: our layers take silu alone, and every other model is run by transformers, which looks its activation up.
+
+transformers also reads all its model files for their names, once when it is imported and again with its first model: a
+second of processor time. The second list is the part of the first that stands below `models`, and is taken from it.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+MODELS = "transformers.models"
 CHECKS = "transformers.utils.type_validators"
 BEFORE = ("transformers.tokenization_utils_base", "transformers.video_utils", "transformers.image_utils")
 
@@ -21,6 +26,7 @@ BEFORE = ("transformers.tokenization_utils_base", "transformers.video_utils", "t
 @cache
 def import_lightly() -> None:
     """To be called before a configuration class is imported; changes nothing where one was, or where torch is not."""
+    list_models_once()
     torch: Any = sys.modules.get("torch")
     if torch is None or CHECKS in sys.modules:
         return
@@ -33,6 +39,31 @@ def import_lightly() -> None:
     except ImportError:  # another release of transformers, with other modules: it takes its time, and works
         return
     checks.torch, checks.is_torch_available = torch, asked.is_torch_available
+
+
+def list_models_once() -> None:
+    """Import transformers.models with the list of names that transformers has already made; to be called before it is.
+
+    Where transformers would not have remembered that list it is made here, as it is without this function.
+    """
+    if MODELS in sys.modules:
+        return
+    try:
+        listing: Any = import_module("transformers.utils.import_utils")
+        folder = Path(listing.__file__).parents[1] / "models"
+        known = listing.define_import_structure(folder, prefix="models")
+        own = {needs: _below(modules) for needs, modules in known.items()}
+        original = listing.define_import_structure
+        with patch.object(listing, "define_import_structure", lambda path, prefix=None: own):
+            models: Any = import_module(MODELS)
+        models.define_import_structure = original
+    except (AttributeError, ImportError, TypeError):  # another release of transformers: it takes its time, and works
+        return
+
+
+def _below(modules: dict[str, set[str]]) -> dict[str, set[str]]:
+    prefix = "models."
+    return {name[len(prefix) :]: names for name, names in modules.items() if name.startswith(prefix)}
 
 
 def auto_config() -> Any:

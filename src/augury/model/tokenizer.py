@@ -15,6 +15,8 @@ from augury.model.errors import ModelError, one_line
 from augury.model.plausible import check_plausible
 from augury.model.token_bytes import TokenBytes
 
+PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # one class: its old name, and its new
+
 
 class Tokenizer:
     """A thin wrapper over transformers' tokenizer, with the fast decoder the engine calls for every token."""
@@ -104,7 +106,7 @@ class NoTokenizer(Tokenizer):
 def _load(directory: Path) -> Any:
     """The tokenizer of a directory; looking for its class takes longer than all the rest, so a plain one is named."""
     settings = directory / "tokenizer_config.json"
-    if settings.is_file() and json.loads(settings.read_text()).get("tokenizer_class") == "PreTrainedTokenizerFast":
+    if settings.is_file() and json.loads(settings.read_text()).get("tokenizer_class") in PLAIN:
         from transformers import PreTrainedTokenizerFast
 
         return PreTrainedTokenizerFast.from_pretrained(directory)

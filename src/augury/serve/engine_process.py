@@ -270,7 +270,10 @@ def main(descriptor: int) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run a process that has imported this with collections of garbage off; the model is loaded with them on."""
+    gc.freeze()
+    gc.enable()
     code = main(int(sys.argv[1]))
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         # files of hidden states may still be on their way to the disk

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from monitoring import check, kit, made, needs_amtool, needs_promtool, promtool, some_tests, unit_tests
+from monitoring import as_yaml, check, kit, made, needs_amtool, needs_promtool, promtool, some_tests, unit_tests
 from typer.testing import CliRunner
 
 from augury.cli import app
@@ -302,19 +302,18 @@ def test_the_unit_tests_notice_a_broken_alert(tmp_path: Path) -> None:
     trained = kit(tmp_path / "trained", baseline_tok_s=40.0) / "prometheus"
     looked_up = kit(tmp_path / "looked_up", method="ngram") / "prometheus"
     assert {name for _, _, name in BROKEN} == EVERY_ALERT
-    texts = {
-        place: [(place / name).read_text() for name in ("augury-alerts.yml", "tests.yml")]
+    written = {
+        place: [yaml.safe_load((place / name).read_text()) for name in ("augury-alerts.yml", "tests.yml")]
         for place in (trained, looked_up)
     }
     for before, after, name in BROKEN:
         place = looked_up if name == "AuguryOneWithoutDrafts" else trained
-        good, tests = texts[place]
-        rules = yaml.safe_load(good)
-        (rule,) = (rule for rule in rules["groups"][0]["rules"] if rule["alert"] == name)
+        good, tests = written[place]
+        (rule,) = (rule for rule in good["groups"][0]["rules"] if rule["alert"] == name)
         changed = json.dumps(rule).replace(before, after)
         assert changed != json.dumps(rule), before
-        rules["groups"][0]["rules"] = [json.loads(changed)]
-        (place / "augury-alerts.yml").write_text(yaml.safe_dump(rules))
+        (group,) = good["groups"]
+        (place / "augury-alerts.yml").write_text(as_yaml({"groups": [group | {"rules": [json.loads(changed)]}]}))
         told = some_tests(place, tests, name)
         assert told.returncode != 0 and name in told.stdout + told.stderr, (name, told)
 
@@ -334,7 +333,7 @@ def test_the_unit_tests_notice_an_alert_for_every_exporter(tmp_path: Path) -> No
     broken = re.sub(r"up == 0 and on .*", "up == 0", good)
     assert broken != good
     (place / "augury-alerts.yml").write_text(broken)
-    told = some_tests(place, (place / "tests.yml").read_text(), "AuguryTargetDown")
+    told = some_tests(place, yaml.safe_load((place / "tests.yml").read_text()), "AuguryTargetDown")
     assert told.returncode != 0 and "10.0.0.9:9100" in told.stdout + told.stderr
 
 

@@ -98,5 +98,5 @@ def test_odd_names_survive_templates_and_tests(model: str, tmp_path: Path) -> No
     kit(tmp_path, selector=f'job="vllm",model_name={quoted(model)}', k=2)
     check(tmp_path)
     place = tmp_path / "prometheus"
-    told = some_tests(place, (place / "tests.yml").read_text())
+    told = some_tests(place, yaml.safe_load((place / "tests.yml").read_text()))
     assert told.returncode == 0, told.stdout + told.stderr
