@@ -103,7 +103,7 @@ def certify(
         keys = (api_key, baseline_api_key, baseline_model)
         where = (servers, url, baseline_url, model, method, release)
         asked = {"max_tokens": max_tokens, "in_flight": batch or 8, "long_words": long_words, "tolerance": tolerance}
-        amounts = {**asked, "logprobs": logprobs, "prompts": _texts(_asked(prompts))}
+        amounts = {**asked, "logprobs": logprobs} | ({"prompts": _texts(_asked(prompts))} if prompts else {})
         raise typer.Exit(_suite(table or [], where, amounts, only, lines, keys, timeout, as_json, html))
     with _watched(as_json) as progress:
         if exact:

@@ -32,7 +32,7 @@ def complaint(error: Unreadable) -> Exception:
     """What a failed request means for a cell: a request that is refused is not offered, all else is a fault."""
     if error.code in UNKNOWN_TO_SERVER or error.kind == "not-found":
         return NotCertified(str(error))
-    return Broken(f"the server failed: {error}")
+    return Broken(str(error))
 
 
 class Peer:
@@ -53,6 +53,12 @@ class Peer:
         """The same of the chat."""
         asked = {"messages": said_by_user("1"), "logprobs": True, "top_logprobs": LIKELY}
         return self._wants_logprobs and self._takes(CHAT, asked)
+
+    @cached_property
+    def neutral(self) -> dict[str, float]:
+        """Penalties switched off by whichever name the server takes; llama-cpp-python has one of 1.1 by default."""
+        names = ("repetition_penalty", "repeat_penalty")
+        return {name: 1.0 for name in names if self._takes(COMPLETIONS, {"prompt": "1", name: 1.0})}
 
     def _takes(self, path: str, asked: dict[str, Any]) -> bool:
         body = {"model": self.endpoint.model, "max_tokens": 1, "temperature": 0, **asked}
@@ -118,7 +124,7 @@ class Peer:
 
     def _body(self, asked: dict[str, Any]) -> dict[str, Any]:
         usual = {"max_tokens": self.max_tokens, "temperature": 0, "top_p": 1, "seed": 1}
-        return {"model": self.endpoint.model, **usual, **asked}
+        return {"model": self.endpoint.model, **usual, **self.neutral, **asked}
 
     def _said(self, choice: dict[str, Any], text: str) -> Said:
         try:

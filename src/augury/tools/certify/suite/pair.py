@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from augury.tools.certify.prompts import PROMPTS
 from augury.tools.certify.report import Difference
 from augury.tools.certify.suite.ask import Peer, Said
 from augury.tools.certify.suite.cells import Broken, NotCertified
+from augury.tools.certify.suite.prompts import PROMPTS
 from augury.tools.certify.ties import TOLERANCE, parted
 
 CROWDS = 4  # times as many requests as usual, where a server is to run out of memory for them
@@ -51,16 +51,6 @@ class Pair:
         """An empty one."""
         return Tally(self.plan.tolerance)
 
-    def prompt_of(self, lines: int, question: str) -> str:
-        """A logbook of so many lines and a question: long, alike from line to line, the same every time."""
-        return "\n".join([*(_entry(i) for i in range(1, lines + 1)), question])
-
-
-def _entry(day: int) -> str:
-    wind = ("north", "east", "south", "west")[day * 7 % 4]
-    ships = day * 13 % 9
-    return f"Day {day}: the lamp was lit at dusk, the wind came from the {wind}, and {ships} ships went by."
-
 
 @dataclass(slots=True)
 class Tally:
@@ -94,7 +84,8 @@ class Tally:
             return counts
         what, prompt, found, expected, got = self.wrong[0]
         many = f"{len(self.wrong)} of {self.answers} answers differ"
-        where = f"first at token {found.position + 1}" if found and found.gap is not None else "unexplained"
+        listed = found is not None and expected.answer.likely and got.answer.likely
+        where = f"first at token {found.position + 1}" if found and listed else "unexplained: no tokens are listed"
         raise Broken(
             f"{what}: {many}, {where}",
             **counts,

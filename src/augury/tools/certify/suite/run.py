@@ -66,8 +66,10 @@ def _cell(pair: Pair, subject: Subject, name: str, known: KnownFacts | None) -> 
         figures, verdict, reason = SUITES[name](pair), GREEN, ""
     except (NotCertified, Broken, Unreadable) as error:
         meant = complaint(error) if isinstance(error, Unreadable) else error
-        verdict, reason = (RED if isinstance(meant, Broken) else GREY), str(meant)
-        evidence = meant.evidence if isinstance(meant, Broken) else {}
+        verdict, reason = (RED if isinstance(meant, Broken) else GREY), _without_addresses(str(meant), pair)
+        if isinstance(meant, Broken):
+            evidence = {**meant.evidence, "plain_too": _plain_too(pair, name)}
+            reason += "; the plain server breaks it too, by itself" if evidence["plain_too"] else ""
     after = pair.fast.endpoint.drafts()
     if before is not None and after is not None:
         figures = {**figures, "drafts": round(after - before)}
@@ -80,6 +82,26 @@ def _cell(pair: Pair, subject: Subject, name: str, known: KnownFacts | None) -> 
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     reason = reason or words(figures)
     return Cell(subject, name, verdict, reason, rules.certain, rules.possible, figures, evidence, conditions, when)
+
+
+def _without_addresses(reason: str, pair: Pair) -> str:
+    """A reason that is the same wherever the servers happened to listen."""
+    for peer, name in ((pair.plain, "the plain server"), (pair.fast, "it")):
+        reason = reason.replace(peer.endpoint.where, name) if peer else reason
+    return reason
+
+
+def _plain_too(pair: Pair, name: str) -> bool | None:
+    """Whether the plain server breaks the same promise by itself, so that drafts are not the cause; None: not known."""
+    if pair.plain is None:
+        return None
+    try:
+        SUITES[name](Pair(pair.plain, None, pair.plan))
+    except Broken:
+        return True
+    except NotCertified:
+        return None
+    return False
 
 
 def words(figures: dict[str, Any]) -> str:

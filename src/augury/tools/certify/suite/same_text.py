@@ -7,14 +7,9 @@ from typing import Any
 from augury.tools.certify.suite.ask import at_once
 from augury.tools.certify.suite.cells import NotCertified
 from augury.tools.certify.suite.pair import CROWDS, Pair
+from augury.tools.certify.suite.prompts import ENDINGS, logbook
 
-LINE_WORDS = 18  # of the logbook
-SHARED_LINES = 12  # of a beginning that a prefix cache can keep
-QUESTIONS = (
-    "What happened on the last day? Answer in one sentence.",
-    "Write down the first three entries of this logbook once more.",
-    "How many ships went by on day 2?",
-)
+SHARED_WORDS = 216  # of a beginning that a prefix cache can keep
 PREEMPTIONS = "vllm:num_preemptions"
 PREFIX_HITS = "vllm:prefix_cache_hits"
 
@@ -30,7 +25,7 @@ def greedy(pair: Pair) -> dict[str, Any]:
 def replay(pair: Pair) -> dict[str, Any]:
     """A, B, A with a common beginning: what the prefix cache keeps does not change the answer."""
     tally, hits = pair.tally(), pair.fast.endpoint.counters(PREFIX_HITS)[0]
-    prompts = [pair.prompt_of(SHARED_LINES, question) for question in QUESTIONS]
+    prompts = [logbook(SHARED_WORDS, ending) for ending in ENDINGS]
     first = [pair.fast.greedy(prompt) for prompt in prompts]
     again = [pair.fast.greedy(prompt) for prompt in prompts]
     for prompt, one, other in zip(prompts, first, again, strict=True):
@@ -46,7 +41,7 @@ def replay(pair: Pair) -> dict[str, Any]:
 def long(pair: Pair) -> dict[str, Any]:
     """A long prompt gets the same answer twice, and from both servers."""
     tally = pair.tally()
-    prompts = [pair.prompt_of(max(1, pair.plan.long_words // LINE_WORDS), question) for question in QUESTIONS[:2]]
+    prompts = [logbook(pair.plan.long_words, ending) for ending in ENDINGS[:2]]
     first = [pair.fast.greedy(prompt) for prompt in prompts]
     for prompt, one in zip(prompts, first, strict=True):
         tally.same("long, asked again", prompt, one, pair.fast.greedy(prompt))
@@ -69,8 +64,8 @@ def concurrency(pair: Pair) -> dict[str, Any]:
 def preemption(pair: Pair) -> dict[str, Any]:
     """More at once than there is memory for: requests that are put off and resumed keep their answers."""
     tally, size = pair.tally(), CROWDS * pair.plan.in_flight
-    lines = max(1, pair.plan.long_words // LINE_WORDS // CROWDS)
-    prompts = [f"Logbook {i}.\n" + pair.prompt_of(lines, QUESTIONS[i % len(QUESTIONS)]) for i in range(size)]
+    words = pair.plan.long_words // CROWDS
+    prompts = [f"Logbook {i}.\n{logbook(words, ENDINGS[i % len(ENDINGS)])}" for i in range(size)]
     before = pair.fast.endpoint.counters(PREEMPTIONS)[0]
     crowd = at_once(pair.fast.greedy, prompts)
     after = pair.fast.endpoint.counters(PREEMPTIONS)[0]

@@ -11,21 +11,22 @@ from rich.text import Text
 
 from augury.tools.certify.screen import verdict_line
 from augury.tools.certify.suite.cells import GREEN, GREY, RED, Cell, exit_code
-from augury.tools.certify.suite.table import HEADS, MARKS, columns, explained, heads, rows
+from augury.tools.certify.suite.table import MARKS, columns, explained, heads, rows
 from augury.tools.shared.safe_text import safe_text
 
 STYLES = {GREEN: "green", RED: "bold red", GREY: "dim"}
 
 
 def show(console: Console, cells: Sequence[Cell]) -> None:
-    """Print it all."""
-    names = columns(cells)
+    """Print it all; servers are numbered, since their names do not fit over columns."""
+    found = rows(cells)
     table = Table(box=SIMPLE, pad_edge=False)
-    for head in (*HEADS, *names):
-        table.add_column(head)
-    for subject, found in rows(cells).items():
-        marks = [_mark(found.get(name)) for name in names]
-        table.add_row(*map(Text, map(safe_text, heads(subject))), *marks)
+    table.add_column("suite")
+    for number, subject in enumerate(found, 1):
+        console.print(Text(safe_text(f"{number}  {' · '.join(heads(subject))}")), soft_wrap=True)
+        table.add_column(str(number))
+    for name in columns(cells):
+        table.add_row(Text(safe_text(name)), *(_mark(by_suite.get(name)) for by_suite in found.values()))
     console.print(table)
     for cell in explained(cells):
         place = f"{' · '.join(heads(cell.subject))} · {cell.suite}: "

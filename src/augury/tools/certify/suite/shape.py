@@ -73,7 +73,7 @@ def _formatted(peer: Peer, prompt: str) -> Said:
     for number, form in enumerate(FORMATS):
         try:
             return peer.chat(prompt, response_format=form, max_tokens=max(peer.max_tokens, 64))
-        except NotCertified:
+        except (NotCertified, Broken):  # llama-cpp-python answers 500 to a type that it does not know
             if number == len(FORMATS) - 1:
                 raise
     raise AssertionError("the last form returns or raises")
