@@ -110,7 +110,8 @@ class Promising:
             {"token": t, "logprob": o, "top_logprobs": [{"token": n, "logprob": v} for n, v in top.items()]}
             for t, o, top in zip(*(told[name] for name in ("tokens", "token_logprobs", "top_logprobs")), strict=True)
         ] if told and body.get("logprobs") else []  # fmt: skip
-        end = "stop" if told is None else "length"
+        endless = "endless" in self.breaks and "response_format" in body
+        text, end = (text[:9], "length") if endless else (text, "stop" if told is None else "length")
         if not body.get("stream"):
             message = {"role": "assistant", "content": text}
             yield {"choices": [{"message": message, "finish_reason": end, "logprobs": {"content": listed}}]}

@@ -148,6 +148,13 @@ def test_a_promise_that_the_plain_server_breaks_too_is_said_to_be() -> None:
     assert both.verdict == RED and both.evidence["plain_too"] and both.reason.endswith("breaks it too, by itself")
 
 
+def test_json_that_never_ends_is_not_certified() -> None:
+    endless = {cell.suite: cell for cell in certified(Promising("endless"), Promising("endless"))}["json"]
+    assert endless.verdict == GREY and "--max-tokens" in endless.reason
+    alone = {cell.suite: cell for cell in certified(Promising("endless"), Promising())}["json"]
+    assert alone.verdict == RED  # where the plain one ends, it must
+
+
 def test_both_servers_ignore_n() -> None:
     ignored = {cell.suite: cell for cell in certified(Promising("n-count"), Promising("n-count"))}["n"]
     assert ignored.verdict == GREY and "with and without speculation" in ignored.reason

@@ -73,7 +73,8 @@ class Peer:
     def complete(self, prompt: str, **options: Any) -> list[Said]:
         """The answers to a prompt; greedy unless the options say otherwise."""
         reply = self._post(COMPLETIONS, self._completion(prompt, options))
-        return [self._said(choice, str(choice.get("text") or "")) for choice in _choices(reply)]
+        longest = options.get("max_tokens", self.max_tokens)
+        return [self._said(choice, str(choice.get("text") or ""), longest) for choice in _choices(reply)]
 
     def greedy(self, prompt: str) -> Said:
         """The one greedy answer to a prompt."""
@@ -88,7 +89,7 @@ class Peer:
                 for name, values in (choice.get("logprobs") or {}).items():
                     whole["logprobs"].setdefault(name, []).extend(values or ())
                 whole["finish_reason"] = choice.get("finish_reason") or whole.get("finish_reason")
-        return self._said(whole, whole["text"])
+        return self._said(whole, whole["text"], self.max_tokens)
 
     def chat(self, prompt: str, **options: Any) -> Said:
         """The greedy answer of the chat."""
@@ -126,9 +127,9 @@ class Peer:
         usual = {"max_tokens": self.max_tokens, "temperature": 0, "top_p": 1, "seed": 1}
         return {"model": self.endpoint.model, **usual, **self.neutral, **asked}
 
-    def _said(self, choice: dict[str, Any], text: str) -> Said:
+    def _said(self, choice: dict[str, Any], text: str, longest: int) -> Said:
         try:
-            return Said(text, answer_of(choice, text, self.max_tokens), str(choice.get("finish_reason")), choice)
+            return Said(text, answer_of(choice, text, longest), str(choice.get("finish_reason")), choice)
         except (LookupError, TypeError, ValueError, AttributeError):
             raise Broken(f"the answer cannot be read: {brief(choice)}") from None
 

@@ -86,9 +86,8 @@ def _cell(pair: Pair, subject: Subject, name: str, known: KnownFacts | None) -> 
 
 def _without_addresses(reason: str, pair: Pair) -> str:
     """A reason that is the same wherever the servers happened to listen."""
-    for peer, name in ((pair.plain, "the plain server"), (pair.fast, "it")):
-        reason = reason.replace(peer.endpoint.where, name) if peer else reason
-    return reason
+    reason = reason.replace(f"{pair.fast.endpoint.where}/", "/").replace(pair.fast.endpoint.where, "it")
+    return reason.replace(pair.plain.endpoint.where, "the plain server") if pair.plain else reason
 
 
 def _plain_too(pair: Pair, name: str) -> bool | None:

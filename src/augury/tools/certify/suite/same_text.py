@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.certify.suite.ask import at_once
+from augury.tools.certify.suite.ask import Said, at_once
 from augury.tools.certify.suite.cells import NotCertified
 from augury.tools.certify.suite.pair import CROWDS, Pair
 from augury.tools.certify.suite.prompts import ENDINGS, logbook
@@ -64,13 +64,17 @@ def concurrency(pair: Pair) -> dict[str, Any]:
 def preemption(pair: Pair) -> dict[str, Any]:
     """More at once than there is memory for: requests that are put off and resumed keep their answers."""
     tally, size = pair.tally(), CROWDS * pair.plan.in_flight
-    words = pair.plan.long_words // CROWDS
+    words = pair.plan.long_words // (2 * CROWDS)  # short prompts and long answers: what is admitted must grow
+
+    def ask(prompt: str) -> Said:
+        return pair.fast.complete(prompt, max_tokens=2 * pair.plan.max_tokens)[0]
+
     prompts = [f"Logbook {i}.\n{logbook(words, ENDINGS[i % len(ENDINGS)])}" for i in range(size)]
     before = pair.fast.endpoint.counters(PREEMPTIONS)[0]
-    crowd = at_once(pair.fast.greedy, prompts)
+    crowd = at_once(ask, prompts)
     after = pair.fast.endpoint.counters(PREEMPTIONS)[0]
     for prompt, got in zip(prompts, crowd, strict=True):
-        tally.same(f"alone against {size} at once", prompt, pair.fast.greedy(prompt), got)
+        tally.same(f"alone against {size} at once", prompt, ask(prompt), got)
     figures = tally.figures() | {"at_once": size}
     if before is None or after is None:
         raise NotCertified(f"{size} answers at once were right; the metrics do not say whether any was preempted")

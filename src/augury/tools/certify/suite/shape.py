@@ -12,6 +12,7 @@ from augury.tools.certify.suite.cells import Broken, NotCertified
 from augury.tools.certify.suite.pair import SHOWN, Pair
 
 ROUNDED = 0.01  # what servers lose in writing log-probabilities down
+HALF = "\N{REPLACEMENT CHARACTER}"
 CHANCE = 1e-6  # answers that are alike by a smaller chance are no chance
 ANSWERS = 4
 NAMES, AGES, TAGS = ["Ada", "Grace", "Edsger"], [36, 85, 72], 2
@@ -59,12 +60,12 @@ def json_mode(pair: Pair) -> dict[str, Any]:
     """An answer that must follow a schema does, and is the plain server's."""
     tally = pair.tally()
     for prompt in WANTS_JSON:
-        said = _formatted(pair.fast, prompt)
+        said, other = _formatted(pair.fast, prompt), _formatted(pair.plain or pair.fast, prompt)
+        if said.finish == other.finish == "length":
+            raise NotCertified("the JSON did not end in the tokens it had, here or there; raise --max-tokens")
         _person(said, prompt)
-        if pair.plain is not None:
-            tally.same("JSON, plain against speculative", prompt, _formatted(pair.plain, prompt), said)
-        else:
-            tally.same("JSON, asked again", prompt, said, _formatted(pair.fast, prompt))
+        what = "asked again" if pair.plain is None else "plain against speculative"
+        tally.same(f"JSON, {what}", prompt, other, said)
     return tally.figures()
 
 
@@ -188,7 +189,8 @@ def _scored(said: Said, prompt: str, tolerance: float) -> int:
         best = max(row.values(), default=score)
         if best - score > tolerance:
             raise Broken("a greedy token is not the likeliest by its own log-probabilities", **evidence)
-        if name in row and abs(row[name] - score) > ROUNDED:
+        # Halves of characters all look alike, and a table by text keeps one of them.
+        if name in row and HALF not in name and abs(row[name] - score) > ROUNDED:
             raise Broken("a token has two log-probabilities", **evidence)
         if sum(math.exp(value) for value in row.values()) > 1 + ROUNDED:
             raise Broken("the likeliest tokens have more than all the probability", **evidence)
