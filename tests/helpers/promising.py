@@ -174,6 +174,8 @@ def handler(server: Promising) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if "hangs" in server.breaks:
+                threading.Event().wait()  # for ever
             for name, status in server.refused.items():
                 if name in body:
                     self.answer(status, {"error": {"message": f"{name} is not for me"}})

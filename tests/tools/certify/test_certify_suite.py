@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -276,6 +279,26 @@ def test_one_command_starts_the_servers_of_a_file(tmp_path: Path) -> None:
         ("vLLM", "eagle3", "json", RED), ("vLLM", "eagle3", "n", GREEN),
         ("mine", "suffix", "json", GREEN), ("mine", "suffix", "n", GREEN),
     ]  # fmt: skip
+
+
+def test_a_run_that_is_told_to_end_leaves_no_server_behind(tmp_path: Path) -> None:
+    file = tmp_path / "servers.yml"
+    file.write_text(json.dumps([{"speculative": f"{sys.executable} {promising.__file__} {{port}} hangs"}]))
+    code = "from augury.cli import main; main()"
+    words = [sys.executable, "-c", code, "certify", "--suite", "--servers", str(file), "--only", "n"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        while not (there := children.read_text().split()) or not asked_of(int(there[0])):
+            assert run.poll() is None, run.stdout and run.stdout.read()
+        run.terminate()
+        assert run.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(there[0]), 0)
+
+
+def asked_of(pid: int) -> bool:
+    """Whether a request hangs at the server, which then has a thread for it."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
 
 
 def test_what_cannot_be_run_is_said_in_a_line(tmp_path: Path) -> None:

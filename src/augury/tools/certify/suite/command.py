@@ -18,7 +18,7 @@ from augury.tools.certify.suite.identity import identify
 from augury.tools.certify.suite.pair import Pair, Plan
 from augury.tools.certify.suite.rules import facts_of
 from augury.tools.certify.suite.run import chosen, run_suites
-from augury.tools.certify.suite.servers import Listed, is_address, read_servers, running
+from augury.tools.certify.suite.servers import Listed, ended_with_us, is_address, read_servers, running
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.shared.terminal import output_console, print_json
 
@@ -70,6 +70,7 @@ def _started(entries: Sequence[Listed]) -> Iterator[tuple[Listed, str, str | Non
     """Each entry with the addresses of its two servers, started where they are commands."""
     for plain, group in groupby(entries, lambda entry: entry.plain):
         with ExitStack() as kept:
+            kept.enter_context(ended_with_us())
             baseline = kept.enter_context(running(plain)) if plain else None
             for entry in group:
                 with running(entry.speculative) as url:

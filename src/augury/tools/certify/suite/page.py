@@ -21,7 +21,9 @@ def suite_page(cells: Sequence[Cell]) -> str:
     heading = f'<h1>Speculation, certified: <span class="verdict v{code}">{WORDS[code]}</span></h1>'
     parts = [heading, _table(cells, number), _legend()]
     for subject, found in rows(cells).items():
-        parts.append(h2(" · ".join(heads(subject))))
+        conditions = next(iter(found.values())).conditions
+        asked = ", ".join(f"{name} {value}" for name, value in conditions.items() if value is not None)
+        parts += [h2(" · ".join(heads(subject))), f'<p class="faint">{escape(asked)}</p>']
         parts += [_details(cell, number[id(cell)]) for cell in found.values()]
     seconds = sum(float(cell.figures.get("seconds", 0)) for cell in cells)
     counted = {one: sum(cell.verdict == one for cell in cells) for one in (GREEN, RED, GREY)}
@@ -56,11 +58,9 @@ def _details(cell: Cell, anchor: str) -> str:
     said = f"<b>{escape(cell.suite)}</b>: {mark} {escape(cell.reason)}"
     if cell.verdict == RED:
         said += f'; <span class="note">{escape(cell.covered)}</span>'
-    figures = ", ".join(f"{name} {value}" for name, value in cell.figures.items())
-    asked = ", ".join(f"{name} {value}" for name, value in cell.conditions.items() if value is not None)
-    small = f"{figures}. {asked}. {cell.when}"
+    small = ", ".join([*(f"{name} {value}" for name, value in cell.figures.items()), cell.when])
     evidence = ""
     if cell.evidence:
         shown = escape(json.dumps(cell.evidence, indent=1, ensure_ascii=False))
-        evidence = f"<details open><summary>what came</summary><pre>{shown}</pre></details>"
+        evidence = f'<details><summary>what came</summary><pre style="white-space: pre-wrap">{shown}</pre></details>'
     return f'<p id="{anchor}">{said}<br><span class="faint">{escape(small)}</span></p>{evidence}'

@@ -14,7 +14,9 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,6 +66,19 @@ def read_servers(path: Path) -> list[Listed]:
 def is_address(what: str) -> bool:
     """Whether it names a server that runs already."""
     return what.startswith(("http://", "https://"))
+
+
+@contextmanager
+def ended_with_us() -> Iterator[None]:
+    """Let a SIGTERM, which is how a CI job is cancelled, unwind as an exception, so that no server outlives us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
