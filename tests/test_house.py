@@ -29,6 +29,8 @@ FLOORS = [
 TOOLS = SOURCE / "tools"
 # Which tools import which others, besides tools/shared, and what for.
 NEIGHBOURS = {
+    ("certify", "knowledge"),  # the rules that cover a red cell
+    ("certify", "doctor"),  # what a server's command tells of it
     ("doctor", "knowledge"),  # what is known of vLLM's releases and pitfalls
     ("advise", "knowledge"),
     ("live", "knowledge"),

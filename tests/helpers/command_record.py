@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from promising import Promising, serving
 from staged import body, staged
 from typer.testing import CliRunner
 from vllm_text import recorded
@@ -86,6 +87,9 @@ def outputs(directory: Path) -> dict[str, Any]:
         more = ("--interval", "0.1", *(("--once",) if name == "watch" else ()))
         with staged(*recorded("healthy-eagle3"), **version) as stage:
             found[name] = _keys(name, stage.url, *more)
+    with serving(Promising()) as url:
+        short = ("--only", "n", "--max-tokens", "8")
+        found["certify --suite"] = _keys("certify", "--suite", "--url", url, *short)
     return found
 
 

@@ -21,7 +21,7 @@ from augury.tools.shared.terminal import output_console, print_json
 if TYPE_CHECKING:
     from augury.tools.certify.proof import Certificate
 
-HOW = "say what to certify: --exact, or -sc JSON with --model M, or --url A with --baseline-url B"
+HOW = "say what to certify: --exact, or -sc JSON with --model M, or --url A with --baseline-url B (and --suite)"
 
 
 def certify(
@@ -68,18 +68,43 @@ def certify(
     dtype: str = "auto",
     device: str = "auto",
     full: Annotated[bool, typer.Option("--full", help="With --exact: a row for every line.")] = False,
+    suite: Annotated[
+        bool, typer.Option("--suite", help="With --url or --servers: every promise of a server, one cell each.")
+    ] = False,
+    servers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --suite: a YAML list of servers, which are started.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="With --suite: these suites alone, comma-separated.")] = None,
+    long_words: Annotated[int, typer.Option(min=1, help="With --suite: words of the long prompt.")] = 1000,
+    method: Annotated[str | None, typer.Option(help="With --suite: the method, where the server does not say.")] = None,
+    release: Annotated[
+        str | None, typer.Option(help="With --suite: the server's release, where it does not say.")
+    ] = None,
+    lines: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --suite: add a JSON line for each cell here.")
+    ] = None,
+    table: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Show the cells of such a file; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with plots here.")] = None,
 ) -> None:
     """Show that speculation changes nothing. Exit code: 0 it holds, 1 it does not, 2 it could not be run."""
-    spec = surfaces.gather(speculative_config) if exact or url else surfaces.gather(speculative_config, {}, os.environ)
-    if sum([exact, spec is not None, url is not None or baseline_url is not None]) != 1:
+    _writable(html)
+    named = bool(exact or url or suite or table)
+    spec = surfaces.gather(speculative_config) if named else surfaces.gather(speculative_config, {}, os.environ)
+    at_servers = bool(url or baseline_url or servers or suite)
+    if sum([exact, spec is not None, at_servers, bool(table)]) != 1:
         raise ConfigError(f"{HOW}; one of the three.")
-    if html is not None and html.is_dir():
-        raise ConfigError(f"--html {html} is a directory; name a file.")
-    if html is not None and not html.parent.is_dir():
-        raise ConfigError(f"--html {html}: there is no directory {html.parent}.")
+    if servers and not suite:
+        raise ConfigError("--servers goes with --suite.")
     amounts: dict[str, Any]
+    if suite or table:
+        keys = (api_key, baseline_api_key, baseline_model)
+        where = (servers, url, baseline_url, model, method, release)
+        asked = {"max_tokens": max_tokens, "in_flight": batch or 8, "long_words": long_words, "tolerance": tolerance}
+        amounts = {**asked, "logprobs": logprobs} | ({"prompts": _texts(_asked(prompts))} if prompts else {})
+        raise typer.Exit(_suite(table or [], where, amounts, only, lines, keys, timeout, as_json, html))
     with _watched(as_json) as progress:
         if exact:
             found: Certificate | Report = _exact(progress)
@@ -88,7 +113,7 @@ def certify(
             amounts = {"max_tokens": max_tokens, "seeds": seeds, "samples": samples or 2000, "alpha": alpha}
             found = _model(model or "default", spec, arguments, _asked(prompts), temperature, amounts, progress)
         else:
-            servers = _servers(url, baseline_url, model, baseline_model, api_key, baseline_api_key, timeout)
+            ends = _servers(url, baseline_url, model, baseline_model, api_key, baseline_api_key, timeout)
             amounts = {
                 "max_tokens": max_tokens,
                 "seeds": seeds,
@@ -101,9 +126,40 @@ def certify(
             }
             if temperature:
                 amounts["temperatures"] = temperature
-            found = _urls(*servers, _texts(_asked(prompts)), amounts, progress)
+            found = _urls(*ends, _texts(_asked(prompts)), amounts, progress)
     _give(found, full, as_json, html)
     raise typer.Exit(found.exit_code)
+
+
+def _writable(html: Path | None) -> None:
+    if html is not None and html.is_dir():
+        raise ConfigError(f"--html {html} is a directory; name a file.")
+    if html is not None and not html.parent.is_dir():
+        raise ConfigError(f"--html {html}: there is no directory {html.parent}.")
+
+
+def _suite(
+    table: list[Path],
+    where: tuple[Path | None, str | None, str | None, str | None, str | None, str | None],
+    amounts: dict[str, Any],
+    only: str | None,
+    lines: Path | None,
+    keys: tuple[str | None, str | None, str | None],
+    timeout: float,
+    as_json: bool,
+    html: Path | None,
+) -> int:
+    """The cells of files, or those of servers that are asked now."""
+    from augury.tools.certify.suite.command import Asked as SuiteAsked
+    from augury.tools.certify.suite.command import certify_servers, give, listed, read_table
+    from augury.tools.certify.suite.pair import Plan
+
+    if table:
+        return give(read_table(table), as_json, html)
+    asked = SuiteAsked(Plan(**amounts), listed(*where), only, lines, *keys, timeout)
+    with _watched(as_json) as progress:
+        cells = certify_servers(asked, progress)
+    return give(cells, as_json, html)
 
 
 def _exact(progress: Progress) -> Certificate:

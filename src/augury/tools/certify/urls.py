@@ -9,23 +9,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from augury.tools.certify.places import ALPHA, LEAST_SAMPLES, Place, beginnings, judge
-from augury.tools.certify.report import (
-    Difference,
-    Equality,
-    Progress,
-    Report,
-    Scores,
-    Unwatched,
-    first_difference,
-    gap_of,
-)
+from augury.tools.certify.report import Equality, Progress, Report, Unwatched
 from augury.tools.certify.statistics import against_samples
-from augury.tools.shared.endpoint import END, Answer, Endpoint
+from augury.tools.certify.ties import TOLERANCE, parted
+from augury.tools.shared.endpoint import Answer, Endpoint
 
 DEPTH = 5  # tokens of a sampled answer
 LAW_PROMPTS = 2
 LIKELY = 5  # log-probabilities asked for; OpenAI's most
-TOLERANCE = 0.25  # two steps of bfloat16 at a logit between 16 and 32
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -88,27 +79,13 @@ class _Comparison:
         theirs, ours = (self.ask(at, asks, f"{name}: {at.flag}") for at in (self.plain, self.fast))
         if any((a.likely is None) != (b.likely is None) for a, b in zip(theirs, ours, strict=True)):
             theirs, ours = [a.joined() for a in theirs], [a.joined() for a in ours]  # one server names no tokens
+        bound = self.plan.tolerance
         found = [
-            self.difference(name, ask, a, b, at)
+            difference
             for ask, a, b in zip(asks, theirs, ours, strict=True)
-            if (at := first_difference(a.tokens, b.tokens)) is not None
+            if (difference := parted(a, b, bound, name, ask.prompt, ask.seed, heat == 0)) is not None
         ]
         return Equality(name, len(asks), sum(len(a.tokens) for a in theirs), found)
-
-    def difference(self, name: str, ask: _Ask, plain: Answer, fast: Answer, at: int) -> Difference:
-        """The first token that differs, with the log-probabilities both servers gave the two tokens."""
-        texts = [answer.tokens[at] if at < len(answer.tokens) else END for answer in (plain, fast)]
-        rows = [answer.likely[at] if answer.likely and at < len(answer.likely) else {} for answer in (plain, fast)]
-        runs = [Scores(row.get(texts[0]), row.get(texts[1])) for row in rows]
-        gap, back = gap_of(runs[0]), gap_of(runs[1])
-        apart = max((abs(rows[0][token] - rows[1][token]) for token in rows[0] if token in rows[1]), default=None)
-        bound = self.plan.tolerance
-        # Noise that cannot be seen takes part in a sampled choice, so only a greedy gap tells.
-        near = ask.temperature == 0 and all(value is not None and abs(value) <= bound for value in (gap, back, apart))
-        says = f"--tolerance {bound:g} nats (0.25: two bfloat16 steps at a logit between 16 and 32)"
-        return Difference(
-            name, ask.prompt, ask.seed, at, texts[0], texts[1], runs[0], runs[1], gap, apart, bound, says, near
-        )
 
     def places(self, heat: float) -> list[Place]:
         """Sampled answers of both servers held against each other, behind their most frequent beginnings."""
@@ -146,7 +123,7 @@ class _Comparison:
             self.progress.step()
             return answer
 
-        return _together(one, asks, self.plan.in_flight)
+        return together(one, asks, self.plan.in_flight)
 
     def notes(self, report: Report, places: int) -> list[str]:
         """What a reader should know."""
@@ -205,7 +182,7 @@ def _behind(texts: list[Any], beginning: tuple[Any, ...]) -> dict[str, int]:
     return counts
 
 
-def _together(work: Callable[[Given], Made], every: Sequence[Given], workers: int) -> list[Made]:
+def together(work: Callable[[Given], Made], every: Sequence[Given], workers: int) -> list[Made]:
     """Map with threads; the first error ends it, and what has not begun is dropped."""
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting = [pool.submit(work, one) for one in every]

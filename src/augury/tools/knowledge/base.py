@@ -106,6 +106,7 @@ class Entry(_Written):
     change: Change | None = None
     lint: bool = True  # False: nothing in a command shows it, or it is no fault
     causes: tuple[Cause, ...] = ()  # of what is seen, likeliest first
+    suites: tuple[str, ...] = ()  # of `augury certify --suite`, in which it would show
 
     @model_validator(mode="after")
     def _consistent(self) -> Entry:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import httpx
 
 END = "(end)"  # stands for the token that ended an answer, which servers do not show
-DRAFTS = re.compile(r"^vllm:spec_decode_num_drafts(?:_total)?(?:\{[^}]*\})? +([0-9.eE+]+)", re.MULTILINE)
+COUNTER = r"^(?:{name})(?:_total)?(?:\{{[^}}]*\}})? +([0-9.eE+]+)"
+DRAFTS = "vllm:spec_decode_num_drafts"
 
 
 class Answer(NamedTuple):
@@ -51,7 +52,7 @@ class Endpoint(Server):
             choice = reply["choices"][0]
             if not isinstance(choice["text"], str):
                 raise TypeError
-            return _answer(choice, choice["text"], options["max_tokens"])
+            return answer_of(choice, choice["text"], options["max_tokens"])
         except (LookupError, TypeError, ValueError):
             raise Unreadable("answer", f"{self.where}: the answer is not a completion: {brief(reply)}") from None
 
@@ -76,11 +77,16 @@ class Endpoint(Server):
 
     def drafts(self) -> float | None:
         """Drafts made since the server started, from its metrics; None if it does not tell."""
+        return self.counters(DRAFTS)[0]
+
+    def counters(self, *names: str) -> list[float | None]:
+        """Counters of the server's metrics, each summed over its labels; None for what it does not tell."""
         try:
-            found = DRAFTS.findall(self.metrics().body.decode("utf-8", "replace"))
+            told = self.metrics().body.decode("utf-8", "replace")
         except Unreadable:
-            return None
-        return sum(map(float, found)) if found else None
+            return [None] * len(names)
+        found = [re.findall(COUNTER.format(name=re.escape(name)), told, re.MULTILINE) for name in names]
+        return [sum(map(float, values)) if values else None for values in found]
 
     def _first_model(self) -> str:
         names = listed_models(self._json("/v1/models", None, self.timeout))
@@ -96,7 +102,8 @@ class Endpoint(Server):
         return Unreadable("not-found", f"{self.where}: no model {self.model!r}, or no {path} (HTTP 404); {offers}.")
 
 
-def _answer(choice: dict[str, Any], text: str, longest: int) -> Answer:
+def answer_of(choice: dict[str, Any], text: str, longest: int) -> Answer:
+    """One choice of a completion; a text without listed tokens counts as one token."""
     told = choice.get("logprobs") or {}
     tokens = told.get("tokens")
     ended = choice.get("finish_reason") == "stop"

@@ -35,11 +35,12 @@ def shown(text: str) -> str:
 
 
 class Unreadable(ConfigError):
-    """A server that could not be read; `kind` is one word for programs."""
+    """A server that could not be read; `kind` is one word for programs, `code` the HTTP status if one came."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, code: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.code = code
 
 
 class Reply(NamedTuple):
@@ -227,7 +228,7 @@ class Server:
             return Unreadable("not-found", f"{self.where}{path} {why}")
         if code == 400 and self.base.startswith("http://") and b"https" in said.lower():
             return self._wants_tls()
-        return Unreadable("http", f"{self.where}{path}: HTTP {code}: {error_message(said)}")
+        return Unreadable("http", f"{self.where}{path}: HTTP {code}: {error_message(said)}", code)
 
     def _unreachable(self, error: Exception, timeout: float | None = None) -> Unreadable:
         reason = _reason(error)

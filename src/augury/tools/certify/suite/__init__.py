@@ -1,0 +1,1 @@
+"""`augury certify --suite`: what a speculating server promises, one cell a promise; many cells make a table."""
