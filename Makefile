@@ -10,7 +10,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 # The stamp carries a checksum of what was installed from, so that a changed pin installs again and nothing else does.
-KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+DRAFTERS := packages/augury-smollm2-drafters
+KEY := $(shell cat pyproject.toml constraints.txt $(DRAFTERS)/pyproject.toml | cksum | cut -d ' ' -f 1)
 STAMP := .venv/.installed-$(KEY)
 
 help:  ## this list
@@ -26,11 +27,11 @@ $(STAMP):
 	@echo "installing torch into .venv (the first time takes two or three minutes in all)"
 	@$(PIP) -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	@echo "installing augury and everything it is tested with"
-	@$(PIP) -c constraints.txt -e '.[dev]'
+	@$(PIP) -c constraints.txt -e '.[dev]' -e $(DRAFTERS)
 	@rm -f .venv/.installed-*
 	@touch $@
 
-demo: setup  ## three prompts answered, plain against n-gram
+demo: setup  ## three prompts answered, plain against n-gram and EAGLE-3
 	@$(BIN)/augury demo
 
 check: $(STAMP)

@@ -237,6 +237,7 @@ def test_demo_json(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None
     found = json.loads(result.stdout)
     assert len(found["prompts"]) == 3
     assert all(prompt["identical"] and prompt["text"] for prompt in found["prompts"])
+    assert all({"plain", "ngram", "eagle3"} <= prompt["ways"].keys() for prompt in found["prompts"])
     assert {"model", "dtype", "threads", "temperature", "K", "torch"} <= found["conditions"].keys()
 
 
@@ -244,7 +245,7 @@ def test_demo_piped(default_model: Path) -> None:
     done = shell("demo", "--max-tokens", "4", FORCE_COLOR="", TERM="xterm-256color")
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
-    assert all(word in done.stdout for word in ("n-gram", "speed-up", "acceptance", "torch", "K="))
+    assert all(word in done.stdout for word in ("ngram", "eagle3", "speed-up", "acceptance", "torch", "K="))
 
 
 # --- parts ---------------------------------------------------------------------------------------------------------

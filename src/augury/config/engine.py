@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
-from augury.config.facts import ModelFacts, Target
+from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.harmless import HARMLESS, OF_A_SERVER, check_overrides, remark
+from augury.config.installed import check_target, offered, with_drafter
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.speculative import SpeculativeConfig
@@ -81,7 +82,7 @@ class EngineConfig(BaseModel):
         swapped = swap(given["model"], wanted) if isinstance(given.get("model"), str) else None
         if swapped:
             given["model"], wanted = swapped
-        given["speculative_config"] = resolve(wanted)
+        given["speculative_config"] = None if offered(wanted) else resolve(wanted)  # their target is not known yet
         given["kv_transfer_config"] = KVTransferConfig.parse(given.get("kv_transfer_config"))
         try:
             config = cls(**given)
@@ -98,8 +99,9 @@ class EngineConfig(BaseModel):
             check_transfer(self.kv_transfer_config, None)
             return
         known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
-        spec = resolve(self._wanted, known)
+        spec = resolve(with_drafter(self._wanted, target), known)
         assert spec is not None
+        check_target(read_facts(spec.model) if spec.model else None, target)
         check_runnable(spec)
         check_transfer(self.kv_transfer_config, spec.method)
         self.speculative_config = spec

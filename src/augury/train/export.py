@@ -13,6 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from augury.config.fingerprint import fingerprint, name_of
+from augury.config.installed import MARK
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 
 
@@ -47,6 +50,13 @@ def linked_copy(source: Path, directory: Path, config: dict[str, Any]) -> Path:
             shutil.copyfile(file, directory / file.name)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     return directory
+
+
+def name_target(directory: Path, target: Path) -> None:
+    """Write into a drafter's config.json which target it was trained for; with any other it is refused by name."""
+    file = directory / "config.json"
+    mark = {"name": name_of(target), "fingerprint": fingerprint(target)}
+    file.write_text(json.dumps({**json.loads(file.read_text()), MARK: mark}, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, directory: Path) -> None:

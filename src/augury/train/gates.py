@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from augury.config.fingerprint import fingerprint
 from augury.methods.registry import METHODS, load
 from augury.model.scratch import discard, install, scratch
 from augury.model.store import cache_dir
@@ -102,15 +103,6 @@ class Gates:
             discard(directory)
             install(room / kind, directory, lambda _: False)
         return gate
-
-
-def fingerprint(target: Path) -> str:
-    """A short name for a target's weights: their names, sizes and beginnings, and its configuration."""
-    found = hashlib.sha256((target / "config.json").read_bytes())
-    for file in sorted(target.glob("*.safetensors")):
-        with file.open("rb") as weights:
-            found.update(f"{file.name} {file.stat().st_size}".encode() + weights.read(1 << 20))
-    return found.hexdigest()[:16]
 
 
 def digest(tokens: Iterable[int]) -> str:

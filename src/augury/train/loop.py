@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from augury.config.errors import ConfigError
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus
+from augury.train.export import name_target
 from augury.train.fit import scale
 from augury.train.gradients import Gradients
 from augury.train.losses import LOSSES
@@ -160,6 +161,7 @@ class TrainingRun:
         progress.history.append(line)
         if better:
             self.trainee.export(self.target, self.directory / BEST)
+            name_target(self.directory / BEST, self.target)
         self._save()
         with (self.directory / LOG).open("a") as log:
             log.write(json.dumps(line | {"seconds": round(progress.seconds, 1)}) + "\n")

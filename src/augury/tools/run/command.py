@@ -59,7 +59,7 @@ def generate(
 def demo(
     max_tokens: Annotated[int, typer.Option(help="Most tokens for each answer.")] = 96, as_json: Json = False
 ) -> None:
-    """Three prompts answered by the embedded model, then plain decoding against n-gram speculation in figures."""
+    """Three prompts answered by the embedded model, then plain decoding against n-gram and EAGLE-3 in figures."""
     from augury.tools.run.demo import demo as run
 
     run(max_tokens, as_json)

@@ -1,8 +1,7 @@
-"""`augury demo`: three prompts answered live, then what speculation brought, in figures.
+"""`augury demo`: three prompts answered live, then what each way of drafting brought, in figures.
 
-Two of the prompts are edits, whose answers are largely in the prompt, and one is an open question. They were chosen by
-trying: the embedded model has 135 million weights, and these it answers well. Asked to change one value in a JSON file
-it copies the file unchanged.
+One is an edit, whose answer is largely in the prompt, one asks for code, one is an open question. They were chosen by
+trying: the embedded model has 135 million weights, and these it answers well.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from augury.config.fingerprint import fingerprint
+from augury.config.installed import installed
 from augury.config.sampling import SamplingParams
 from augury.tools.run.screen import answer_live, show_table, show_title
 from augury.tools.shared.loading import chat_prompt, conditions, load, without_drafts
@@ -21,9 +22,10 @@ from augury.tools.shared.terminal import output_console, print_json, saying
 if TYPE_CHECKING:
     from augury.engine.llm import LLM
 
-SPECULATION = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-ROUNDS = 3  # timed runs of each kind at most; the run that was watched warms up and is not timed
-PATIENCE = 27.0  # seconds after which no further round begins
+LOOKING_BACK = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+PLAIN = "plain"
+ROUNDS = 3  # timed runs of each kind at most
+PATIENCE = 60.0  # seconds after which no further round begins; the first warms up, and counts only if it stays alone
 
 _CODE = """```python
 class Stack:
@@ -39,11 +41,6 @@ class Stack:
     def pop(self):
         return self.items.pop()
 ```"""
-
-_JSON = (
-    '{"name": "Ada Lovelace", "role": "engineer", "city": "London", "email": "ada@example.com", '
-    '"phone": "555-0142", "active": true, "team": "engines"}'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +58,53 @@ class DemoPrompt:
 
 PROMPTS = (
     DemoPrompt("Edit code", f"Remove the comments from this code:\n{_CODE}"),
-    DemoPrompt("Rewrite JSON", f"Format this JSON with one field on each line:\n{_JSON}"),
+    DemoPrompt("Write code", "Write a Python function that returns the factorial of a number."),
     DemoPrompt("Open question", "Explain photosynthesis in two sentences."),
 )
 
 
 @dataclass(slots=True)
-class Duel:
-    """One prompt, plain against n-gram."""
+class Race:
+    """One prompt, answered in every way."""
 
     prompt: DemoPrompt
-    plain: list[Run] = field(default_factory=list)
-    ngram: list[Run] = field(default_factory=list)
+    runs: dict[str, list[Run]] = field(default_factory=dict)  # by way; plain decoding first
 
     @property
-    def speeds(self) -> tuple[float, float]:
-        """Tokens a second, plain and n-gram: the middle run of each."""
-        return median(run.speed for run in self.plain), median(run.speed for run in self.ngram)
+    def timed(self) -> dict[str, list[Run]]:
+        """Those that count."""
+        return {way: runs[1:] or runs for way, runs in self.runs.items()}
 
-    @property
-    def speedup(self) -> float:
-        """How many times faster n-gram was."""
-        plain, ngram = self.speeds
-        return ngram / plain if plain else 0.0
+    def speed(self, way: str) -> float:
+        """Tokens a second: the middle run."""
+        return median(run.speed for run in self.timed[way])
+
+    def speedup(self, way: str) -> float:
+        """How many times faster than plain decoding."""
+        plain = self.speed(PLAIN)
+        return self.speed(way) / plain if plain else 0.0
 
     @property
     def identical(self) -> bool:
-        """Whether every run, plain or not, gave the same tokens."""
-        return all(run.token_ids == self.plain[0].token_ids for run in (*self.plain, *self.ngram))
+        """Whether every run of every way gave the same tokens."""
+        first = self.runs[PLAIN][0].token_ids
+        return all(run.token_ids == first for runs in self.runs.values() for run in runs)
 
     def record(self) -> dict[str, Any]:
         """For --json."""
-        plain, ngram = self.speeds
         return {
             "name": self.prompt.title,
             "messages": self.prompt.messages,
-            "text": self.ngram[-1].text,
-            "plain_tokens_per_second": round(plain, 2),
-            "ngram_tokens_per_second": round(ngram, 2),
-            "speedup": round(self.speedup, 3),
+            "text": self.runs[PLAIN][-1].text,
             "identical": self.identical,
-            "plain": [run.metrics() for run in self.plain],
-            "ngram": [run.metrics() for run in self.ngram],
+            "ways": {
+                way: {
+                    "tokens_per_second": round(self.speed(way), 2),
+                    "speedup": round(self.speedup(way), 3),
+                    "runs": [run.metrics() for run in runs],
+                }
+                for way, runs in self.timed.items()
+            },
         }
 
 
@@ -110,47 +112,66 @@ def demo(max_tokens: int, as_json: bool) -> None:
     """Show the main job, and measure it."""
     begun = time.perf_counter()
     params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-    llm = load("default", quiet=as_json, speculative_config=SPECULATION)
+    engines = contenders(quiet=as_json)
+    best = list(engines)[-1]
     console = output_console()
-    if as_json:
-        for prompt in PROMPTS:
-            follow(llm, chat_prompt(llm, prompt.messages), params)
-    else:
-        show_title(console)
+    if not as_json:
+        show_title(console, best)
         for number, prompt in enumerate(PROMPTS, 1):
-            answer_live(console, llm, number, prompt, params)
-    duels = _measure(llm, params, begun, quiet=as_json)
-    facts = _conditions(llm, params, len(duels[0].plain))
+            answer_live(console, engines[best], number, prompt, params)
+    races = _measure(engines, params, begun, quiet=as_json)
+    facts = _conditions(engines, params, max(1, len(races[0].runs[PLAIN]) - 1))
     if as_json:
-        print_json({"prompts": [duel.record() for duel in duels], "conditions": facts})
+        print_json({"prompts": [race.record() for race in races], "conditions": facts})
     else:
-        show_table(console, duels, facts, time.perf_counter() - begun)
+        show_table(console, races, facts, time.perf_counter() - begun)
 
 
-def _measure(llm: LLM, params: SamplingParams, begun: float, quiet: bool) -> list[Duel]:
-    """Time both ways in turns, so that a busy machine hits both alike; another round only if there is time for it."""
-    duels = [Duel(prompt) for prompt in PROMPTS]
+def contenders(quiet: bool) -> dict[str, LLM]:
+    """An engine for each way of drafting: looking back, and every installed drafter of the embedded model."""
+    from augury.engine.llm import LLM
+
+    first = load("default", quiet=quiet, speculative_config=LOOKING_BACK)
+    found = {str(LOOKING_BACK["method"]): first}
+    mark = fingerprint(first.model_path)
+    for one in installed():
+        if one.fingerprint == mark:
+            wanted = {"method": one.method, **one.settings}
+            length = first.config.max_model_len
+            found[one.directory.name] = LLM(
+                "default", weights_of=first, max_model_len=length, speculative_config=wanted
+            )
+    return found
+
+
+def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[Race]:
+    """Time all ways in turns, so that a busy machine hits all alike; another round only if there is time for it."""
+    races = [Race(prompt) for prompt in PROMPTS]
+    plain = next(iter(engines.values()))
     with saying(quiet) as say:
-        for turn in range(1, ROUNDS + 1):
+        for turn in range(ROUNDS + 1):
             start = time.perf_counter()
-            for duel in duels:
-                tokens = chat_prompt(llm, duel.prompt.messages)
-                say(f"measuring, round {turn}: {duel.prompt.title}, plain")
-                with without_drafts(llm):
-                    duel.plain.append(follow(llm, tokens, params))
-                say(f"measuring, round {turn}: {duel.prompt.title}, n-gram")
-                duel.ngram.append(follow(llm, tokens, params))
+            for race in races:
+                tokens = chat_prompt(plain, race.prompt.messages)
+                say(f"measuring, round {turn or 'of warming up'}: {race.prompt.title}, plain")
+                with without_drafts(plain):
+                    race.runs.setdefault(PLAIN, []).append(follow(plain, tokens, params))
+                for way, llm in engines.items():
+                    say(f"measuring, round {turn or 'of warming up'}: {race.prompt.title}, {way}")
+                    race.runs.setdefault(way, []).append(follow(llm, tokens, params))
             now = time.perf_counter()
             if now - begun + (now - start) > PATIENCE:
                 break
-    return duels
+    return races
 
 
-def _conditions(llm: LLM, params: SamplingParams, rounds: int) -> dict[str, Any]:
+def _conditions(engines: dict[str, LLM], params: SamplingParams, rounds: int) -> dict[str, Any]:
+    first = next(iter(engines.values()))
+    specs = {way: llm.config.speculative_config for way, llm in engines.items()}
     return {
-        **conditions(llm, params),
-        "model": f"SmolLM2-135M-Instruct ({llm.config.model})",
-        "speculative_config": SPECULATION,
+        **conditions(first, params),
+        "model": f"SmolLM2-135M-Instruct ({first.config.model})",
+        "K": {way: spec.num_speculative_tokens for way, spec in specs.items() if spec is not None},
         "max_tokens": params.max_tokens,
         "rounds": rounds,
     }

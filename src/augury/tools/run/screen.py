@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from augury.config.sampling import SamplingParams
     from augury.engine.llm import LLM
     from augury.engine.outputs import CompletionOutput, RequestOutput
-    from augury.tools.run.demo import DemoPrompt, Duel
+    from augury.tools.run.demo import DemoPrompt, Race
 
 FRAME = 1 / 15  # seconds between two redrawings: often enough for the eye, too seldom to slow the model
-COLUMNS = ("plain\ntok/s", "n-gram\ntok/s", "speed-up", "drafts\naccepted", "acceptance\nlength", "same\ntext")
 
 
 def stream(llm: LLM, prompt: Any, params: SamplingParams) -> None:
@@ -75,12 +74,12 @@ def _colored_answer(prompt: list[int], answer: CompletionOutput, decode: Any, st
     return colored(pieces, style)[: len(answer.text.translate(UNSAFE))]
 
 
-def show_title(console: Console) -> None:
+def show_title(console: Console, way: str) -> None:
     """The demo's first lines."""
     legend = Text("Text in ") + Text("this colour" if not console.no_color else "bold", drafted_style(console))
-    legend += Text(" was guessed by looking back, and accepted by the model; the rest it wrote one token at a time.")
+    legend += Text(" was drafted, and accepted by the model; the rest it wrote one token at a time.")
     console.print()
-    console.print("Augury · SmolLM2-135M-Instruct on this machine, with n-gram speculation", style="bold")
+    console.print(f"Augury · SmolLM2-135M-Instruct on this machine, with {way} drafts", style="bold")
     if console.is_terminal:
         console.print(legend)
 
@@ -114,33 +113,31 @@ def answer_live(console: Console, llm: LLM, number: int, prompt: DemoPrompt, par
         live.update(panel(follow(llm, tokens, params, add)), refresh=True)
 
 
-def show_table(console: Console, duels: list[Duel], facts: dict[str, Any], seconds: float) -> None:
+def show_table(console: Console, races: list[Race], facts: dict[str, Any], seconds: float) -> None:
     """The demo's figures, and what they depend on."""
+    ways = list(facts["K"])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("prompt", vertical="bottom")
-    for name in COLUMNS:
-        table.add_column(name, justify="right")
-    for duel in duels:
-        plain, ngram = duel.speeds
-        spec = duel.ngram[-1].spec
-        table.add_row(
-            duel.prompt.title,
-            f"{plain:.1f}",
-            f"{ngram:.1f}",
-            Text(f"{duel.speedup:.2f}x", "green" if duel.speedup >= 1.05 else ""),
-            f"{spec.acceptance_rate:.0%}" if spec.num_drafts else "none made",
-            f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-",
-            "yes" if duel.identical else "NO",
-        )
+    for name in ("plain\ntok/s", *(f"{way}\n{part}" for way in ways for part in ("speed-up", "length")), "same\ntext"):
+        table.add_column(name, justify="right", vertical="bottom")
+    for race in races:
+        cells: list[str | Text] = []
+        for way in ways:
+            spec, times = race.runs[way][-1].spec, race.speedup(way)
+            cells.append(Text(f"{times:.2f}x", "green" if times >= 1.05 else ""))
+            cells.append(f"{spec.acceptance_length:.2f}" if spec.num_drafts else "-")
+        same = "yes" if race.identical else "NO"
+        table.add_row(race.prompt.title, f"{race.speed('plain'):.1f}", *cells, same)
     console.print()
     console.print(table)
-    spec = facts["speculative_config"]
-    lookup = f"{spec['prompt_lookup_min']} to {spec['prompt_lookup_max']} tokens looked up"
-    runs = f"median of {facts['rounds']} runs each, in turns" if facts["rounds"] > 1 else "one run each"
+    runs = (
+        f"median of {facts['rounds']} runs each, in turns" if facts["rounds"] > 1 else "one run each: noise is likely"
+    )
+    drafts = ", ".join(f"{way} K={tokens}" for way, tokens in facts["K"].items())
     for line in (
-        "Accepted: share of drafted tokens the model kept. Length: tokens per pass that had a draft, its own included.",
+        "Speed-up: over plain decoding. Length: of acceptance, tokens a pass that had a draft, the model's own included.",
         f"{facts['model']}, {facts['dtype']}, {facts['device']}, {facts['threads']} threads, torch {facts['torch']}, "
-        f"temperature {facts['temperature']:g}, K={facts['K']}, {lookup}, one prompt at a time, "
+        f"temperature {facts['temperature']:g}, {drafts}, one prompt at a time, "
         f"up to {facts['max_tokens']} tokens, {runs}, timed from the first token. Whole demo: {seconds:.0f} s.",
     ):
         console.print(line, style="dim")

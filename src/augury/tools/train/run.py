@@ -15,6 +15,7 @@ import torch
 
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
+from augury.config.fingerprint import fingerprint
 from augury.engine.llm import LLM
 from augury.model.checkpoint import read_config
 from augury.model.load import runs_dense
@@ -25,7 +26,6 @@ from augury.tools.train.prompts import Messages, read_prompts
 from augury.train.batches import Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.gate import check_gate
-from augury.train.gates import fingerprint
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
 from augury.train.trainee import Goal, layers_of, trainee_of

@@ -1,0 +1,99 @@
+"""Drafters that pip packages bring: found by entry point, and fitting one target each.
+
+A package names a directory in the group `augury.drafters`; drafters.json in it says which target its drafters were
+trained for, by fingerprint, and where each of them lies:
+
+    {"target": {"name": "...", "fingerprint": "..."},
+     "drafters": [{"method": "...", "directory": "...", "num_speculative_tokens": 3, "settings": {...}}, ...]}
+
+`num_speculative_tokens` is for those who name none; `settings`, if there are any, are the keys it is meant for.
+What a drafter's own config.json says of its target (`augury_target`) is compared with the target that it is to serve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.config.facts import ModelFacts
+from augury.config.fingerprint import fingerprint, name_of
+from augury.methods.registry import ALIASES, METHODS
+
+GROUP, INDEX, MARK = "augury.drafters", "drafters.json", "augury_target"
+
+
+class Installed(NamedTuple):
+    """One drafter of a package."""
+
+    package: str
+    method: str
+    target: str  # what people call it
+    fingerprint: str
+    directory: Path
+    tokens: int | None = None  # K where none is asked for
+    settings: Mapping[str, Any] = MappingProxyType({})  # keys that ask for this one and no other
+
+
+@cache
+def installed() -> tuple[Installed, ...]:
+    """All of them; a package that cannot be read is an error that names it."""
+    found: list[Installed] = []
+    for entry in entry_points(group=GROUP):
+        package = entry.dist.name if entry.dist else entry.name
+        try:
+            root = Path(entry.load())
+            told = json.loads((root / INDEX).read_text(encoding="utf-8"))
+            target = told["target"]
+            for one in told["drafters"]:
+                whose = package, one["method"], target["name"], target["fingerprint"], root / one["directory"]
+                found.append(Installed(*whose, one.get("num_speculative_tokens"), one.get("settings") or {}))
+        except (ImportError, AttributeError, OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"the drafters of the package {package} cannot be read ({error}); remove it.") from None
+    return tuple(found)
+
+
+def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
+    """Drafters for a configuration that names a method with weights of its own and no model."""
+    given = wanted.get("method") if wanted is not None else None
+    method = ALIASES.get(given, given) if isinstance(given, str) else None
+    if wanted is None or wanted.get("model") or method not in METHODS or METHODS[method].weights != "draft":
+        return []
+    fitting = [one for one in installed() if one.method == method and one.settings.items() <= wanted.items()]
+    return sorted(fitting, key=lambda one: -len(one.settings))
+
+
+def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mapping[str, Any]:
+    """The same with the installed drafter of this target, where it left the drafter open and some are installed."""
+    choices = offered(wanted)
+    if not choices:
+        return wanted
+    mark = fingerprint(target.directory) if target is not None and target.directory is not None else ""
+    for one in choices:
+        if one.fingerprint == mark:
+            tokens = wanted.get("num_speculative_tokens") or one.tokens
+            return {**wanted, "model": str(one.directory), "num_speculative_tokens": tokens}
+    known = ", ".join(sorted({f"{one.target} ({one.package})" for one in choices}))
+    raise ConfigError(
+        f"speculative_config.model is missing, and no installed {choices[0].method} drafter was trained for this "
+        f"target; there are some for {known}. Name a drafter, or train one: `augury train {choices[0].method}`."
+    )
+
+
+def check_target(drafter: ModelFacts | None, target: ModelFacts | None) -> None:
+    """Refuse a drafter that says it was trained for another target: little of what it drafts would be accepted."""
+    meant = drafter.raw.get(MARK) if drafter is not None else None
+    if not isinstance(meant, dict) or drafter is None or target is None or target.directory is None:
+        return
+    mark = fingerprint(target.directory)
+    if meant.get("fingerprint") not in (None, mark):
+        raise ConfigError(
+            f"speculative_config.model={drafter.name!r} was trained for {meant.get('name')} "
+            f"({meant['fingerprint']}), and this target is {name_of(target.directory)} ({mark}); give the drafter of "
+            f"this target, train one with `augury train`, or remove {MARK} from its config.json to try it all the same."
+        )
