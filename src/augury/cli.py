@@ -28,6 +28,8 @@ app.add_typer(models_app, name="models", rich_help_panel=LOOK_UP)
 app.add_typer(knowledge_app, name="knowledge", rich_help_panel=OPERATE)
 monitor_app = typer.Typer(cls=Commands, help="Rules, alerts and a dashboard for Prometheus.", no_args_is_help=True)
 app.add_typer(monitor_app, name="monitor", rich_help_panel=OPERATE)
+drafter_app = typer.Typer(cls=Commands, help="Look after trained drafters.", no_args_is_help=True)
+app.add_typer(drafter_app, name="drafter", rich_help_panel=LOOK_UP)
 suffix_app = typer.Typer(cls=Commands, help="Build and show suffix caches.", no_args_is_help=True)
 app.add_typer(suffix_app, name="suffix", rich_help_panel=LOOK_UP)
 
@@ -51,7 +53,7 @@ def options(
 LATER = {
     RUN: {
         "generate": ("run.command:generate", "Answer a prompt, or many, with accepted drafts in another colour."),
-        "demo": ("run.command:demo", "See three prompts answered, plain decoding against n-gram speculation."),
+        "demo": ("run.command:demo", "See three prompts answered, plain decoding against n-gram and EAGLE-3."),
         "serve": ("run.command:serve", "Serve a model by OpenAI's API, with metrics and a page to watch speculation."),
         "chat": ("run.command:chat", "Chat with a server or a model, every token coloured by where it came from."),
     },
@@ -84,6 +86,8 @@ for panel, commands in LATER.items():
         later(app, name, f"augury.tools.{place}", text, panel)
 BELOW = (
     (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
+    (drafter_app, "list", "train.drafters:list_drafters", "List the drafters that pip packages brought."),
+    (drafter_app, "trim", "train.drafters:trim", "Leave a drafter only the words its target says most often."),
     (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
     (suffix_app, "show", "suffix.command:show", "Check a suffix cache's file and say what is in it."),
 )

@@ -15,6 +15,7 @@ from augury.config.surfaces import from_json
 from augury.tools.bench.contenders import Contender, Setup, choose
 from augury.tools.bench.plan import BenchPlan, conditions_of, find_weights, tokenize
 from augury.tools.shared.group import Commands, later, panels
+from augury.tools.shared.loading import with_installed
 from augury.tools.shared.progress import progress
 
 SPECULATIVE = '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
@@ -58,7 +59,7 @@ def bench(
         rounds,
         threads,
         dtype,
-        _speculation(speculative_config),
+        _speculation(speculative_config, model),
     )
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
@@ -168,8 +169,8 @@ def _sizes(text: str) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def _speculation(text: str) -> dict[str, Any]:
-    parsed = resolve(from_json(text))
+def _speculation(text: str, model: str) -> dict[str, Any]:
+    parsed = resolve(with_installed(from_json(text), model))
     assert parsed is not None
     check_runnable(parsed)
     return parsed.to_dict()

@@ -178,8 +178,9 @@ def _model(
     progress: Any,
 ) -> Report:
     from augury.config.engine import EngineConfig
-    from augury.tools.shared.loading import load
+    from augury.tools.shared.loading import load, with_installed
 
+    spec = with_installed(spec, name, progress.quiet)
     asked = EngineConfig.parse(model=name, **arguments, speculative_config=spec).speculative_config
     assert asked is not None
     if arguments["max_num_seqs"] is None:

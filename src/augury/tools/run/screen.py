@@ -135,7 +135,8 @@ def show_table(console: Console, races: list[Race], facts: dict[str, Any], secon
     )
     drafts = ", ".join(f"{way} K={tokens}" for way, tokens in facts["K"].items())
     for line in (
-        "Speed-up: over plain decoding. Length: of acceptance, tokens a pass that had a draft, the model's own included.",
+        "Speed-up: over plain decoding. Length: the acceptance length, tokens a pass that had a draft, "
+        "the model's own included.",
         f"{facts['model']}, {facts['dtype']}, {facts['device']}, {facts['threads']} threads, torch {facts['torch']}, "
         f"temperature {facts['temperature']:g}, {drafts}, one prompt at a time, "
         f"up to {facts['max_tokens']} tokens, {runs}, timed from the first token. Whole demo: {seconds:.0f} s.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,18 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
         from augury.engine.llm import LLM
 
         return LLM(model, **arguments)
+
+
+def with_installed(wanted: Mapping[str, Any] | None, model: str, quiet: bool = False) -> Any:
+    """A speculative_config that leaves its drafter open, with the installed one of this model; any other as it is."""
+    from augury.config.installed import offered, with_drafter
+
+    if wanted is None or not offered(wanted):
+        return wanted
+    from augury.config.facts import read_facts
+    from augury.model.store import resolve
+
+    return with_drafter(wanted, read_facts(str(resolve(model, quiet))))
 
 
 def chat_prompt(llm: LLM, messages: Iterable[dict[str, Any]]) -> dict[str, Any]:

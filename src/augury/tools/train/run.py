@@ -29,6 +29,7 @@ from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
 from augury.train.trainee import Goal, layers_of, trainee_of
+from augury.train.trim import said_most
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
@@ -176,9 +177,7 @@ def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
         return torch.arange(config.vocab_size)
     if count > config.vocab_size:
         raise ConfigError(f"--vocabulary {count}: the target has only {config.vocab_size} words.")
-    said = torch.cat([corpus.text(i)[int(corpus.starts[i]) :] for i in range(len(corpus))])
-    often = torch.bincount(said, minlength=config.vocab_size)
-    return often.argsort(descending=True, stable=True)[:count].sort().values
+    return said_most(corpus, count, torch.arange(config.vocab_size), config.vocab_size)
 
 
 def _result(

@@ -14,6 +14,7 @@ import typer
 
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
+from augury.tools.shared.loading import with_installed
 from augury.tools.tune.choose import UNSURE, choose
 from augury.tools.tune.families import families_of
 from augury.tools.tune.prompts import conversations
@@ -63,7 +64,7 @@ def tune(
     else:
         if canary_url:
             raise ConfigError("--canary-url needs the URL of the server that it is held against.")
-        families = families_of(_words(methods), written, ks, tree)
+        families = families_of(_words(methods), [with_installed(spec, model) for spec in written], ks, tree)
         runner, families, left_out, conditions = local_runner(model, families, plan, asked)
     races, stopped = race_all(plan, families, runner)
     choice = choose(races, families, conditions["baseline"])

@@ -1,0 +1,51 @@
+"""Fewer words for a head that has words of its own: rows of its output matrix leave, nothing is trained again.
+
+Each guess of a small drafter is mostly its output matrix. Words that the target seldom says cost more than they bring.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from augury.config.errors import ConfigError
+from augury.train.corpus import Corpus
+from augury.train.export import write_checkpoint
+
+OUTPUT, OWN, KNOWN = "lm_head.weight", "d2t", "t2d"
+
+
+def said_most(corpus: Corpus, count: int, among: Tensor, vocabulary: int) -> Tensor:
+    """Places in `among` of the `count` tokens that the answers hold most often, in order."""
+    often = torch.bincount(answers_of(corpus), minlength=vocabulary)[among]
+    return often.argsort(descending=True, stable=True)[:count].sort().values
+
+
+def answers_of(corpus: Corpus) -> Tensor:
+    """All tokens of all answers."""
+    return torch.cat([corpus.text(i)[int(corpus.starts[i]) :] for i in range(len(corpus))])
+
+
+def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]:
+    """Write the drafter with its `count` most useful words; says what was left out."""
+    try:
+        config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
+    if not {OUTPUT, OWN, KNOWN} <= tensors.keys():
+        raise ConfigError(f"{drafter} has no words of its own ({OWN}); train it with --vocabulary.")
+    words = torch.arange(len(tensors[OWN])) + tensors[OWN]
+    if count >= len(words):
+        raise ConfigError(f"--words {count}: {drafter} has {len(words)}; write fewer.")
+    kept = said_most(corpus, count, words, len(tensors[KNOWN]))
+    known = torch.zeros_like(tensors[KNOWN])
+    known[words[kept]] = True
+    tensors |= {OUTPUT: tensors[OUTPUT][kept], OWN: words[kept] - torch.arange(count), KNOWN: known}
+    write_checkpoint(out, tensors, config | {"draft_vocab_size": count})
+    covered = float(known[answers_of(corpus)].float().mean())
+    return {"drafter": str(out), "words": count, "before": len(words), "covered": round(covered, 4)}
