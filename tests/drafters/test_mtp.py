@@ -11,98 +11,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import byte_tokenizer
-from eagle_cases import TEXT, config_of, run_whole
-from formulas_eagle import DecoderLayer, causal
+from eagle_cases import TEXT, run_whole
 from gate import Studied, overfit
 from generating import DEVICE, PROMPTS, ids
+from mtp_cases import BY_NAME, FOREIGN, SIZES, Mtp, foreign_layer, with_foreign_layer, with_layer
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, Qwen2Config
 
 from augury import LLM, SamplingParams
 from augury.model.errors import ModelError
-from augury.model.heads.mtp import LAYOUTS, MtpHead
+from augury.model.heads.mtp import MtpHead
 from augury.model.load import load_target
 from augury.model.target import NORMED
-
-SIZES: dict[str, Any] = {
-    "vocab_size": 260,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 512,
-    "eos_token_id": 256,
-    "bos_token_id": None,
-}
-EXPERTS: dict[str, Any] = {
-    "n_routed_experts": 4,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "n_group": 2,
-    "topk_group": 1,
-}
-BY_NAME = {layout.name: layout for layout in LAYOUTS}
-
-
-class Mtp(nn.Module):
-    """Straight from the formula; `layout` says in which order and with which norms."""
-
-    def __init__(self, config: Any, layout: Any) -> None:
-        super().__init__()
-        self.layout, size = layout, config.hidden_size
-        self.token, self.state, self.final = (nn.RMSNorm(size, eps=config.rms_norm_eps) for _ in range(3))
-        self.join = nn.Linear(2 * size, size, bias=False)
-        self.block = DecoderLayer(config, size, input_norm=True)
-        for name, tensor in self.named_parameters():
-            centre = 1.0 if any(word in name for word in ("norm", "token", "state", "final")) else 0.0
-            nn.init.normal_(tensor, centre, 0.1)
-
-    def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """The normed states [T, H], read by the target's head and handed on."""
-        positions = torch.arange(len(embedded))
-        if self.layout.blanks_start:
-            embedded = torch.where((positions == 0)[:, None], 0.0, embedded)
-        token, state = self.token(embedded), self.state(hidden)
-        x = self.join(torch.cat([state, token] if self.layout.hidden_first else [token, state], dim=1))
-        x = self.block.after(self.block.self_attn(self.block.input_layernorm(x), positions, causal(len(x))), x)
-        return self.final(x)
-
-    def published(self, config: Any) -> dict[str, Tensor]:
-        """Its tensors by the names of the layout."""
-        layout = self.layout
-        prefix = layout.prefix(config)
-        names = {"token.": layout.token_norm, "state.": layout.hidden_norm, "final.": layout.norm, "join.": layout.join}
-        found = {}
-        for name, tensor in self.state_dict().items():
-            for ours, theirs in names.items():
-                if name.startswith(ours):
-                    name = f"{theirs}.{name.removeprefix(ours)}"
-            if name.startswith("block."):
-                name = f"{layout.block}{name.removeprefix('block.')}"
-            value = tensor - 1.0 if layout.centred and tensor.dim() == 1 else tensor
-            found[f"{prefix}{name}"] = value.contiguous()
-        return found
-
-
-def with_layer(toy_model: Path, directory: Path, module: Mtp, layout: Any, shards: bool = False) -> Path:
-    """The toy target with the extra layer among its tensors."""
-    shutil.copytree(toy_model, directory, dirs_exist_ok=True)
-    config = json.loads((directory / "config.json").read_text())
-    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
-    (directory / "config.json").write_text(json.dumps(config))
-    tensors, extra = load_file(directory / "model.safetensors"), module.published(config_of(config))
-    if not shards:
-        save_file(tensors | extra, directory / "model.safetensors", {"format": "pt"})
-        return directory
-    (directory / "model.safetensors").unlink()
-    parts = {"model-1.safetensors": tensors, "model-2.safetensors": extra}
-    for name, part in parts.items():
-        save_file(part, directory / name, {"format": "pt"})
-    table = {tensor: name for name, part in parts.items() for tensor in part}
-    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +38,7 @@ def test_every_layout_is_its_formula(
 ) -> None:
     torch.manual_seed(3)
     module = Mtp(studied.config, BY_NAME[name])
-    directory = with_layer(toy_model, tmp_path / "m", module, BY_NAME[name], shards)
+    directory = with_layer(toy_model, tmp_path / "m", module, shards)
     target = load_target(directory, "float32", "cpu")
     head = MtpHead.load(directory, target, torch.float32, 512)
     assert head.layout.name == name
@@ -128,48 +49,10 @@ def test_every_layout_is_its_formula(
     torch.testing.assert_close(logits, studied.head(want), atol=1e-3, rtol=1e-3)
 
 
-FOREIGN: dict[str, Any] = {
-    "DeepSeek-V3": DeepseekV3Config(
-        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
-        v_head_dim=12, first_k_dense_replace=1, **EXPERTS,
-    ),
-    "GLM-4.5": Glm4MoeConfig(  # type: ignore[call-arg]  # a configuration takes any keyword
-        **SIZES, num_key_value_heads=2, head_dim=16, first_k_dense_replace=1, **EXPERTS,
-    ),
-    "GLM-4.7-Flash": Glm4MoeLiteConfig(
-        **SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
-        v_head_dim=12, mlp_layer_types=["dense", "sparse", "sparse"], **EXPERTS,
-    ),
-}  # fmt: skip
-
-
-def with_foreign_layer(config: Any, directory: Path) -> tuple[Any, dict[str, Tensor]]:
-    """A random model of three layers, written as one of two whose third is its MTP layer; and the parts around it."""
-    torch.manual_seed(11)
-    whole = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
-    for name, tensor in whole.named_parameters():
-        nn.init.normal_(tensor, 1.0 if "norm" in name else 0.0, 0.15)
-    whole.save_pretrained(directory)
-    parts = {
-        "enorm": torch.rand(64) + 0.5,
-        "hnorm": torch.rand(64) + 0.5,
-        "shared_head.norm": torch.rand(64) + 0.5,
-        "eh_proj": torch.randn(64, 128) * 0.1,
-    }
-    file = directory / "model.safetensors"
-    save_file(load_file(file) | {f"model.layers.2.{k}.weight": v for k, v in parts.items()}, file, {"format": "pt"})
-    stated = json.loads((directory / "config.json").read_text())
-    if stated.get("mlp_layer_types"):
-        stated["mlp_layer_types"] = stated["mlp_layer_types"][:2]
-    stated |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    (directory / "config.json").write_text(json.dumps(stated))
-    return whole, parts
-
-
 @pytest.mark.parametrize("name", FOREIGN)
 def test_layers_with_experts_or_latent_attention(tmp_path: Path, name: str) -> None:
     """DeepSeek's and GLM's own: the layer is one of the target's class, run by itself."""
-    whole, parts = with_foreign_layer(FOREIGN[name], tmp_path)
+    whole, [parts] = with_foreign_layer(FOREIGN[name], tmp_path)
     target = load_target(tmp_path, "float32", "cpu")
     head = MtpHead.load(tmp_path, target, torch.float32, 512)
     assert target.num_layers == 2 and head.layout.name == "DeepSeek"
@@ -177,16 +60,8 @@ def test_layers_with_experts_or_latent_attention(tmp_path: Path, name: str) -> N
     streams = torch.randn(len(text), 64)
     logits, onward = run_whole(head, text, streams)
 
-    def normed(x: Tensor, part: str) -> Tensor:
-        return F.rms_norm(x, (64,), parts[part], FOREIGN[name].rms_norm_eps)
-
-    embedded, positions = whole.model.embed_tokens(torch.tensor(text[1:])), torch.arange(len(text) - 1)[None]
-    embedded[0] = 0.0  # DeepSeek blanks the token at position 0
-    x = torch.cat([normed(embedded, "enorm"), normed(streams[:-1], "hnorm")], dim=1) @ parts["eh_proj"].T
-    mask = torch.full((len(x), len(x)), float("-inf")).triu(1)[None, None]
-    angles = whole.model.rotary_emb(x[None], positions)
-    out = whole.model.layers[2](x[None], attention_mask=mask, position_ids=positions, position_embeddings=angles)
-    want = normed((out if isinstance(out, Tensor) else out[0])[0], "shared_head.norm")
+    embedded = whole.model.embed_tokens(torch.tensor(text[1:]))
+    want = foreign_layer(whole, parts, 0, embedded, streams[:-1])
     torch.testing.assert_close(onward, want, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(logits, whole.lm_head(want), atol=1e-3, rtol=1e-3)
 
@@ -221,7 +96,7 @@ def test_norms_stored_around_zero(
     torch.manual_seed(4)
     layout = BY_NAME["Qwen3-Next"]
     module = Mtp(studied.config, layout)
-    directory = with_layer(toy_model, tmp_path / "m", module, layout)
+    directory = with_layer(toy_model, tmp_path / "m", module)
     target = load_target(directory, "float32", "cpu")
     read = mtp.read_config
 
@@ -251,7 +126,7 @@ def trained(toy_model: Path, tmp_path_factory: pytest.TempPathFactory, studied: 
         return F.cross_entropy(studied.head(out[:-1]), text[2:]) + F.cross_entropy(studied.head(again[:-1]), text[3:])
 
     overfit(module, loss, 250)
-    return with_layer(toy_model, tmp_path_factory.mktemp("mtp") / "t", module, BY_NAME["DeepSeek"])
+    return with_layer(toy_model, tmp_path_factory.mktemp("mtp") / "t", module)
 
 
 def test_the_gate_and_the_text(toy_model: Path, trained: Path, studied: Studied) -> None:
@@ -284,7 +159,7 @@ def test_a_target_of_type_mimo_is_qwen2_with_layers_beside_it(toy_model: Path, t
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (toy_model / name).is_file():
             shutil.copy(toy_model / name, tmp_path / "qwen2" / name)
-    directory = with_layer(tmp_path / "qwen2", tmp_path / "mimo", module, BY_NAME["MiMo"])
+    directory = with_layer(tmp_path / "qwen2", tmp_path / "mimo", module)
     config = json.loads((directory / "config.json").read_text())
     config |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
     config |= {"auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"}}

@@ -12,12 +12,13 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 TOKENS = (" a", " b", " c", " d", " e", " f", " <g>", "\n")
 PERSON = '{"name": "Ada", "age": 36, "tags": ["a", "b"]}'
+PINGS = 4_000_000
 SHORT, LONG = 900, 1300  # characters: what is longer than the first is replayed, than the second long
 
 
@@ -31,6 +32,7 @@ class Promising:
         self.crowded = False  # whether requests come side by side; the test says so
         self.drafts, self.preemptions = 0, 0
         self.refused: dict[str, int] = {}  # fields of a request, and the status that refuses them
+        self.pings = b""  # what it sends for ever where a stream is asked for
         self.seen: Counter[str] = Counter()
         self.lock = threading.Lock()
 
@@ -162,6 +164,17 @@ def handler(server: Promising) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(raw)
 
+        def ping(self) -> None:
+            """Signs of life and no answer, for longer than a client may stay."""
+            self.close_connection = True  # there is no length
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(PINGS):
+                    self.wfile.write(server.pings)
+                    self.wfile.flush()
+
         def do_GET(self) -> None:
             if self.path == "/v1/models":
                 self.answer(200, {"data": [{"id": "toy", "owned_by": server.owner}]})
@@ -185,6 +198,9 @@ def handler(server: Promising) -> type[BaseHTTPRequestHandler]:
                 server.preemptions += server.crowded
                 if "prompt" in body:
                     server.seen[body["prompt"]] += 1
+            if body.get("stream") and server.pings:
+                self.ping()
+                return
             chunks = list(server.chat(body) if "messages" in body else server.complete(body))
             if not body.get("stream"):
                 self.answer(200, chunks[0])

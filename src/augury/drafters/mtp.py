@@ -1,23 +1,50 @@
-"""`mtp`: see recurrent.py."""
+"""`mtp`: see recurrent.py; targets with several layers: see mtp_layers.py."""
 
 from __future__ import annotations
 
 from augury.config.speculative import SpeculativeConfig
+from augury.config.tree_literal import read_tree
 from augury.drafters.base import DrafterSetup
 from augury.drafters.checkpoint import find_drafter
-from augury.drafters.recurrent import RecurrentDrafter
+from augury.drafters.mtp_layers import Kept, Layers, draft_chain, draft_tree
+from augury.drafters.recurrent import Reading, RecurrentDrafter
 from augury.model.heads.mtp import MtpHead
 from augury.model.load import choose_head_dtype
+from augury.verify.tree import Draft
 
 
 class MtpDrafter(RecurrentDrafter):
-    """Runs the target's own extra layer, again and again where more tokens are asked for than it was trained for."""
+    """Runs the target's own extra layers: guess i is layer i's; where more are asked for, it begins again."""
 
     name = "mtp"
+    head: MtpHead
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
-        """Take the layer out of the target's files, or out of a checkpoint of its own."""
+        """Take the layers out of the target's files, or out of a checkpoint of their own."""
         directory = find_drafter(config, setup.dummy) if config.model else setup.directory
         dtype = choose_head_dtype(setup.dtype, setup.target)
-        head = MtpHead.load(directory, setup.target, dtype, setup.max_model_len, setup.dummy)
+        head = MtpHead.load(directory, setup.target, dtype, setup.max_model_len, setup.dummy, _depth(config))
         super().__init__(config, setup, head)
+        self._slots = setup.slots
+        self._kept: Kept | None = None
+
+    def allocate(self, rows: int, block_size: int) -> None:
+        """Make the cache, and with several layers a place for the states that they hand to each other."""
+        super().allocate(rows, block_size)
+        if self.head.guesses > 1:
+            self._kept = Kept.allocate(self.head, self._slots, rows // block_size)
+
+    def _draft(self, new: Reading) -> Draft:
+        if self._kept is None:
+            return super()._draft(new)
+        layers = Layers(self.head, self._kept, new)
+        if self._tree is not None:
+            return draft_tree(layers, self._tree)
+        return draft_chain(layers, self._chain, self.nodes)
+
+
+def _depth(config: SpeculativeConfig) -> int:
+    """How many guesses follow one another."""
+    if config.drafts_trees and config.tree is None:
+        return max(map(len, read_tree(config.speculative_token_tree or "")))
+    return config.num_speculative_tokens

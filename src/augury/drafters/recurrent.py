@@ -7,6 +7,8 @@ the one row that spans two blocks needs the features of a block's last token, wh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,19 @@ from augury.model.target import KVCache, bytes_per_token
 from augury.verify.tree import Draft
 
 SHIFT = 1  # a row pairs a token with the feature before it
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a head has not read yet, a group a line: tokens begin .. begin + count - 1, packed in `fresh`."""
+
+    inputs: DraftInput
+    budget: Tensor  # int64 [G]: what may be drafted, as far as the head goes
+    begin: Tensor  # int64 [G]
+    count: Tensor  # int64 [G]
+    carried: Tensor  # int64 [G]: 1 where the first row continues a block found in the prefix cache
+    fresh: Fresh
+    hidden: Tensor  # [R, H]: the target's features of the token before each row's
 
 
 class RecurrentDrafter(Drafter):
@@ -76,15 +91,20 @@ class RecurrentDrafter(Drafter):
         carried, tracks = self._carried[inputs.slots], track_lengths(inputs)
         count = torch.where(fits & (tracks > 0), tracks + carried, 0)
         masks = self.nodes - 1 if self._mask is not None else 0
-        fresh = fresh_rows(inputs, inputs.start + 1 - carried, count, SHIFT, masks, self._mask or 0)
+        begin = inputs.start + 1 - carried
+        fresh = fresh_rows(inputs, begin, count, SHIFT, masks, self._mask or 0)
         hidden = self.head.combine(self._streams(inputs, fresh, count, carried))
         self._carried.index_fill_(0, inputs.slots, 0)
-        logits, onward = self.head.forward(fresh.rows, hidden, 0)
+        return self._draft(Reading(inputs, budget, begin, count, carried, fresh, hidden))
+
+    def _draft(self, new: Reading) -> Draft:
+        """Draft from what is new; heads that run otherwise override this."""
+        logits, onward = self.head.forward(new.fresh.rows, new.hidden, 0)
         if self._mask is not None:
-            return self._chain.at_once(inputs, logits, budget)
+            return self._chain.at_once(new.inputs, logits, new.budget)
         if self._tree is not None:
-            return self._as_tree(self._tree, inputs, logits, onward, budget)
-        return self._one_by_one(inputs, logits, onward, budget)
+            return self._as_tree(self._tree, new.inputs, logits, onward, new.budget)
+        return self._one_by_one(new.inputs, logits, onward, new.budget)
 
     def _streams(self, inputs: DraftInput, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""

@@ -177,6 +177,8 @@ def _remark_tokens(tokens: int, case: Case) -> str | None:
     family, depth = family_of(_drafting(case)), _depth(case)
     if (family is not None and family.alias in REPEATS_QUIETLY) or tokens <= (depth[0] if depth else 1):
         return None
+    if depth and depth[0] > 1:
+        return f"the {depth[0]} MTP layers are run again beyond their depth; acceptance falls."
     return "one MTP layer is run repeatedly beyond its depth; acceptance falls."
 
 

@@ -1,112 +1,193 @@
-"""MTP: the multi-token-prediction layer that a target was trained with and carries in its own files."""
+"""MTP: the multi-token-prediction layers that a target was trained with and carries in its own files."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from augury.methods.mtp import trained_depth
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
-from augury.model.heads.files import Weights, read_names, read_tensors
+from augury.model.heads.files import Weights, read_names, read_raw_config, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.layers import Linear
-from augury.model.target import NORMED, Rows, Target
+from augury.model.target import NORMED, KVCache, Rows, Target
 
 logger = logging.getLogger("augury")
 
 
 class Layout(NamedTuple):
-    """How a family names the parts of its layer, and what it does with them."""
+    """How a family names the parts of its layers, and what it does with them."""
 
     name: str
-    prefix: Callable[[Any], str]  # of the first such layer, from the target's configuration
+    prefix: Callable[[Any, int], str]  # of layer i, from the target's configuration
     token_norm: str
     hidden_norm: str
     join: str
-    block: str  # where the decoder layer lies, below the prefix
+    block: str  # where decoder layer i lies, below the prefix: "{}" is i
     norm: str
     hidden_first: bool = False
     centred: bool = False  # norm weights are stored around zero
     blanks_start: bool = False  # the embedding at position 0 is zero
 
 
+# Under "mtp." all layers share the norms and the joining matrix; elsewhere each layer has its own.
 LAYOUTS = (
-    Layout("DeepSeek", lambda c: f"model.layers.{c.num_hidden_layers}.", "enorm", "hnorm", "eh_proj", "",
+    Layout("DeepSeek", lambda c, i: f"model.layers.{c.num_hidden_layers + i}.", "enorm", "hnorm", "eh_proj", "",
            "shared_head.norm", blanks_start=True),
-    Layout("Qwen3-Next", lambda c: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.0.", "norm",
+    Layout("Qwen3-Next", lambda c, i: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.{}.", "norm",
            centred=True),
-    Layout("EXAONE", lambda c: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.0.", "norm"),
-    Layout("MiMo", lambda c: "model.mtp_layers.0.", "token_layernorm", "hidden_layernorm", "input_proj", "",
+    Layout("EXAONE", lambda c, i: "mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "layers.{}.", "norm"),
+    Layout("MiMo", lambda c, i: f"model.mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
            "final_layernorm", hidden_first=True),
-    Layout("speculators", lambda c: "mtp_layers.0.", "token_layernorm", "hidden_layernorm", "input_proj", "",
+    Layout("speculators", lambda c, i: f"mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
            "final_layernorm", hidden_first=True),
 )  # fmt: skip
 
 
+class MtpLayer(NamedTuple):
+    """One layer with what stands around it."""
+
+    token_norm: Tensor
+    hidden_norm: Tensor
+    final_norm: Tensor
+    join: Linear
+    blocks: Stack
+
+
 class MtpHead(BlockHead):
-    """A RecurrentHead: norms, a projection of both inputs, one layer, a norm; embeddings and head are the target's."""
+    """A RecurrentHead: norms, a projection of both inputs, one layer, a norm; embeddings and head are the target's.
+
+    With several layers guess i is layer i's, or layer i modulo their number where more guesses are asked for. Each
+    guess then has a cache of its own, since it pairs tokens with other states than the guess before it.
+    """
 
     features: tuple[int, ...] = (NORMED,)
 
-    def __init__(
-        self, target: Target, layout: Layout, norms: tuple[Tensor, Tensor, Tensor], join: Linear, blocks: Stack
-    ) -> None:
-        super().__init__(target, blocks)
-        self.layout, self.join = layout, join
-        self.token_norm, self.hidden_norm, self.final_norm = norms
+    def __init__(self, target: Target, layout: Layout, layers: list[MtpLayer], guesses: int = 1) -> None:
+        super().__init__(target, layers[0].blocks)
+        self.layout, self.layers = layout, layers
+        self.guesses = guesses if len(layers) > 1 else 1  # how many of them have a cache of their own
+        self.layer_shapes = [layers[i % len(layers)].blocks.shapes[0] for i in range(self.guesses)]
+        self._cache = KVCache()
+        self._parts: list[KVCache] = []
+
+    @property
+    def cache(self) -> KVCache:
+        """Keys and values of every guess."""
+        return self._cache
+
+    @cache.setter
+    def cache(self, cache: KVCache) -> None:
+        self._cache = cache
+        self._parts = [KVCache([k], [v]) for k, v in zip(cache.keys, cache.values, strict=True)]
 
     @torch.no_grad()
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """See RecurrentHead.forward; the normed state goes to the target's head and on to the next guess."""
-        ops, eps = self.blocks.ops, self.blocks.eps
+        final = self.states(rows, hidden, step)[rows.wanted]
+        return self.target.project(final), final
+
+    @torch.no_grad()
+    def states(self, rows: Rows, hidden: Tensor, step: int) -> Tensor:
+        """The normed states of all rows [R, H] after the layer that makes guess `step`."""
+        layer, ops, eps = self.layers[step % len(self.layers)], self.blocks.ops, self.blocks.eps
         embedded = self.target.embed(rows.tokens)
         if self.layout.blanks_start:
             embedded = torch.where((rows.positions == 0)[:, None], 0.0, embedded)
-        token = ops.rms_norm(embedded, self.token_norm, eps)
-        state = ops.rms_norm(hidden, self.hidden_norm, eps)
+        token = ops.rms_norm(embedded, layer.token_norm, eps)
+        state = ops.rms_norm(hidden, layer.hidden_norm, eps)
         joined = [state, token] if self.layout.hidden_first else [token, state]
-        out = self.blocks.run(rows, None, self.join(torch.cat(joined, dim=1)))[rows.wanted]
-        final = ops.rms_norm(out, self.final_norm, eps)
-        return self.target.project(final), final
+        layer.blocks.cache = self._parts[step % self.guesses]
+        out = layer.blocks.run(rows, None, layer.join(torch.cat(joined, dim=1)))
+        return ops.rms_norm(out, layer.final_norm, eps)
 
     @classmethod
     def load(
-        cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
+        cls,
+        directory: Path,
+        target: Target,
+        dtype: torch.dtype,
+        max_model_len: int,
+        dummy: bool = False,
+        guesses: int = 1,
     ) -> MtpHead:
-        """Find the layer among the target's own tensors."""
+        """Find the layers that make `guesses` guesses among the target's own tensors."""
         config = read_config(directory)
         layout = LAYOUTS[-1] if dummy else find_layout(directory, config)
-        prefix = layout.prefix(config)
-        weights = _dummy(directory, config, dtype, target) if dummy else _read(directory, prefix, dtype, target)
-        size, shift = config.hidden_size, 1.0 if layout.centred else 0.0
-        names = (layout.token_norm, layout.hidden_norm, layout.norm)
-        token, state, final = (weights.vector(f"{name}.weight", size, shift) for name in names)
-        join = weights.linear(layout.join, size, 2 * size)
-        weights.drop("embed_tokens.weight", "shared_head.head.weight")
-        weights.move_into("_", () if layout.block else (*names, layout.join))
-        block = layout.block.rstrip(".") or "_"
-        if any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
-            taken = weights.take_all(f"{block}.")
-            blocks: Stack = ForeignBlocks.load(config, taken, dtype, target.device, max_model_len)
-        else:
-            rotary = make_rotary(config, max_model_len, target.device)
-            layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
-            blocks = Blocks(weights, config, [layer])
-        if not dummy:
-            _say_what_is_left(weights, directory, prefix, config.num_hidden_layers)
-        return cls(target, layout, (token, state, final), join, blocks)
+        count = _how_many(directory, layout, config, dummy)
+        make = partial(_read_layer, directory, layout, config, dtype, target, max_model_len, dummy)
+        return cls(target, layout, [make(i) for i in range(min(count, guesses))], guesses)
 
 
-def _read(directory: Path, prefix: str, dtype: torch.dtype, target: Target) -> Weights:
-    own = read_tensors(directory, lambda name: name.startswith(prefix))
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
+def _how_many(directory: Path, layout: Layout, config: Any, dummy: bool) -> int:
+    """How many layers there are: as many as config.json says, or where it does not say, as the files hold."""
+    stated = trained_depth(read_raw_config(directory))
+    if dummy:
+        return stated or 1
+    names, held = read_names(directory), 0
+    while any(name.startswith(_place(layout, config, held)) for name in names):
+        held += 1
+    if held < stated:
+        raise ModelError(f"{directory}: config.json says {stated} MTP layers, the files hold {held}; fetch them again.")
+    if 0 < stated < held:
+        logger.warning("%s holds %d MTP layers; %d run, as its config.json says.", directory, held, stated)
+    return stated or held
+
+
+def _place(layout: Layout, config: Any, i: int) -> str:
+    """What the names of layer i's own tensors begin with."""
+    return layout.prefix(config, i) + layout.block.format(i)
+
+
+def _read_layer(
+    directory: Path,
+    layout: Layout,
+    config: Any,
+    dtype: torch.dtype,
+    target: Target,
+    max_model_len: int,
+    dummy: bool,
+    i: int,
+) -> MtpLayer:
+    weights = _dummy(directory, config, dtype, target) if dummy else _read(directory, layout, config, i, dtype, target)
+    size, shift = config.hidden_size, 1.0 if layout.centred else 0.0
+    names = (layout.token_norm, layout.hidden_norm, layout.norm)
+    token, state, final = (weights.vector(f"{name}.weight", size, shift) for name in names)
+    join = weights.linear(layout.join, size, 2 * size)
+    weights.drop("embed_tokens.weight", "shared_head.head.weight")
+    weights.move_into("_", () if layout.block else (*names, layout.join))
+    block = layout.block.format(i).rstrip(".") or "_"
+    if any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
+        taken = weights.take_all(f"{block}.")
+        blocks: Stack = ForeignBlocks.load(config, taken, dtype, target.device, max_model_len)
+    else:
+        rotary = make_rotary(config, max_model_len, target.device)
+        layer = read_layer(weights, block, config, rotary, norm="input_layernorm", shift=shift)
+        blocks = Blocks(weights, config, [layer])
+    if not dummy:
+        weights.finish("target with an MTP layer")
+    return MtpLayer(token, state, final, join, blocks)
+
+
+def _read(directory: Path, layout: Layout, config: Any, i: int, dtype: torch.dtype, target: Target) -> Weights:
+    """The tensors of layer i, and those that it shares with others."""
+    prefix, others = layout.prefix(config, i), layout.prefix(config, i) + layout.block.partition("{}")[0]
+    own = _place(layout, config, i)
+
+    def wanted(name: str) -> bool:
+        another = bool(layout.block) and name.startswith(others) and not name.startswith(own)
+        return name.startswith(prefix) and not another
+
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in read_tensors(directory, wanted).items()}
     return Weights(directory, tensors, dtype, target.device)
 
 
@@ -123,19 +204,9 @@ def find_layout(directory: Path, config: Any) -> Layout:
     for layout in LAYOUTS:
         if layout.centred and "qwen" not in str(config.model_type):
             continue
-        if f"{layout.prefix(config)}{layout.join}.weight" in names:
+        if f"{layout.prefix(config, 0)}{layout.join}.weight" in names:
             return layout
     raise ModelError(
         f"{directory} does not contain MTP weights (quantised copies often drop them); use the original checkpoint, or "
         "another method."
     )
-
-
-def _say_what_is_left(weights: Weights, directory: Path, prefix: str, layers: int) -> None:
-    """Say that further layers (deeper modules) are not run: the first is run again instead."""
-    deeper = [name for name in weights.left if name.startswith(("layers.", "_.layers."))]
-    weights.drop(*deeper)
-    second = prefix.replace(".0.", ".1.") if ".0." in prefix else f"model.layers.{layers + 1}."
-    if deeper or any(name.startswith(second) for name in read_names(directory)):
-        logger.warning("%s has several MTP layers; the first is run repeatedly.", directory)
-    weights.finish("target with an MTP layer")

@@ -108,11 +108,13 @@ class Server:
         """The JSON that answers a request."""
         return self._json(path, body, timeout)
 
-    def events(self, path: str, body: dict[str, Any]) -> Iterator[bytes]:
-        """The lines of a streamed answer; the timeout holds for each wait, not for the whole."""
-        rest = b""
+    def events(self, path: str, body: dict[str, Any], within: float | None = None) -> Iterator[bytes]:
+        """The lines of a streamed answer; the timeout holds for each wait, `within` seconds for the whole."""
+        rest, begun = b"", time.monotonic()
         with self._open(path, body, self.timeout) as reply:
             for piece in reply.iter_bytes():  # not iter_lines, which also splits at U+2028 inside of JSON
+                if within is not None and time.monotonic() > begun + within:  # a sign of life is no answer
+                    raise Unreadable("timeout", f"{self.where}{path}: the stream did not end within {within:g} s.")
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines
 

@@ -105,5 +105,6 @@ def _plain_too(pair: Pair, name: str) -> bool | None:
 
 def words(figures: dict[str, Any]) -> str:
     """The figures of a green cell in a line."""
-    named = {"answers": "answers", "tokens": "tokens", "near_ties": "near-ties", "preemptions": "preemptions"}
-    return ", ".join(f"{figures[key]:,} {name}" for key, name in named.items() if key in figures)
+    named = {"answers": "answer", "tokens": "token", "near_ties": "near-tie", "preemptions": "preemption"}
+    counted = ((figures[key], name) for key, name in named.items() if key in figures)
+    return ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in counted)
