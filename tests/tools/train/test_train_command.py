@@ -72,6 +72,10 @@ def test_from_prompts_to_a_drafter(toy_model: Path, tmp_path: Path, monkeypatch:
     assert read_profile(out / "best" / "speculation_profile.json")["num_speculative_tokens"] == 3
     assert json.loads((out / "best" / "config.json").read_text())["draft_vocab_size"] == 200
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+    report = (out / "report.html").read_text()
+    best = result["best"]["length_at"]["held"]
+    assert all(f">{length:.2f}<" in report for length in best) and "data:image/png;base64," in report
+    assert "vocabulary: 200" in report and "http" not in re.sub(r"data:[^\"]*", "", report)
 
     monkeypatch.setattr("augury.tools.train.run.LLM", lambda *_, **__: pytest.fail("the answers were made again"))
     again = CliRunner().invoke(app, words, prog_name="augury")

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from augury.config.errors import ConfigError
+from augury.config.files import write_text
 from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.page import training_page
 from augury.tools.train.screen import draw, said, show
 
 WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
@@ -79,6 +81,7 @@ def train(
     with said(quiet=as_json) as tell:
         result = run_training(order, settings, epochs, gate, tell)
     draw(result, out / "curve.png")
+    write_text(out / "report.html", training_page(result, out / "curve.png"))
     if as_json:
         print_json(result)
     else:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,7 @@ def _result(
         "seconds": round(progress.seconds, 1),
         "gate": share,
         "k": run.schedule.tokens,
+        "conditions": _conditions(order, run),
         "best": best,
         "history": progress.history,
     }
@@ -202,6 +203,20 @@ def _result(
         write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
     write_text(order.out / "result.json", json.dumps(result, indent=2) + "\n")
     return result
+
+
+def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
+    """What the figures depend on."""
+    device = run.teacher.device
+    return {
+        "prompts": ", ".join(path.name for path in order.prompts),
+        "openings": order.openings,
+        "vocabulary": order.vocabulary or "all",
+        "depth": order.depth,
+        **asdict(run.schedule),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+    }
 
 
 def _profile(method: str, tokens: int, best: dict[str, Any]) -> dict[str, Any]:
