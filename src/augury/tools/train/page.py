@@ -9,9 +9,7 @@ from typing import Any
 
 from augury.tools.shared.html import h2, page, table
 
-PICTURE = (
-    '<p><img alt="loss and acceptance length over the steps" style="max-width:100%" src="data:image/png;base64,{}"></p>'
-)
+ALT = "loss and acceptance length over the steps"
 
 
 def training_page(result: dict[str, Any], picture: Path) -> str:
