@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queued import BLOCK, make_request, make_scheduler
@@ -128,9 +130,9 @@ def test_equal_names_mean_equal_prefixes(a: list[int], b: list[int]) -> None:
 def test_prompts_to_be_scored_share_the_rows_of_a_pass() -> None:
     """Each row is a line of logits that all others in the pass wait for."""
     scheduler = make_scheduler(blocks=401, budget=2048)
-    scored = [make_request(arrival, list(range(300))) for arrival in (1, 2)]
+    asked = SamplingParams(prompt_logprobs=3)
+    scored = [replace(make_request(arrival, list(range(300))), params=asked) for arrival in (1, 2)]
     for request in scored:
-        request.params = SamplingParams(prompt_logprobs=3)
         scheduler.add(request)
     scheduler.add(plain := make_request(3, list(range(500, 800))))
     passes = [{item.request: item for item in run_pass(scheduler)} for _ in range(6)]
