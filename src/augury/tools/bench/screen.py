@@ -26,13 +26,14 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     """Everything a figure depends on, in a few lines for a person."""
     spec, libraries = conditions["speculative_config"], conditions["versions"]
     sets = ", ".join(f"{count} {name}" for name, count in conditions["prompts"].items())
-    lookup = f"n-grams of {spec.get('prompt_lookup_min')} to {spec.get('prompt_lookup_max')}"
+    shortest, longest = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")
+    lookup = f", n-grams of {shortest} to {longest} (the peers' look-ups go down to 1)" if longest else ""
     quantized = f"; llama.cpp runs {conditions['gguf']}" if conditions["gguf"] else ""
     return (
         f"{conditions['cpu']}, {conditions['threads']} threads; "
         f"model {conditions['model']} in {conditions['dtype']}{quantized}; "
         f"prompts: {sets}; {conditions['max_tokens']} new tokens each, greedy (temperature 0), end of text ignored; "
-        f"K={spec['num_speculative_tokens']}, {lookup} (the peers' look-ups go down to 1); "
+        f"{spec['method']}, K={spec['num_speculative_tokens']}{lookup}; "
         f"{conditions['rounds']} rounds; " + ", ".join(f"{name} {number}" for name, number in libraries.items())
     )
 
