@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from augury.train.linear_loss import linear_loss
 from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
 from augury.train.pairs import pack
+from augury.train.reach import all_rows, places, reach
 from augury.train.study import Lesson, Study
-from augury.train.trainee import Goal, Trainee, layers_of, places, trainee_of
+from augury.train.trainee import Goal, Trainee, kinds, layers_of, trainee_of
 from augury.train.unroll import unroll
 from augury.train.validate import agreed, walk
 
@@ -98,7 +100,7 @@ def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: 
     study.embedding = teacher.embedding
     with torch.no_grad():
         expected = trainee.module.unroll(study, pack(lessons, layers, 3))
-        found = unroll(trainee.module, teacher.embedding, batch, 3)
+        found = unroll(trainee.module, teacher.embedding, batch, all_rows(batch, 3))
         for i, states in enumerate(expected):
             row = torch.arange(batch.tokens.shape[1] - 1)
             anchors = (row >= batch.starts[:, None] - 1) & (row < batch.lengths[:, None] - 2)
@@ -106,6 +108,20 @@ def test_the_unrolling_is_that_of_the_gates(kind: str, toy_model: Path, corpus: 
                                for lesson, n in zip(lessons, anchors.sum(1), strict=True)])  # fmt: skip
             torch.testing.assert_close(found[i][anchors][known], states[known], atol=2e-5, rtol=1e-4)
             assert places(batch, i).sum() == known.sum()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind not in ("dflash", "draft_model")])
+def test_rows_that_reach_a_guess_have_their_usual_states(kind: str, toy_model: Path, corpus: Corpus) -> None:
+    teacher = teacher_of(toy_model, kind)
+    trainee = new_trainee(toy_model, kind, teacher)
+    batch = teacher.batch(corpus, [0, 5, 9], 40)
+    some = reach(batch, trainee.goal.depth)
+    assert [len(rows) for rows in some] == sorted({len(rows) for rows in some}, reverse=True)  # ever fewer
+    assert all(torch.equal(later, rows[: len(later)]) for rows, later in itertools.pairwise(some))
+    with torch.no_grad():
+        whole = trainee.states(batch, all_rows(batch, trainee.goal.depth))
+        for rows, states, every in zip(some, trainee.states(batch, some), whole, strict=True):
+            torch.testing.assert_close(states, every[:, rows], atol=2e-5, rtol=1e-4)
 
 
 def test_the_teachers_streams_are_the_engines(toy_model: Path, corpus: Corpus) -> None:

@@ -31,7 +31,7 @@ class Batch:
     lengths: Tensor  # int64 [B]
     streams: Tensor  # [B, T, n * H]: what the drafter reads
     normed: Tensor  # [B, T, H]: what the target's output matrix reads
-    noise: Tensor  # [B, T]: random numbers by the texts alone, for kinds that draw rows; a resumed run draws the same
+    noise: Tensor  # [B, T]: random numbers by the step, for drawing rows; a resumed run draws the same
 
 
 class Order:
@@ -90,7 +90,7 @@ class Teacher:
         return -(-longest // WIDTHS) * WIDTHS if self.device.type == "cuda" else longest
 
     @torch.no_grad()
-    def batch(self, corpus: Corpus, numbers: list[int], longest: int) -> Batch:
+    def batch(self, corpus: Corpus, numbers: list[int], longest: int, step: int = 0) -> Batch:
         """Run the target over some texts, cut at `longest` tokens; padding is at the end, where nobody looks back."""
         texts = [corpus.text(number)[:longest] for number in numbers]
         tokens = torch.zeros(len(texts), self._width(max(map(len, texts))), dtype=torch.int64)
@@ -101,6 +101,6 @@ class Teacher:
         streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
         lengths = torch.tensor([len(text) for text in texts], device=self.device)
         starts = corpus.starts[numbers].to(self.device)
-        dice = torch.Generator().manual_seed(Random(f"{numbers}").getrandbits(62))
+        dice = torch.Generator().manual_seed(Random(f"{step} {numbers}").getrandbits(62))
         noise = torch.rand(tokens.shape, generator=dice).to(self.device)
         return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed, noise)

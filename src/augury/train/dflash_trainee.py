@@ -16,8 +16,9 @@ from augury.train.dflash import THETA, DFlash, begin, dflash_config
 from augury.train.export import halved, write_checkpoint
 from augury.train.layers import Attention, KeysValues, LayerSizes
 from augury.train.losses import Loss
+from augury.train.reach import places
 from augury.train.study import block_layers
-from augury.train.trainee import Goal, Trainee, places
+from augury.train.trainee import Goal, Trainee
 
 ANCHORS = 128  # blocks of a text in a step
 

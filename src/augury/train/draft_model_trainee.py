@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from augury.train.batches import Batch, Teacher
 from augury.train.branches import Branching, decoded
 from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
+from augury.train.reach import Reach
 from augury.train.trainee import Trainee
 
 
@@ -18,6 +19,7 @@ class DraftModelTrainee(Trainee):
     """Embeddings and output matrix are the target's and stay; the layers learn."""
 
     own_words = False
+    unrolls = False
     replays = False  # what transformers' layers do on the host is theirs to change
 
     def made(self, teacher: Teacher) -> nn.Module:
@@ -32,10 +34,10 @@ class DraftModelTrainee(Trainee):
         module: Any = self.module
         return module.get_decoder()
 
-    def states(self, batch: Batch) -> list[Tensor]:
-        """One guess a row, that of the token behind its newest: more are the same guesses of later rows."""
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
+        """See Trainee.states."""
         positions = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-        return [decoded(self.decoder, batch.tokens, positions)[:, 1:]]
+        return [decoded(self.decoder, batch.tokens, positions)[:, 1:][:, reached[0]]]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:

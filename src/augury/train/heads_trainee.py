@@ -12,6 +12,7 @@ from augury.train.export import halved, write_checkpoint
 from augury.train.medusa import Medusa, medusa_config
 from augury.train.mlp_speculator import WIDTH, Speculator, mlp_config, rows_of
 from augury.train.pairs import shake
+from augury.train.reach import Reach, all_rows
 from augury.train.trainee import Trainee
 
 
@@ -32,14 +33,15 @@ class MedusaTrainee(Trainee):
         """See Trainee.head."""
         return self.module.lm_heads[0].weight  # type: ignore[return-value]
 
-    def states(self, batch: Batch) -> list[Tensor]:
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
         """See Trainee.states."""
-        return self.module.states(batch.normed[:, :-1].to(self.head.dtype))
+        hidden = batch.normed[:, :-1].to(self.head.dtype)
+        return [block(hidden[:, rows]) for block, rows in zip(self.module.blocks, reached, strict=False)]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
         """See Trainee.drafts."""
-        return torch.stack([self.choose(states) for states in self.states(batch)[:tokens]], dim=2)
+        return torch.stack([self.choose(states) for states in self.states(batch, all_rows(batch, tokens))], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
         """In vLLM's layout, with the matrix under the name that it reads a shared one from."""
@@ -67,11 +69,12 @@ class MLPTrainee(Trainee):
         """See Trainee.head."""
         return self.module.head.weight[: len(self.words)]
 
-    def states(self, batch: Batch) -> list[Tensor]:
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
         """See Trainee.states."""
-        x, found = self._begin(batch), list[Tensor]()
-        for i in range(self.goal.depth):
-            x = self.module.step(i, x, self._token_rows[batch.tokens.roll(-1 - i, 1)[:, :-1]])
+        x, found = self._begin(batch)[:, reached[0]], list[Tensor]()
+        for i, rows in enumerate(reached):
+            fed = self._token_rows[batch.tokens.roll(-1 - i, 1)[:, rows]]
+            x = self.module.step(i, x[:, : len(rows)], fed)
             found.append(x)
         return found
 

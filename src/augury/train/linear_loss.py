@@ -1,11 +1,14 @@
 """A loss behind an output matrix, a chunk of rows at a time, its gradient taken on the way forward.
 
 Logits of all rows at once would be the largest thing in memory by far, and computing them again for the gradient half
-of the work: each chunk's gradient is taken while its logits are there, and scaled when the backward pass comes.
+of the work: each chunk's gradient is taken while its logits are there, and scaled when the backward pass comes. On a
+GPU what lies between the matrices is compiled: run op by op it would read and write the logits twenty times.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 from augury.train.losses import Loss
 
 CHUNK = 8192  # rows whose logits are held at a time
+LossesAndGradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def linear_loss(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weights: Tensor, measure: Loss) -> Tensor:
@@ -22,10 +26,16 @@ def linear_loss(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weig
     return found
 
 
-def _of_chunk(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weights: Tensor, measure: Loss) -> Tensor:
-    with torch.no_grad():
-        target = (taught.to(rows.dtype) @ rows.T).float()
-    return measure(target, (states @ head.to(states.dtype).T).float()) @ weights.float()
+@cache
+def _losses_and_gradient(measure: Loss, compiled: bool) -> LossesAndGradient:
+    """Of the drafter's logits, given the target's and the weights of the rows."""
+
+    def both(drafter: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        found: Any = torch.func.vjp(lambda mine: measure(target.float(), mine.float()), drafter)
+        losses, pull_back = found
+        return losses, pull_back(weights)[0]
+
+    return torch.compile(both) if compiled else both
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -36,16 +46,16 @@ class _LinearLoss(torch.autograd.Function):
         total = states.new_zeros((), dtype=torch.float32)
         by_states = torch.empty_like(states)
         by_head = torch.zeros_like(head, dtype=torch.float32) if head.requires_grad else None
+        matrix, of_logits = head.to(states.dtype), _losses_and_gradient(measure, states.is_cuda)
         for first in range(0, len(states), CHUNK):
             part = slice(first, first + CHUNK)
-            with torch.enable_grad():
-                mine, matrix = states[part].detach().requires_grad_(), head.detach().requires_grad_(by_head is not None)
-                loss = _of_chunk(mine, matrix, taught[part], rows, weights[part], measure)
-                found = torch.autograd.grad(loss, [mine] if by_head is None else [mine, matrix])
-            total += loss.detach()
-            by_states[part] = found[0]
+            target = taught[part].to(rows.dtype) @ rows.T
+            weight = weights[part].float()
+            losses, gradient = of_logits(states[part] @ matrix.T, target, weight)
+            total += losses @ weight
+            by_states[part] = gradient @ matrix
             if by_head is not None:
-                by_head += found[1]
+                by_head += gradient.T @ states[part]
         ctx.save_for_backward(by_states, by_head)
         ctx.dtype = head.dtype
         return total

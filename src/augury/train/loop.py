@@ -127,7 +127,7 @@ class TrainingRun:
             group["lr"] = plan.rate * self._scale()
         self.gradients.clear()
         for part in _parts(texts, plan.accumulate):
-            batch = self.teacher.batch(corpus, part, plan.longest)
+            batch = self.teacher.batch(corpus, part, plan.longest, self.progress.step)
             losses.append(self.gradients.add(batch, len(part) / len(texts)))
         self.masters.take_gradients()
         nn.utils.clip_grad_norm_(self.masters.weights, plan.clip)

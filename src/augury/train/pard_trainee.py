@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +11,31 @@ from torch import Tensor
 from augury.train.batches import Batch, Teacher
 from augury.train.branches import masked_states
 from augury.train.draft_model_trainee import DraftModelTrainee
-from augury.train.losses import Loss
-from augury.train.trainee import FADE, Goal, places
-
-KEPT, LEAST = 0.7, 0.2  # of the rows at each depth, as a share of those one depth before, and of all rows
+from augury.train.reach import Reach, all_rows
+from augury.train.trainee import Goal
 
 
 class PardTrainee(DraftModelTrainee):
-    """Guesses further on are trained from fewer rows, each of which has all its guesses before them (COD)."""
+    """Its guesses are branches of masks behind the text."""
+
+    unrolls = True
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
         self._mask = int(config.vocab_size) - 1  # its embedding is nobody's otherwise
         super().__init__(goal, config, teacher, words)
 
-    def loss(self, batch: Batch, measure: Loss) -> Tensor:
-        """See Trainee.loss; the rows that reach a depth are the same for all texts of the batch."""
-        rows, losses, total = self._rows_of(batch), list[Tensor](), 0.0
-        branches = [rows[: math.ceil(max(KEPT**i, LEAST) * len(rows))] for i in range(1, self.goal.depth)]
-        every = torch.arange(len(rows), device=rows.device)
-        for i, (states, mine) in enumerate(zip(self._states(batch, branches), [every, *branches], strict=True)):
-            taught = batch.normed.roll(-1 - i, 1)[:, mine]
-            losses.append(FADE**i * self._mean(states, taught, places(batch, i)[:, mine], measure))
-            total += FADE**i
-        return torch.stack(losses).sum() / total
-
-    def _rows_of(self, batch: Batch) -> Tensor:
-        """All rows in a random order, those of answers first."""
-        answers = places(batch, 0).any(0)
-        return (batch.noise[0, :-1] + answers).argsort(descending=True)
-
-    def _states(self, batch: Batch, branches: list[Tensor]) -> list[Tensor]:
-        """What the output matrix reads for the first guess of all rows [B, R, H] and for later ones of some."""
-        if not branches:
-            return self.states(batch)
-        text, *later = masked_states(self.decoder, batch.tokens, branches, self._mask)
-        return [text[:, 1:], *later]
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
+        """See Trainee.states."""
+        if len(reached) == 1:
+            return super().states(batch, reached)
+        text, *later = masked_states(self.decoder, batch.tokens, reached[1:], self._mask)
+        return [text[:, 1:][:, reached[0]], *later]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
         """See Trainee.drafts."""
-        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
-        return torch.stack([self.choose(states) for states in self._states(batch, [rows] * (tokens - 1))], dim=2)
+        found = self.states(batch, all_rows(batch, tokens))
+        return torch.stack([self.choose(states) for states in found], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
         """A draft model that says what its masks are."""

@@ -20,6 +20,7 @@ from augury.train.batches import Batch, Teacher
 from augury.train.linear_loss import CHUNK, linear_loss
 from augury.train.losses import Loss
 from augury.train.pairs import PairHead, shake
+from augury.train.reach import Reach, all_rows, places, reach
 from augury.train.unroll import unroll
 
 FADE = 0.8  # a guess counts only where all before it were right
@@ -41,6 +42,7 @@ class Trainee:
     module: nn.Module
     own_words = True  # may guess among fewer words than the target has
     bounded = False  # drafts no more tokens than it was made for
+    unrolls = True  # later guesses are trained too; those of a language model are the first ones of later rows
     replays = True  # a step's work is the same for all batches of a shape, so that it can be recorded
 
     def __init__(self, goal: Goal, config: Any, teacher: Teacher, words: Tensor) -> None:
@@ -66,8 +68,8 @@ class Trainee:
         """A fresh network."""
         raise NotImplementedError
 
-    def states(self, batch: Batch) -> list[Tensor]:
-        """What the output matrix reads for each guess from every row, [B, R, H], fed with the text itself."""
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
+        """What the output matrix reads for each guess from the rows that reach it, [B, n, H], fed with the text."""
         raise NotImplementedError
 
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -95,11 +97,11 @@ class Trainee:
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over all guesses from all places of the answers, those further on counting less."""
-        found, total = self.states(batch), 0.0
-        losses = []
-        for i, states in enumerate(found):
-            taught = batch.normed.roll(-1 - i, 1)[:, : states.shape[1]]
-            losses.append(FADE**i * self._mean(states, taught, places(batch, i), measure))
+        reached = reach(batch, self.goal.depth if self.unrolls else 1)
+        losses, total = list[Tensor](), 0.0
+        for i, (states, rows) in enumerate(zip(self.states(batch, reached), reached, strict=True)):
+            taught = batch.normed.roll(-1 - i, 1)[:, rows]
+            losses.append(FADE**i * self._mean(states, taught, places(batch, i)[:, rows], measure))
             total += FADE**i
         return torch.stack(losses).sum() / total
 
@@ -135,9 +137,9 @@ class PairTrainee(Trainee):
         """See Trainee.head."""
         return self._rows if self.module.output is None else self.module.output.weight
 
-    def states(self, batch: Batch) -> list[Tensor]:
+    def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
         """See Trainee.states."""
-        return unroll(self.module, self.embedding, batch, self.goal.depth)
+        return unroll(self.module, self.embedding, batch, reached)
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -148,19 +150,13 @@ class PairTrainee(Trainee):
             guessed.append(self.choose(states))
             return guessed[-1]
 
-        last = unroll(self.module, self.embedding, batch, tokens, choose)[-1]
+        last = unroll(self.module, self.embedding, batch, all_rows(batch, tokens), choose)[-1]
         choose(tokens - 1, last.flatten(0, 1))
         return torch.stack(guessed, dim=1).view(*last.shape[:2], tokens)
 
     def export(self, target: Path, directory: Path) -> None:
         """See Trainee.export."""
         self.module.publish(target, self.config, self.words if self.goal.vocabulary else None, directory)
-
-
-def places(batch: Batch, guess: int) -> Tensor:
-    """Rows whose guess is a known token of an answer, bool [B, R]; row r guesses token r + 2 + guess."""
-    row = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
-    return (row >= batch.starts[:, None] - 1) & (row + 2 + guess < batch.lengths[:, None])
 
 
 def kinds() -> dict[str, Trained]:
