@@ -109,7 +109,8 @@ def check_tree(formula: Formula, text: list[int], tokens: list[int], parents: li
 
 def watched_run(directory: Path, spec: dict[str, Any], prompts: list[Any], length: int) -> tuple[LLM, Watch]:
     """In chunks of 7 and blocks of 4, twice: the second time from the prefix cache. The text must be the target's."""
-    shared: dict[str, Any] = {"device": DEVICE, "max_model_len": 128, "block_size": 4}
+    # A replayed step is not seen by Watch.
+    shared: dict[str, Any] = {"device": DEVICE, "max_model_len": 128, "block_size": 4, "enforce_eager": True}
     params = [
         SamplingParams(temperature=0.0 if i % 2 == 0 else 0.7, seed=i, max_tokens=length, ignore_eos=True)
         for i in range(len(prompts))

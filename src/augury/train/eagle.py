@@ -36,7 +36,12 @@ class Eagle(PairHead):
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
         """In the layout of EAGLE's authors."""
         told = {"model_type": "llama", "architectures": ["EagleLlamaForCausalLM"], **_sizes(config)}
-        export(self, told, directory, lambda name: name.replace("layer.", "layers.0.", 1))
+        export(self, told, directory, self.published)
+
+    @staticmethod
+    def published(name: str) -> str:
+        """See PairHead.published."""
+        return name.replace("layer.", "layers.0.", 1)
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """See PairHead.enter."""
@@ -68,9 +73,13 @@ class Mtp(PairHead):
         """The target once more, by links, with the layer in a file of its own beside its weights."""
         told = json.loads((target / "config.json").read_text())
         linked_copy(target, directory, told | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1})
-        state = self.state_dict().items()
-        tensors = {f"model.mtp_layers.0.{name.removeprefix('layer.')}": t.cpu().contiguous() for name, t in state}
+        tensors = {self.published(name): t.cpu().contiguous() for name, t in self.state_dict().items()}
         save_file(tensors, directory / "mtp.safetensors", {"format": "pt"})
+
+    @staticmethod
+    def published(name: str) -> str:
+        """See PairHead.published."""
+        return f"model.mtp_layers.0.{name.removeprefix('layer.')}"
 
     def enter(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """See PairHead.enter."""
@@ -120,7 +129,7 @@ class Eagle3(PairHead):
 
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
         """In the original layout (`midlayer`), words of its own by d2t; without them the target's matrix reads it."""
-        tensors = {name.replace("layer.", "midlayer.", 1): t for name, t in self.state_dict().items()}
+        tensors = {self.published(name): t for name, t in self.state_dict().items()}
         told: dict[str, Any] = {
             "model_type": "llama",
             "architectures": ["LlamaForCausalLMEagle3"],
@@ -137,6 +146,11 @@ class Eagle3(PairHead):
             tensors |= {"d2t": words - torch.arange(len(words)), "t2d": known}
         told |= {"mask_token_id": self.mask} if self.mask is not None else {}
         write_checkpoint(directory, tensors, told)
+
+    @staticmethod
+    def published(name: str) -> str:
+        """See PairHead.published."""
+        return name.replace("layer.", "midlayer.", 1)
 
     def combine(self, streams: Tensor) -> Tensor:
         """See PairHead.combine."""

@@ -44,6 +44,7 @@ def linked_copy(source: Path, directory: Path, config: dict[str, Any]) -> Path:
     for file in sorted(source.iterdir()):
         if not file.is_file() or file.name in ("config.json", "augury.json"):
             continue
+        (directory / file.name).unlink(missing_ok=True)  # of an earlier export: a link to the source itself
         try:
             os.link(file.resolve(), directory / file.name)
         except OSError:  # another file system, or one without hard links

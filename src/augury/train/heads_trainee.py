@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from augury.train.batches import Batch, Teacher
 from augury.train.export import halved, write_checkpoint
 from augury.train.medusa import Medusa, medusa_config
-from augury.train.mlp_speculator import WIDTH, Speculator, mlp_config, rows_of
+from augury.train.mlp_speculator import Speculator, mlp_config, rows_of
 from augury.train.pairs import shake
 from augury.train.reach import Reach, all_rows
 from augury.train.trainee import Trainee
@@ -21,6 +21,7 @@ class MedusaTrainee(Trainee):
 
     module: Medusa
     bounded = True
+    tables = ("lm_heads.0.weight",)
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
@@ -55,12 +56,16 @@ class MLPTrainee(Trainee):
 
     module: Speculator
     bounded = True
+    tables = ("emb.weight", "head.weight")
+
+    def published(self, name: str) -> str:
+        """See Trainee.published."""
+        return self.module.names[name]
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
-        self._inner = min(WIDTH, self.config.hidden_size)
         self._token_rows = rows_of(self.words.cpu(), self.config.vocab_size).to(teacher.device)
-        module = Speculator(self.config.hidden_size, self._inner, len(self.words) + 1, self.goal.depth)
+        module = Speculator(self.config.hidden_size, self.config.hidden_size, len(self.words) + 1, self.goal.depth)
         shake(module)
         return module
 
@@ -92,7 +97,7 @@ class MLPTrainee(Trainee):
 
     def export(self, target: Path, directory: Path) -> None:
         """In IBM's layout; words of its own by d2t, all others with one embedding between them."""
-        own, told = torch.arange(len(self.words)), mlp_config(self.config, self._inner, self.goal.depth)
+        own, told = torch.arange(len(self.words)), mlp_config(self.config, self.config.hidden_size, self.goal.depth)
         if not self.goal.vocabulary:
             write_checkpoint(directory, halved(self.module.published(own, own)), told)
             return

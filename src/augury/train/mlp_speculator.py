@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,15 @@ WIDTH = 256  # of its own states, where the target's are wider
 
 class Speculator(nn.Module):
     """Project, add the token, norm, GELU. The layout has no words of its own, so all other tokens share one row."""
+
+    names: ClassVar[dict[str, str]] = {
+        "emb.weight": "emb.0.weight",
+        "head.weight": "head.0.weight",
+        "first.weight": "proj.0.weight",
+        "later.weight": "proj.1.weight",
+        "scale": "ln.0.weight",
+        "shift": "ln.0.bias",
+    }  # as the layout has them
 
     def __init__(self, size: int, inner: int, rows: int, depth: int) -> None:
         super().__init__()
@@ -51,14 +60,8 @@ class Speculator(nn.Module):
 
     def published(self, embedded: Tensor, guessed: Tensor) -> dict[str, Tensor]:
         """The tensors under the names of the layout, each once, with these rows of its two tables."""
-        return {
-            "emb.0.weight": self.emb.weight[embedded],
-            "head.0.weight": self.head.weight[guessed],
-            "proj.0.weight": self.first.weight,
-            "proj.1.weight": self.later.weight,
-            "ln.0.weight": self.scale,
-            "ln.0.bias": self.shift,
-        }
+        tables = {"emb.weight": self.emb.weight[embedded], "head.weight": self.head.weight[guessed]}
+        return {self.names[name]: tensor for name, tensor in (self.state_dict() | tables).items()}
 
 
 def train_mlp_speculator(study: Study, directory: Path, recipe: Recipe) -> float:

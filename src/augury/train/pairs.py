@@ -81,6 +81,11 @@ class PairHead(nn.Module):
         """The target's residual streams that it reads."""
         return (NORMED,)
 
+    @staticmethod
+    def published(name: str) -> str:
+        """What a checkpoint calls a tensor of it."""
+        return name
+
     def publish(self, target: Path, config: Any, words: Tensor | None, directory: Path) -> None:
         """A checkpoint as any server loads it; `words` are those it guesses among, None for all."""
         raise NotImplementedError

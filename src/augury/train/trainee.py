@@ -40,6 +40,8 @@ class Trainee:
     """What the loop, the validation and the gate know of a drafter; each kind says how it guesses."""
 
     module: nn.Module
+    tables: tuple[str, ...] = ()  # its tensors with a row for each of its words
+    optional: tuple[str, ...] = ()  # its tensors that a published drafter may lack
     own_words = True  # may guess among fewer words than the target has
     bounded = False  # drafts no more tokens than it was made for
     unrolls = True  # later guesses are trained too; those of a language model are the first ones of later rows
@@ -80,6 +82,10 @@ class Trainee:
         """A checkpoint in the published layout, as any server loads it."""
         raise NotImplementedError
 
+    def published(self, name: str) -> str:
+        """What a checkpoint calls a tensor of the module."""
+        return name
+
     @property
     def head(self) -> Tensor:
         """The matrix that reads its states, [words, H]."""
@@ -116,6 +122,12 @@ class PairTrainee(Trainee):
     """A head that reads pairs; its class is on the method's card."""
 
     module: PairHead
+    tables = ("lm_head.weight",)
+    optional = ("lm_head.weight", "mask_hidden")
+
+    def published(self, name: str) -> str:
+        """See Trainee.published."""
+        return self.module.published(name)
 
     @classmethod
     def streams_of(cls, kind: str, config: Any) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
     target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
     openings: Annotated[int, typer.Option(min=0, help="Prompts that the target writes itself, besides.")] = 0,
+    init: Annotated[Path | None, typer.Option(help="A drafter of this kind to go on from.")] = None,
     answers: Annotated[
         Path | None, typer.Option(help="Directory of the answers, to share among runs; else --out.")
     ] = None,
@@ -62,6 +63,7 @@ def train(
         layers,
         device,
         openings,
+        init,
         answers,
     )
     settings: dict[str, Any] = {

@@ -30,6 +30,7 @@ from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
 from augury.train.trainee import Goal, layers_of, trainee_of
 from augury.train.trim import said_most
+from augury.train.warm_start import warm_start
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
@@ -53,6 +54,7 @@ class TrainOptions:
     layers: int
     device: str
     openings: int = 0  # prompts that the target writes itself, besides those of the files
+    init: Path | None = None  # a drafter to go on from
     answers: Path | None = None  # where answers are kept; several runs may share them
 
 
@@ -74,7 +76,10 @@ def run_training(
     words = _words(corpus, config, order.vocabulary)
     steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
     schedule = Schedule(steps=steps, **settings)
-    run = TrainingRun(kind(goal, config, teacher, words), teacher, schedule, directory, order.out)
+    trainee = kind(goal, config, teacher, words)
+    if order.init is not None:
+        warm_start(trainee, order.init)
+    run = TrainingRun(trainee, teacher, schedule, directory, order.out)
     share = None
     if not run.resume() and gate:
         doing = "gate: one answer learnt by heart"
@@ -211,6 +216,7 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
     return {
         "prompts": ", ".join(path.name for path in order.prompts),
         "openings": order.openings,
+        "init": str(order.init or ""),
         "vocabulary": order.vocabulary or "all",
         "depth": order.depth,
         **asdict(run.schedule),
