@@ -76,6 +76,11 @@ class Drafter:
     branching = False  # whether a node may have more than one child
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
 
+    @property
+    def network(self) -> object | None:
+        """What its checkpoint holds, as loaded; None: it has none."""
+        return None
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Draft for every group of the coming step, within its budget."""
         raise NotImplementedError

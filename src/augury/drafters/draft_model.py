@@ -54,6 +54,11 @@ class ModelDrafter(Drafter):
         self._cached = torch.zeros(setup.slots, dtype=torch.int64, device=self.device)
 
     @property
+    def network(self) -> object | None:
+        """See Drafter.network."""
+        return self.model
+
+    @property
     def bytes_per_token(self) -> int:
         """Cache bytes a token takes beside the target's."""
         return bytes_per_token(self.model.layer_shapes, self.model.cache_dtype)

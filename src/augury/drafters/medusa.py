@@ -39,6 +39,11 @@ class MedusaDrafter(StatelessDrafter):
         elif config.tree:
             self._tree = MarginalTree(self.nodes, min(config.tree.top_k, known), self.depth, target.device)
 
+    @property
+    def network(self) -> object | None:
+        """See Drafter.network."""
+        return self.heads
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state of every group that may."""
         budget = self.affordable(inputs)

@@ -38,6 +38,11 @@ class MLPSpeculatorDrafter(StatelessDrafter):
         elif config.tree:
             self._tree = BeamTree(self.nodes, min(config.tree.top_k, target.vocab_size), self.depth)
 
+    @property
+    def network(self) -> object | None:
+        """See Drafter.network."""
+        return self.head
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Draft from the last hidden state and the newest token of every group that may."""
         budget = self.affordable(inputs)

@@ -72,6 +72,11 @@ class RecurrentDrafter(Drafter):
         return int(mask)
 
     @property
+    def network(self) -> object | None:
+        """See Drafter.network."""
+        return self.head
+
+    @property
     def bytes_per_token(self) -> int:
         """Cache bytes a token takes beside the target's."""
         return bytes_per_token(self.head.layer_shapes, self.head.cache_dtype)

@@ -44,7 +44,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     target = copy(loaded) if loaded is not None else _load(config, directory, device)
     _choose_sizes(config, target)
     assert config.max_num_seqs and config.max_num_batched_tokens
-    drafter = _drafter(config, target, directory)
+    drafter = build_drafter(config, target, directory)
     check_exact(config, device, drafter)
     blocks = _num_blocks(config, target, drafter)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
@@ -206,7 +206,8 @@ def _budget(config: EngineConfig) -> Budget:
     return FixedBudget(spec.max_nodes if spec else 1)
 
 
-def _drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter | None:
+def build_drafter(config: EngineConfig, target: Target, directory: Path) -> Drafter | None:
+    """The drafter of a configuration, without its cache; None where nothing is drafted."""
     spec = config.speculative_config
     if spec is None:
         return None

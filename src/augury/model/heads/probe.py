@@ -159,11 +159,13 @@ def text_rows(tokens: Tensor, first: int, shift: int = 0) -> Rows:
 
 @contextmanager
 def _cache_for(network: Target | Eagle3Head | DFlash, tokens: int, device: torch.device) -> Iterator[None]:
-    """A small cache for the time of a trial; the engine assigns the real one later."""
-    rows = (-(-tokens // BLOCK) + 1) * BLOCK
+    """A small cache for the time of a trial; a target that serves already gets its own back."""
+    rows, before = (-(-tokens // BLOCK) + 1) * BLOCK, network.cache
     network.cache = KVCache.allocate(network.layer_shapes, rows, network.cache_dtype, device)
-    yield
-    network.cache = KVCache()
+    try:
+        yield
+    finally:
+        network.cache = before
 
 
 def _eagle3_guesses(head: Eagle3Head, study: Study, layers: tuple[int, ...]) -> Tensor:
