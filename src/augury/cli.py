@@ -87,6 +87,7 @@ for panel, commands in LATER.items():
 BELOW = (
     (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
     (drafter_app, "list", "train.drafters:list_drafters", "List the drafters that pip packages brought."),
+    (drafter_app, "swap", "train.swap:swap", "Load another drafter into a running server; a worse one is taken back."),
     (drafter_app, "trim", "train.drafters:trim", "Leave a drafter only the words its target says most often."),
     (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
     (suffix_app, "show", "suffix.command:show", "Check a suffix cache's file and say what is in it."),

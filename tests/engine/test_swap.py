@@ -1,4 +1,4 @@
-"""A drafter's weights are replaced between two steps: as if the engine had been started with it, and no text changes."""
+"""A drafter is replaced between two steps: as if the engine had been started with it, and no text changes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,12 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(toy_model: Path, tmp_p
 
 def test_there_must_be_a_drafter(toy_model: Path, tmp_path: Path) -> None:
     plain = LLM(str(toy_model), device="cpu", max_model_len=64)
-    ngram = LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config={"method": "ngram", "num_speculative_tokens": 2})
+    ngram = LLM(
+        str(toy_model),
+        device="cpu",
+        max_model_len=64,
+        speculative_config={"method": "ngram", "num_speculative_tokens": 2},
+    )
     for llm in (plain, ngram):
         with pytest.raises(ConfigError, match="nothing to swap"):
             DrafterSwap(llm.engine, llm.config, llm.model_path).put(tmp_path)

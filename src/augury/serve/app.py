@@ -32,6 +32,7 @@ from augury.serve.scope import CLIENT, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
+from augury.serve.swapping import mount_swaps
 from augury.serve.writing import respond
 
 logger = logging.getLogger("augury")
@@ -65,6 +66,7 @@ def make_app(service: Service) -> FastAPI:
     _generation(app, service)
     _tokens(app, service)
     _state(app, service)
+    mount_swaps(app, service)
     mount_page(app)
     _errors(app)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from augury.serve.backlog import Backlog
+from augury.serve.controls import Controls, with_drafter
 from augury.serve.costs import Scores
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
@@ -38,11 +39,18 @@ class EngineClient:
     """One engine process, and the jobs it works on."""
 
     def __init__(
-        self, model: str, arguments: dict[str, Any], ear: Ear, give_up: Callable[[str], None], keys: int = 1
+        self,
+        model: str,
+        arguments: dict[str, Any],
+        ear: Ear,
+        give_up: Callable[[str], None],
+        keys: int = 1,
+        collect: Message | None = None,
     ) -> None:
         self.facts: dict[str, Any] = {}
         self.pid = self._waiting = 0  # of the engine; requests that wait there for a slot
-        self._start_message = {"type": "start", "model": model, "arguments": arguments}
+        self._start_message: Message = {"type": "start", "model": model, "arguments": arguments, "collect": collect}
+        self._controls = Controls()
         self._ear = SafeEar(ear)
         self._backlog, self.scores = Backlog(), Scores(keys=keys)  # what responses hold
         self._shares = Shares(ANSWERS, keys)
@@ -112,6 +120,14 @@ class EngineClient:
             self.abort(batch)
             raise
         return batch
+
+    async def swap(self, directory: str | None) -> None:
+        """Have the engine draft with another drafter, or with the one before; a restart keeps it."""
+        if self._writer is None or not self.healthy:
+            raise ApiError(503, "the engine is being restarted; try again in a moment.", code="engine_unavailable")
+        answer = await self._controls.ask(self._writer, {"type": "swap", "directory": directory})
+        self._start_message = with_drafter(self._start_message, answer["drafter"])
+        self.facts["speculative_config"]["model"] = answer["drafter"]
 
     def abort(self, batch: Batch) -> None:
         """Forget what is unfinished of a batch; the engine drops it before its next step."""
@@ -240,6 +256,7 @@ class EngineClient:
 
     def _mourn(self, how: str) -> None:
         self._deaths.append(time.monotonic())
+        self._controls.fail()
         if self._writer is not None:
             self._writer.close()
         logger.error("the engine process ended (%s); %d requests were running.", how, len(self._jobs))
@@ -274,6 +291,9 @@ class EngineClient:
 
     def _dispatch(self, message: Message) -> None:
         kind = message["type"]
+        if kind == "control":
+            self._controls.answered(message)
+            return
         if kind in ("taken", "refused", "busy", "broken", "scores"):
             if (job := self._jobs.get(message["id"])) is not None:
                 self._about(job, message)

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
@@ -24,7 +25,9 @@ from augury.engine.engine import Update
 from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request
+from augury.engine.swap import DrafterSwap
 from augury.model.errors import ModelError
+from augury.serve.collecting import Collector
 from augury.serve.compiling import Compiled, Compiler
 from augury.serve.inbox import Inbox
 from augury.serve.reports import Report
@@ -41,9 +44,11 @@ logger = logging.getLogger("augury")
 class EngineProcess:
     """Runs the engine for the server."""
 
-    def __init__(self, llm: LLM, channel: Channel) -> None:
+    def __init__(self, llm: LLM, channel: Channel, collector: Collector | None = None) -> None:
         self.llm = llm
         self.engine = llm.engine
+        self.swap = DrafterSwap(llm.engine, llm.config, llm.model_path)
+        self.collector = collector
         self.channel = channel
         self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
         self.reports: dict[Request, Report] = {}
@@ -71,7 +76,9 @@ class EngineProcess:
         """Handle what has come, for a slice of time at most while others' answers wait for the next step."""
         wait = 0 if self.engine.busy or self.inbox or self.leaving else GLANCE if self.compiler.busy else BEAT
         for message in self.channel.take(wait):
-            if message["type"] == "abort":
+            if message["type"] == "swap":
+                self._swap(message["directory"])
+            elif message["type"] == "abort":
                 self.inbox.discard(message["id"])
                 self.leaving.append(message["id"])
             else:
@@ -82,6 +89,18 @@ class EngineProcess:
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
             self._add(self.inbox.pop())
+
+    def _swap(self, directory: str | None) -> None:
+        """Load another drafter, or take the last one back; everybody waits as long as it is read from a disk."""
+        try:
+            if directory is None:
+                self.swap.undo()
+            else:
+                self.swap.put(Path(directory))
+        except (ConfigError, ModelError, OSError, ValueError, RuntimeError) as error:
+            self.channel.send({"type": "control", "error": " ".join(str(error).split())[:500]})
+            return
+        self.channel.send({"type": "control", "drafter": self.swap.loaded})
 
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
@@ -118,6 +137,8 @@ class EngineProcess:
         for update in updates:
             if update.request.finish_reason and update.request in self.reports:
                 self._forget(self.reports.pop(update.request))
+                if self.collector is not None:
+                    self.collector.keep(update.request)
         if self.engine.last.requests or sent:  # else a pass was launched and none has landed
             self._send({"type": "step", "step": asdict(self.engine.last), "updates": sent})
 
@@ -242,6 +263,11 @@ def facts(llm: LLM) -> dict[str, Any]:
     }
 
 
+def collector_of(asked: Message | None, target: Path) -> Collector | None:
+    """What writes answers down, if that is asked for."""
+    return Collector(Path(asked["directory"]), asked["tokens"], target) if asked else None
+
+
 def freeze() -> None:
     """Leave what is loaded out of garbage collections: each would look at all of it, and everyone would wait."""
     gc.collect()
@@ -258,13 +284,14 @@ def main(descriptor: int) -> int:
         (start,) = channel.take(None)
         try:
             llm = LLM(start["model"], **start["arguments"])
+            collector = collector_of(start.get("collect"), llm.model_path)
         except (ConfigError, ModelError, TypeError, OSError, MemoryError) as error:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1
         freeze()
         channel.send({"type": "ready", "facts": facts(llm)})
         with closing(llm):
-            EngineProcess(llm, channel).run()
+            EngineProcess(llm, channel, collector).run()
     except Closed:
         return 0
     return 0

@@ -16,10 +16,10 @@ from augury.serve.shares import Shares
 from augury.serve.stream import ClientLeft
 from augury.serve.visitors import Headers, check_visitor
 
-GUARDED = ("/v1/", "/tokenize", "/detokenize")  # as in vLLM, figures and health need no key
+GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
 FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
 WORK = ("/v1/completions", "/v1/chat/completions")
-WITH_BODY = (*WORK, "/tokenize", "/detokenize")  # no other body is read
+WITH_BODY = (*WORK, "/tokenize", "/detokenize", "/augury/drafter")  # no other body is read
 ALL_BODIES = 4  # bodies of the largest size that may be in memory at a time
 
 

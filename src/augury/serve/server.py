@@ -117,7 +117,9 @@ class Server:
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
             observatory = Observatory()
             keys = self.settings.limits.num_keys
-            client = EngineClient(self.settings.model, self.settings.engine, observatory, self._give_up, keys)
+            settings = self.settings
+            asked = {"directory": settings.collect, "tokens": settings.collect_tokens} if settings.collect else None
+            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked)
             self._catch_signals()
             if sys.stderr.isatty():
                 logger.info("loading %s; Ctrl-C ends it", self.settings.model)

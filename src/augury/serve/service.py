@@ -30,6 +30,9 @@ class Settings:
     access_log: bool = False
     shutdown_timeout: float = 30.0
     generation_config: str = "auto"  # where sampling defaults come from
+    collect: str | None = None  # where answers are written down, as token ids
+    collect_tokens: int = 20_000_000  # at most
+    swap_from: str | None = None  # the directory under which drafters lie that may be swapped in
 
 
 @dataclass(slots=True)

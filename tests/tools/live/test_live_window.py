@@ -67,7 +67,7 @@ def test_intervals_follow_the_spread_of_the_drafts(drafts: list[tuple[int, int]]
     found = Drafting(len(drafts), sum(k for k, _ in drafts), sum(accepted), at)
     mean = sum(accepted) / len(accepted)
     variance = sum((a - mean) ** 2 for a in accepted) / len(accepted)
-    assert found._spread() == pytest.approx(variance, abs=1e-9)
+    assert found.variance == pytest.approx(variance, abs=1e-9)
     assert found.length is not None and found.length_interval is not None and found.rate_interval is not None
     half = 1.96 * math.sqrt(variance / len(accepted))
     assert found.length_interval[1] == pytest.approx(found.length + half)

@@ -118,10 +118,11 @@ class Drafting:
         """By the spread of accepted tokens a draft, which the counts by position tell exactly."""
         if self.length is None:
             return None
-        half = Z * math.sqrt(self._spread() / self.drafts)
+        half = Z * math.sqrt(self.variance / self.drafts)
         return max(1.0, self.length - half), self.length + half
 
-    def _spread(self) -> float:
+    @property
+    def variance(self) -> float:
         """The variance of accepted tokens a draft; without positions, that of all or nothing."""
         mean = self.accepted / self.drafts
         if self.accepted_at:
@@ -133,7 +134,7 @@ class Drafting:
         """How much wider than for independent tokens the interval is."""
         assert self.rate is not None and self.per_draft is not None
         alone = self.per_draft * self.rate * (1 - self.rate)
-        return self._spread() / alone if alone > 0 else self.per_draft  # all or nothing: a draft is one trial
+        return self.variance / alone if alone > 0 else self.per_draft  # all or nothing: a draft is one trial
 
     def record(self) -> dict[str, Any]:
         """For programs."""

@@ -64,6 +64,13 @@ class ServerOptions(BaseModel):
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = _server(
         "summary", SPECULATION, "What each response says about speculation."
     )
+    swap_from: str | None = _server(
+        None, SPECULATION, "Clients may swap in drafters that lie under this directory (`augury drafter swap`).", "DIR"
+    )
+    collect: str | None = _server(
+        None, SPECULATION, "Write the token ids of answers to this directory, to train a drafter on them.", "DIR"
+    )
+    collect_tokens: int = _server(20_000_000, SPECULATION, "Tokens that are collected, at most.", ge=1)
     disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
     log_stats_interval: float = _server(
         10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"

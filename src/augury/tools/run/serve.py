@@ -43,6 +43,9 @@ def settings_of(model: str, engine: dict[str, Any], given: ServerOptions) -> Set
         given.enable_access_log,
         given.shutdown_timeout,
         given.generation_config,
+        given.collect,
+        given.collect_tokens,
+        given.swap_from,
     )
 
 

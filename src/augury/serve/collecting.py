@@ -1,0 +1,72 @@
+"""`--collect DIR`: the token ids of what is served, for training a drafter on it.
+
+Off unless asked for, because prompts are private. Every tenant has a file of its own, readable by the server's user
+alone, and nothing is written once there are so many tokens. A disk that fails ends the collecting, never an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TextIO
+
+from augury.config.errors import ConfigError
+from augury.config.fingerprint import fingerprint, name_of
+from augury.engine.request import Request
+
+logger = logging.getLogger("augury")
+ABOUT = "about.json"
+ENDED = ("stop", "length")  # how an answer ends that nobody gave up on
+
+
+class Collector:
+    """Writes a line for every answer: its token ids, where the answer begins, whether it was sampled."""
+
+    def __init__(self, directory: Path, most_tokens: int, target: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory, self._files = directory, dict[str, TextIO]()
+        self._left = most_tokens - sum(_tokens_in(file) for file in directory.glob("*.jsonl"))
+        self._claim(target)
+        said = "answers are collected in %s, %d more tokens: they hold what your users write; guard them."
+        logger.info(said, directory, max(0, self._left))
+
+    def _claim(self, target: Path) -> None:
+        """Say whose answers these are; those of two targets would spoil each other."""
+        about, file = {"target": name_of(target), "fingerprint": fingerprint(target)}, self._directory / ABOUT
+        if file.is_file() and (other := json.loads(file.read_text())) != about:
+            raise ConfigError(f"--collect {self._directory}: it holds answers of {other.get('target')}; name another.")
+        file.write_text(json.dumps(about) + "\n")
+
+    def keep(self, request: Request) -> None:
+        """Write down an answer that has ended."""
+        if self._left < len(request.tokens) or request.finish_reason not in ENDED:
+            return
+        sampled = request.params.temperature > 0
+        line = {"tokens": request.tokens, "start": request.prompt_len, "sampled": sampled}
+        try:
+            file = self._file(request.tenant)
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            file.flush()
+        except OSError as error:
+            logger.error("nothing more is collected in %s: %s", self._directory, error)
+            self._left = 0
+            return
+        self._left -= len(request.tokens)
+        if self._left < 1:
+            logger.info("as many tokens are collected in %s as were asked for.", self._directory)
+
+    def _file(self, tenant: str) -> TextIO:
+        if tenant not in self._files:
+            name = hashlib.sha256(tenant.encode()).hexdigest()[:16] if tenant else "everyone"
+            path = self._directory / f"{name}.jsonl"
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._files[tenant] = os.fdopen(descriptor, "a", encoding="ascii")
+        return self._files[tenant]
+
+
+def _tokens_in(file: Path) -> int:
+    with file.open(encoding="ascii", errors="replace") as lines:
+        return sum(line.count(",") - 1 for line in lines)  # between tokens, and before the two other keys

@@ -1,0 +1,51 @@
+"""Orders to the engine process that are not requests for text, and what it answers to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from augury.serve.errors import ApiError
+from augury.serve.wire import Message, pack
+
+
+class Controls:
+    """One order at a time; the engine carries it out between two steps."""
+
+    def __init__(self) -> None:
+        self._answer: asyncio.Future[Message] | None = None
+
+    async def ask(self, writer: asyncio.StreamWriter, order: Message) -> Message:
+        """Send an order and wait for the answer; raises ApiError where it cannot be carried out."""
+        if self._answer is not None:
+            raise ApiError(409, "another drafter is being loaded; try again.", code="busy")
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            writer.write(pack(order))
+            answer = await asyncio.shield(self._answer)
+        finally:
+            if self._answer is None or self._answer.done():
+                self._answer = None
+        if "error" in answer:
+            raise ApiError(400, answer["error"], "directory")
+        return answer
+
+    def answered(self, message: Message) -> None:
+        """The engine has done what it was told, or says why not."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
+            self._answer = None
+
+    def fail(self) -> None:
+        """The engine has died with an order in its hands."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ApiError(503, "the engine died while it loaded a drafter.", code="engine_died"))
+            self._answer.exception()  # somebody who asked may have left
+        self._answer = None
+
+
+def with_drafter(start: Message, model: str) -> Message:
+    """The message that starts an engine, with another drafter: a restart keeps what was swapped in."""
+    arguments: dict[str, Any] = start["arguments"]
+    spec = {**(arguments.get("speculative_config") or {}), "model": model}
+    return {**start, "arguments": {**arguments, "speculative_config": spec}}

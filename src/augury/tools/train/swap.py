@@ -1,0 +1,111 @@
+"""`augury drafter swap`: another drafter for a running server, kept only if live traffic accepts no less of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from augury.tools.live.drafting import Drafting, Z
+from augury.tools.live.reading import over_all
+from augury.tools.live.scrape import scrape
+from augury.tools.live.window import whole
+from augury.tools.shared.http import Server, Unreadable
+from augury.tools.shared.options import Json
+from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.screen import said
+
+GLANCE = 1.0  # seconds between two looks at the counters
+SETTLE = 5  # a fifth of the drafts pass uncounted: requests that were running still read what the old drafter cached
+LOADING = 120.0  # seconds that the server may take to read a drafter
+Tell = Callable[[str, int, int], None]
+
+
+def swap(
+    url: Annotated[str, typer.Argument(help="The server, started with --swap-from.")],
+    drafter: Annotated[str, typer.Argument(help="The drafter's directory on the server, under --swap-from.")],
+    drafts: Annotated[int, typer.Option(min=20, help="Drafts to compare, before and after.")] = 2000,
+    within: Annotated[float, typer.Option(min=1, help="Seconds that each comparison may take.")] = 600.0,
+    check: Annotated[bool, typer.Option(help="Compare acceptance, and take it back if it is worse.")] = True,
+    api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY", help="The server's key.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Load another drafter into a running server; no request is dropped, and a worse one is taken back.
+
+    Acceptance is counted on live traffic before and after. The drafter goes back if its acceptance length is lower by
+    more than chance explains (95 %).
+    """
+    server = Server(url, api_key, LOADING)
+    with said(quiet=as_json) as tell:
+        before = count(server, drafts, within, "before", tell) if check else None
+        loaded = server.post("/augury/drafter", {"directory": drafter}, LOADING)
+        after = _after(server, drafts, within, tell) if check else None
+    worse = before is not None and after is not None and is_worse(before, after)
+    if worse:
+        loaded = server.post("/augury/drafter/undo", {}, LOADING)
+    found = {
+        "drafter": loaded["drafter"],
+        "kept": not worse,
+        "before": before.record() if before else None,
+        "after": after.record() if after else None,
+    }
+    if as_json:
+        print_json(found)
+    else:
+        output_console().print(sentence(found))
+    if worse:
+        raise typer.Exit(1)
+
+
+def _after(server: Server, drafts: int, within: float, tell: Tell) -> Drafting:
+    """Count with the new drafter; without traffic to judge it by, it goes back."""
+    try:
+        count(server, max(1, drafts // SETTLE), within, "settling", tell)
+        return count(server, drafts, within, "after", tell)
+    except (Unreadable, KeyboardInterrupt):
+        server.post("/augury/drafter/undo", {}, LOADING)
+        raise
+
+
+def count(server: Server, drafts: int, within: float, words: str, tell: Tell) -> Drafting:
+    """How the next so many drafts of a server fare."""
+    first, deadline = _counted(server), time.monotonic() + within
+    while True:
+        found = _counted(server) - first
+        tell(f"{words}: drafts counted", min(drafts, int(found.drafts)), drafts)
+        if found.drafts >= drafts:
+            return found
+        if time.monotonic() > deadline:
+            raise Unreadable(
+                "idle",
+                f"{server.base}: {found.drafts:.0f} drafts in {within:g} seconds, and {drafts} are compared; swap "
+                "while there is traffic, lower --drafts, or give --no-check. The drafter that was there drafts on.",
+            )
+        time.sleep(GLANCE)
+
+
+def _counted(server: Server) -> Drafting:
+    reading = over_all(scrape(server))
+    if not reading.speculates:
+        raise Unreadable("plain", f"{server.base} does not speculate; there is no drafter to swap.")
+    return whole(reading)
+
+
+def is_worse(before: Drafting, after: Drafting) -> bool:
+    """Whether acceptance fell by more than chance explains."""
+    assert before.length is not None and after.length is not None
+    noise = Z * math.sqrt(before.variance / before.drafts + after.variance / after.drafts)
+    return after.length < before.length - noise
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """What happened, in one line."""
+    if found["before"] is None:
+        return f"{found['drafter']} drafts now; acceptance was not compared."
+    a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]
+    if found["kept"]:
+        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before."
+    return f"taken back: {b:.2f} tokens a step, {a:.2f} before. {found['drafter']} drafts again."

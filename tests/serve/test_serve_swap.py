@@ -1,0 +1,155 @@
+"""`--collect` and `--swap-from`: what is served teaches a drafter, which takes the old one's place without a pause."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from served import Served, Shared, served
+from typer.testing import CliRunner
+
+from augury import LLM
+from augury.cli import app
+from augury.model.checkpoint import read_config
+from augury.tools.live.drafting import Drafting
+from augury.tools.train.swap import is_worse
+from augury.train.batches import Teacher
+from augury.train.corpus import answer
+from augury.train.export import name_target
+from augury.train.loop import BEST, Schedule, TrainingRun
+from augury.train.pairs import shake
+from augury.train.trainee import Goal, layers_of, trainee_of
+
+PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def drafters(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `good`, which has learnt the toy's answers, and `bad`, which has not."""
+    root, config = tmp_path_factory.mktemp("drafters"), read_config(toy_model)
+    corpus = answer(LLM(str(toy_model), device="cpu", max_model_len=64), PROMPTS, 24, sampled_share=0.0)
+    teacher = Teacher(toy_model, layers_of("eagle3", config), torch.device("cpu"), torch.float32)
+    words = torch.arange(config.vocab_size)
+    trainee, other = (trainee_of("eagle3")(Goal("eagle3", 3, 0), config, teacher, words) for _ in range(2))
+    shake(other.module, 5)
+    other.export(toy_model, root / "bad")
+    TrainingRun(trainee, teacher, Schedule(120, 8, every=120, rate=3e-3), toy_model, root).train(
+        corpus, {"own": corpus}
+    )
+    (root / BEST).rename(root / "good")
+    trainee.export(toy_model, root / "foreign")
+    name_target(root / "foreign", root / "bad")
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(toy_model: Path, drafters: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    spec = {"method": "eagle3", "model": str(drafters / "bad"), "num_speculative_tokens": 3}
+    flags = ["--max-model-len", "64", "--swap-from", str(drafters), "--no-enable-prefix-caching"]
+    collected = tmp_path_factory.mktemp("collected") / "here"
+    with served(toy_model, *flags, "--collect", str(collected), spec=spec) as running:
+        running.collected = collected  # type: ignore[attr-defined]
+        yield running
+
+
+def ask(server: Served, prompt: list[int]) -> list[int]:
+    body = {"prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    reply = server.http.post("/v1/completions", json=body, timeout=120)
+    assert reply.status_code == 200, reply.text
+    return list(reply.json()["choices"][0]["token_ids"])
+
+
+class Traffic:
+    """Clients that ask the same questions again and again, and look at every answer."""
+
+    def __init__(self, server: Served, wanted: list[list[int]]) -> None:
+        self._server, self._wanted, self._stop = server, wanted, threading.Event()
+        self.wrong: list[Any] = []
+        self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(2)]
+
+    def _run(self, number: int) -> None:
+        while not self._stop.is_set():
+            for prompt, wanted in list(zip(PROMPTS, self._wanted, strict=True))[number::2]:
+                try:
+                    if (said := ask(self._server, prompt)) != wanted:
+                        self.wrong.append(said)
+                except Exception as error:
+                    self.wrong.append(error)
+                if self._stop.is_set():
+                    return
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def run_swap(server: Served, name: str) -> Any:
+    return CliRunner().invoke(app, ["drafter", "swap", server.url, name, "--drafts", "150", "--json"])
+
+
+def drafter(server: Served) -> str:
+    return Path(server.http.get("/augury/drafter").json()["drafter"]).name
+
+
+def test_a_better_one_is_kept_and_a_worse_one_taken_back(server: Served, drafters: Path) -> None:
+    """Under traffic: every answer is what it was, none is dropped."""
+    wanted = [ask(server, prompt) for prompt in PROMPTS]
+    with Traffic(server, wanted) as traffic:
+        kept = run_swap(server, "good")
+        assert kept.exit_code == 0, kept.output
+        found = json.loads(kept.stdout)
+        assert found["kept"] and drafter(server) == "good"
+        assert found["after"]["acceptance_length"] > found["before"]["acceptance_length"] + 0.5
+        back = run_swap(server, "bad")
+        assert back.exit_code == 1, back.output
+        assert not json.loads(back.stdout)["kept"] and drafter(server) == "good"
+    assert not traffic.wrong
+
+
+@pytest.mark.parametrize("name", ["nowhere", "..", "../..", "/etc", "a\0b", "x" * 5000, ""])
+def test_only_what_lies_under_the_directory(server: Served, name: str) -> None:
+    before = drafter(server)
+    reply = server.http.post("/augury/drafter", json={"directory": name})
+    assert reply.status_code == 400
+    assert "directory" in reply.json()["error"]["message"] or name == ""
+    assert drafter(server) == before
+
+
+def test_what_does_not_fit_is_refused(server: Served) -> None:
+    reply = server.http.post("/augury/drafter", json={"directory": "foreign"})
+    assert reply.status_code == 400
+    assert "was trained for" in reply.json()["error"]["message"]
+    ask(server, PROMPTS[0])
+
+
+def test_answers_are_collected_for_the_owner_alone(server: Served) -> None:
+    said = ask(server, [70, 71, 72])
+    folder: Path = server.collected  # type: ignore[attr-defined]
+    lines = [json.loads(line) for line in (folder / "everyone.jsonl").read_text().splitlines()]
+    assert {"tokens": [70, 71, 72, *said], "start": 3, "sampled": False} in lines
+    assert stat.S_IMODE((folder / "everyone.jsonl").stat().st_mode) == 0o600
+
+
+def test_no_swap_where_nobody_allowed_it(shared: Shared) -> None:
+    with shared.lent() as running:
+        assert running.http.get("/augury/drafter").status_code == 404
+        assert running.http.post("/augury/drafter", json={"directory": "x"}).status_code == 404
+
+
+def test_worse_is_worse_than_chance() -> None:
+    good, bad = Drafting(1000, 3000, 1500, (800, 450, 250)), Drafting(1000, 3000, 900, (600, 200, 100))
+    near = Drafting(1000, 3000, 1470, (790, 440, 240))
+    assert is_worse(good, bad)
+    assert not is_worse(good, near) and not is_worse(bad, good)
