@@ -23,13 +23,12 @@ from augury.train.gate import check_gate
 from augury.train.linear_loss import linear_loss
 from augury.train.loop import BEST, Schedule, TrainingRun
 from augury.train.losses import LOSSES, shared_mass
-from augury.train.pairs import pack, shake
+from augury.train.pairs import pack
 from augury.train.reach import all_rows, places, reach
 from augury.train.study import Lesson, Study
 from augury.train.trainee import Goal, Trainee, kinds, layers_of, trainee_of
 from augury.train.unroll import unroll
 from augury.train.validate import agreed, walk
-from augury.train.warm_start import warm_start
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 CPU, PAIRS = torch.device("cpu"), ("eagle3", "p-eagle", "eagle", "mtp")
@@ -285,36 +284,3 @@ def test_the_gate_stops_a_head_that_is_served_wrongly(
     monkeypatch.setattr(Eagle3, "leave", lambda self, out: (self.norm(out.roll(1, 1)), out))  # not what engines do
     with pytest.raises(ConfigError, match="do not agree on what the head reads"):
         check_gate(new_trainee(toy_model, "eagle3", teacher), teacher, corpus, toy_model)
-
-
-@pytest.mark.parametrize("kind", list(kinds()))
-def test_training_goes_on_from_a_published_drafter(kind: str, toy_model: Path, tmp_path: Path) -> None:
-    teacher = teacher_of(toy_model, kind)
-    own = 200 if trainee_of(kind).own_words and kind not in ("eagle", "mtp") else 0
-    first, second = (new_trainee(toy_model, kind, teacher, own) for _ in range(2))
-    shake(first.module, seed=7)
-    first.export(toy_model, tmp_path)
-    warm_start(second, tmp_path)
-    for name, tensor in first.module.state_dict().items():
-        if own or name not in first.optional:
-            rows = len(first.words) if name in first.tables else None  # a last one may stand for all other words
-            torch.testing.assert_close(second.module.state_dict()[name][:rows], tensor[:rows], rtol=8e-3, atol=1e-3)
-
-
-def test_words_that_the_drafter_lacks_begin_as_they_would(toy_model: Path, tmp_path: Path) -> None:
-    teacher = teacher_of(toy_model, "eagle3")
-    few, many = new_trainee(toy_model, "eagle3", teacher, 100), new_trainee(toy_model, "eagle3", teacher, 200)
-    fresh = many.head.detach().clone()
-    shake(few.module, seed=7)
-    few.export(toy_model, tmp_path)
-    warm_start(many, tmp_path)
-    assert torch.equal(many.head[:100], few.head)
-    assert torch.equal(many.head[100:], fresh[100:])
-
-
-def test_another_kind_is_no_beginning(toy_model: Path, tmp_path: Path) -> None:
-    new_trainee(toy_model, "eagle", teacher_of(toy_model, "eagle")).export(toy_model, tmp_path)
-    with pytest.raises(ConfigError, match="not a drafter of kind eagle3"):
-        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path)
-    with pytest.raises(ConfigError, match=r"no \*.safetensors"):
-        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path / "nowhere")

@@ -62,6 +62,12 @@ class Corpus:
             tensors = {name: file.get_tensor(name) for name in ("tokens", "starts", "lengths", "sampled")}
         return cls(**tensors, about=json.loads(said["about"]))
 
+    def __add__(self, other: Corpus) -> Corpus:
+        """The texts of both."""
+        pairs = ((getattr(self, name), getattr(other, name)) for name in ("tokens", "starts", "lengths", "sampled"))
+        tokens, starts, lengths, sampled = (torch.cat(pair) for pair in pairs)
+        return Corpus(tokens, starts, lengths, sampled, self.about)
+
     @classmethod
     def of(cls, texts: Sequence[tuple[list[int], list[int], bool]], about: dict[str, Any]) -> Corpus:
         """From (prompt, answer, sampled) triples."""

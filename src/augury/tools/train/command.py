@@ -18,9 +18,16 @@ WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, m
 
 def train(
     method: Annotated[str, typer.Argument(help=WHAT)],
-    prompts: Annotated[list[Path], typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")],
-    held_out: Annotated[list[Path], typer.Option(help="Prompts that are never trained on; may be repeated.")],
     out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
+    prompts: Annotated[
+        list[Path] | None, typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None, typer.Option(help="Prompts that are never trained on; may be repeated.")
+    ] = None,
+    collected: Annotated[
+        Path | None, typer.Option("--from", help="Served answers to train on: the directory of `serve --collect`.")
+    ] = None,
     target: Annotated[str, typer.Option(help="The model to draft for.")] = "default",
     openings: Annotated[int, typer.Option(min=0, help="Prompts that the target writes itself, besides.")] = 0,
     init: Annotated[Path | None, typer.Option(help="A drafter of this kind to go on from.")] = None,
@@ -53,8 +60,8 @@ def train(
     order = TrainOptions(
         method,
         target,
-        prompts,
-        held_out,
+        prompts or [],
+        held_out or [],
         out,
         answer_tokens,
         held_prompts,
@@ -63,6 +70,7 @@ def train(
         layers,
         device,
         openings,
+        collected,
         init,
         answers,
     )
@@ -78,6 +86,10 @@ def train(
         "tokens": k,
         "seed": seed,
     }
+    if collected is None and not (prompts and held_out):
+        raise ConfigError("give --prompts and --held-out, or --from with what a server collected.")
+    if prompts and not held_out:
+        raise ConfigError("--prompts: give --held-out, too; what is trained on says nothing about acceptance.")
     if not epochs:
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
     with said(quiet=as_json) as tell:

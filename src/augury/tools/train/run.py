@@ -24,6 +24,7 @@ from augury.model.tokenizer import Tokenizer
 from augury.tools.shared.profile import make_profile
 from augury.tools.train.prompts import Messages, read_prompts
 from augury.train.batches import Teacher
+from augury.train.collected import read_collected
 from augury.train.corpus import Corpus, answer
 from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
@@ -54,6 +55,7 @@ class TrainOptions:
     layers: int
     device: str
     openings: int = 0  # prompts that the target writes itself, besides those of the files
+    collected: Path | None = None  # what a server collected
     init: Path | None = None  # a drafter to go on from
     answers: Path | None = None  # where answers are kept; several runs may share them
 
@@ -68,7 +70,7 @@ def run_training(
     config = read_config(directory)
     if not runs_dense(config):
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
-    corpus, held = _texts(order, directory, tell)
+    corpus, held = _texts(order, directory, settings["longest"], tell)
     device = device_of(order.device)
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -99,7 +101,19 @@ def _line(now: Progress) -> str:
     return f"training: loss {now.loss:.3f}{best}"
 
 
-def _texts(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
+def _texts(order: TrainOptions, directory: Path, longest: int, tell: Tell) -> tuple[Corpus, Held]:
+    """What to train on, and what to validate with: served answers, answers to prompts, or both."""
+    if order.collected is None:
+        return _answered(order, directory, tell)
+    served, kept = read_collected(order.collected, directory, longest)
+    held = {"collected": kept}
+    if not order.prompts:
+        return served, held
+    answered, more = _answered(order, directory, tell)
+    return served + answered, held | more
+
+
+def _answered(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
     """The target's answers to the prompts, and its greedy ones to each held-out file; made once, kept in the run."""
     held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
     kept = {json.dumps(messages) for some in held.values() for messages in some}
@@ -216,6 +230,7 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
     return {
         "prompts": ", ".join(path.name for path in order.prompts),
         "openings": order.openings,
+        "from": str(order.collected or ""),
         "init": str(order.init or ""),
         "vocabulary": order.vocabulary or "all",
         "depth": order.depth,

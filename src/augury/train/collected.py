@@ -1,0 +1,52 @@
+"""What a server collected (`augury serve --collect`), as texts to train on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from augury.config.errors import ConfigError
+from augury.config.fingerprint import fingerprint, name_of
+from augury.train.corpus import Corpus
+
+HELD = 20  # every so many-th text is kept for validation
+SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
+Text = tuple[list[int], list[int], bool]
+
+
+def read_collected(directory: Path, target: Path, longest: int) -> tuple[Corpus, Corpus]:
+    """The texts to train on, and those to validate with; answers that begin past `longest` tokens are left out."""
+    about = _about(directory, target)
+    texts = [text for file in sorted(directory.glob("*.jsonl")) for text in _texts(file, longest)]
+    if len(texts) < 2:
+        raise ConfigError(f"--from {directory}: {len(texts)} usable answers; `augury serve --collect` makes more.")
+    held = texts[::HELD]
+    return Corpus.of([text for i, text in enumerate(texts) if i % HELD], about), Corpus.of(held, about)
+
+
+def _about(directory: Path, target: Path) -> dict[str, str]:
+    """Whose answers these are; a drafter must not learn those of another target."""
+    try:
+        about: dict[str, str] = json.loads((directory / "about.json").read_text())
+        whose, mark = about["target"], about["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"--from {directory}: no about.json of `augury serve --collect`; name the directory it wrote to."
+        ) from None
+    if mark != fingerprint(target):
+        raise ConfigError(f"--from {directory} holds answers of {whose}, and --target is {name_of(target)}.")
+    return about
+
+
+def _texts(file: Path, longest: int) -> Iterator[Text]:
+    """The answers of one file; a line that a killed server left half written is passed over."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                one = json.loads(line)
+                tokens, start, sampled = one["tokens"], one["start"], bool(one["sampled"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if start + SHORTEST <= min(len(tokens), longest):
+                yield tokens[:start], tokens[start:], sampled

@@ -1,0 +1,84 @@
+"""Adapting a drafter: training that goes on from a published one, and on what a server collected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.config.fingerprint import fingerprint
+from augury.model.checkpoint import read_config
+from augury.train.batches import Teacher
+from augury.train.collected import read_collected
+from augury.train.pairs import shake
+from augury.train.trainee import Goal, Trainee, kinds, layers_of, trainee_of
+from augury.train.warm_start import warm_start
+
+
+def teacher_of(toy_model: Path, kind: str) -> Teacher:
+    return Teacher(toy_model, layers_of(kind, read_config(toy_model)), torch.device("cpu"), torch.float32)
+
+
+def new_trainee(toy_model: Path, kind: str, teacher: Teacher, vocabulary: int = 0) -> Trainee:
+    config = read_config(toy_model)
+    words = torch.arange(vocabulary or config.vocab_size)
+    return trainee_of(kind)(Goal(kind, 3, vocabulary), config, teacher, words)
+
+
+@pytest.mark.parametrize("kind", list(kinds()))
+def test_training_goes_on_from_a_published_drafter(kind: str, toy_model: Path, tmp_path: Path) -> None:
+    teacher = teacher_of(toy_model, kind)
+    own = 200 if trainee_of(kind).own_words and kind not in ("eagle", "mtp") else 0
+    first, second = (new_trainee(toy_model, kind, teacher, own) for _ in range(2))
+    shake(first.module, seed=7)
+    first.export(toy_model, tmp_path)
+    warm_start(second, tmp_path)
+    for name, tensor in first.module.state_dict().items():
+        if own or name not in first.optional:
+            rows = len(first.words) if name in first.tables else None  # a last one may stand for all other words
+            torch.testing.assert_close(second.module.state_dict()[name][:rows], tensor[:rows], rtol=8e-3, atol=1e-3)
+
+
+def test_words_that_the_drafter_lacks_begin_as_they_would(toy_model: Path, tmp_path: Path) -> None:
+    teacher = teacher_of(toy_model, "eagle3")
+    few, many = new_trainee(toy_model, "eagle3", teacher, 100), new_trainee(toy_model, "eagle3", teacher, 200)
+    fresh = many.head.detach().clone()
+    shake(few.module, seed=7)
+    few.export(toy_model, tmp_path)
+    warm_start(many, tmp_path)
+    assert torch.equal(many.head[:100], few.head)
+    assert torch.equal(many.head[100:], fresh[100:])
+
+
+def test_another_kind_is_no_beginning(toy_model: Path, tmp_path: Path) -> None:
+    new_trainee(toy_model, "eagle", teacher_of(toy_model, "eagle")).export(toy_model, tmp_path)
+    with pytest.raises(ConfigError, match="not a drafter of kind eagle3"):
+        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path)
+    with pytest.raises(ConfigError, match=r"no \*.safetensors"):
+        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path / "nowhere")
+
+
+def test_training_on_what_was_served(toy_model: Path, tmp_path: Path) -> None:
+    """From the files of `serve --collect`: the same target, whole lines, answers that are not cut away."""
+    mark = {"target": "toy", "fingerprint": fingerprint(toy_model)}
+    (tmp_path / "about.json").write_text(json.dumps(mark))
+    texts = [{"tokens": [65, 66, 67 + i % 9, *range(70, 82)], "start": 3, "sampled": False} for i in range(60)]
+    late = {"tokens": [65] * 50, "start": 45, "sampled": False}
+    lines = "\n".join(json.dumps(line) for line in [*texts, late]) + '\n{"tokens": [1, 2'
+    (tmp_path / "everyone.jsonl").write_text(lines)
+    corpus, held = read_collected(tmp_path, toy_model, 40)
+    assert (len(corpus), len(held)) == (57, 3)
+    assert corpus.text(0).tolist() == texts[1]["tokens"] and int(corpus.starts[0]) == 3
+    words = ["train", "eagle3", "--target", str(toy_model), "--from", str(tmp_path), "--out", str(tmp_path / "run")]
+    words += ["--no-gate", "--epochs", "2", "--batch", "8", "--every", "10", "--device", "cpu", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert list(json.loads(done.stdout)["best"]["length"]) == ["collected"]
+    (tmp_path / "about.json").write_text(json.dumps(mark | {"fingerprint": "another", "target": "other"}))
+    with pytest.raises(ConfigError, match="holds answers of other"):
+        read_collected(tmp_path, toy_model, 40)
