@@ -41,6 +41,7 @@ NEIGHBOURS = {
     ("suffix", "replay"),  # a corpus is read as a trace is
     ("load", "replay"),  # as is a file of prompts
     ("load", "live"),  # a server's counters before and after
+    ("train", "live"),  # a swapped drafter is judged by the server's counters
     ("tune", "load"),
     ("advise", "live"),  # lengths and load from a running server's metrics
     ("tune", "live"),
