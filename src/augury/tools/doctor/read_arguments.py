@@ -16,6 +16,7 @@ from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
 from augury.tools.doctor.problems import Problem, json_kind, read_object
+from augury.tools.doctor.untold import set_aside
 
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
@@ -38,6 +39,7 @@ def read_arguments(found: FoundCommand) -> Arguments:
                 result.problems.append(Problem("quote-open", word.start, word.start + 1, {"text": word.unclosed}))
         _read_words(result, _split(result, found.words))
         _fold_old_flags(result)
+    set_aside(result)
     return result
 
 

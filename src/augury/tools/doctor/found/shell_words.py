@@ -21,6 +21,7 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
 BREAKS = ";|&()\n"
 ORDINARY = re.compile(r"[\w@%+=:,./{}\[\]-]+")  # letters that mean themselves inside and outside of quotes
 INSIDE = {"'": "'", '"': '"'}
+UNSPELT = "="  # in the place of a quote: the letter stands in a container's variable, which no shell reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Word:
 
 
 def _spelt(text: str, quote: str) -> str:
+    if quote == UNSPELT:
+        return text
     if quote == "'":
         return text.replace("'", "'\\''")
     if quote == '"':
