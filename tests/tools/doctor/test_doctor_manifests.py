@@ -161,3 +161,40 @@ def test_a_drafter_that_is_not_known_says_nothing_of_the_method() -> None:
     assert ids(examine(line, "", Asked("0.13.0"))) == [], "it need not be a draft model, which that release refuses"
     head = line.replace("{", '{\\"method\\": \\"eagle3\\", \\"draft_tensor_parallel_size\\": 3, ')
     assert ids(examine(head)) == ["draft-tp"], "the rest is judged"
+
+
+GUARDED = """services:
+  a:
+    image: ${IMAGE:-vllm/vllm-openai:v0.27.1}
+    environment: ["SPEC_N=${SPEC_N:-}"]
+    entrypoint:
+    - bash
+    - -c
+    - |
+      _n="$${SPEC_N:-$${DEPTH:-3}}"
+      case "$${SPEC:-}" in off|0) _n=0 ;; esac
+      [ -n "$$LOW" ] && _n=0
+      ARGS=()
+      if [ "$$_n" -gt 0 ]; then
+        ARGS=(--speculative-config "{\\"method\\": \\"mtp\\", \\"num_speculative_tokens\\": $$_n}")
+      fi
+      exec vllm serve $${EAGER:+--enforce-eager} "$$@" "$${ARGS[@]}"
+    - --
+    command: [--model, zai-org/GLM-4.6, --pipeline-parallel-size, "${PP:-2}"]
+"""
+
+
+def test_a_script_in_a_manifest_is_read_with_its_arguments_and_defaults() -> None:
+    """What `case`, `if` and `&&` set is what may be; what was set before them is what is, where it says anything."""
+    [command] = examine(GUARDED, "compose.yaml").commands
+    assert command.keys["method"] == "mtp" and command.keys["num_speculative_tokens"] == 3
+    assert command.target == "zai-org/GLM-4.6" and command.release == "0.27.1"
+    assert [one.id for one in command.findings] == ["pipeline-mtp"], "the arguments behind the script are its own"
+    assert not any("handed on" in one.what for one in command.unchecked)
+
+
+def test_a_branch_counts_where_nothing_was_set_before() -> None:
+    line = f"if x; then SPEC='{GONE}'; fi\nvllm serve m --speculative-config \"$SPEC\"\n"
+    assert ids(examine(line, "run.sh")) == ["key-gone"]
+    assert ids(examine(f"SPEC=''\n{line}", "run.sh")) == ["key-gone"]
+    assert ids(examine(f"""SPEC='{{"method": "suffix"}}'\n{line}""", "run.sh")) == []

@@ -18,6 +18,7 @@ from augury.tools.doctor.found.shell_words import Word, plain_words
 from augury.tools.doctor.problems import Problem, json_kind, read_object
 from augury.tools.doctor.untold import set_aside
 
+ONLY_IF_SET = re.compile(r"\$\{\w+:?\+")  # `${EAGER:+--enforce-eager}`: nothing, where the variable is not set
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
@@ -87,7 +88,8 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
         word = words[i]
         i += 1
         if not re.match(r"--?[a-zA-Z]", word.text):
-            result.positionals.append(word)
+            if not ONLY_IF_SET.match(word.text):
+                result.positionals.append(word)
             continue
         name, sign, _ = word.text.partition("=")
         value = word.part(len(name) + 1) if sign else None

@@ -73,10 +73,10 @@ def in_words(
     """The command that a list of words is, or that a shell or a container in it is given."""
     variables = {**variables, **_docker_variables(words)}
     for i, word in enumerate(words):
-        if PurePath(word.text).name in SHELLS and (script := _script(words, i + 1)):
-            return [
-                one for simple in Reader(script.inside(), known).commands() for one in _nested(simple, variables, image)
-            ]
+        if PurePath(word.text).name in SHELLS and (at := _script(words, i + 1)):
+            # The word behind the script is its name, `$0`; those after it are "$@".
+            reader = Reader(words[at].inside(), known, handed_on=words[at + 2 :])
+            return [one for simple in reader.commands() for one in _nested(simple, variables, image)]
         size = _program(words, i)
         if size:
             said = " ".join([PurePath(words[i].text).name, *(w.text for w in words[i + 1 : i + size])])
@@ -106,14 +106,14 @@ def _nested(simple: Simple, variables: Variables, image: str) -> list[FoundComma
     return found
 
 
-def _script(words: list[Word], first: int) -> Word | None:
-    """What `-c`, at or after the word with this number, hands to a shell."""
+def _script(words: list[Word], first: int) -> int:
+    """The number of the word that `-c`, at or after the word with this number, hands to a shell; 0 for none."""
     for i in range(first, len(words) - 1):
         if re.fullmatch(r"-[a-z]*c", words[i].text):
-            return words[i + 1]
+            return i + 1
         if not words[i].text.startswith("-"):
-            return None
-    return None
+            return 0
+    return 0
 
 
 def _program(words: list[Word], i: int) -> int:

@@ -13,7 +13,8 @@ from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.command import Variables
 from augury.tools.doctor.found.mapped import Mapped, joined
 
-Undo = Callable[[Mapped], Mapped]
+Value = Callable[[Mapped, re.Match[str]], Mapped | None]  # what to write for a match, or None to leave it
+NESTED = 3  # defaults inside defaults, such as ${A:-${B:-c}}
 COMPOSE = re.compile(r"\$(?:(\$)|\{([A-Za-z_]\w*)(?::?-([^}$]{0,999}))?[^}$]{0,999}\}|([A-Za-z_]\w*))")
 KUBERNETES = re.compile(r"\$(?:(\$)|\(([A-Za-z_][\w.-]*)\))")
 
@@ -22,13 +23,9 @@ def by_compose(body: Mapped) -> Mapped:
     """With `$$` as one dollar, and defaults where nothing else is known."""
     if "$" not in body.text:
         return body
-
-    def value(found: re.Match[str]) -> Mapped | None:
-        if found[1]:
-            return _dollar(body, found)
-        return body.part(*found.span(3)) if found[3] else None
-
-    return _replaced(body, COMPOSE, value).within(lambda text: text.replace("$", "$$"))
+    for _ in range(NESTED):
+        body = _replaced(body, COMPOSE, _default)
+    return _replaced(body, COMPOSE, _dollar).within(lambda text: text.replace("$", "$$"))
 
 
 def by_kubernetes(body: Mapped, variables: Variables) -> Mapped:
@@ -36,7 +33,7 @@ def by_kubernetes(body: Mapped, variables: Variables) -> Mapped:
     if "$" not in body.text:
         return body
 
-    def value(found: re.Match[str]) -> Mapped | None:
+    def value(body: Mapped, found: re.Match[str]) -> Mapped | None:
         if found[1]:
             return _dollar(body, found)
         known = variables.get(found[2])
@@ -47,19 +44,23 @@ def by_kubernetes(body: Mapped, variables: Variables) -> Mapped:
 
 def from_outside(text: str) -> set[str]:
     """The names in a compose text, as it is written, whose values only the place where compose is run tells."""
-    return {found[2] or found[4] for found in COMPOSE.finditer(text) if not found[1] and not found[3]}
+    return {found[2] or found[4] for found in COMPOSE.finditer(text) if not found[1] and found[3] is None}
 
 
-def _dollar(body: Mapped, found: re.Match[str]) -> Mapped:
+def _default(body: Mapped, found: re.Match[str]) -> Mapped | None:
+    return body.part(*found.span(3)) if found[3] is not None else None
+
+
+def _dollar(body: Mapped, found: re.Match[str]) -> Mapped | None:
     """Two letters that stand for one."""
     start, end = body.place(*found.span())
-    return Mapped("$", (start, end), body.layers, (end,))
+    return Mapped("$", (start, end), body.layers, (end,)) if found[1] else None
 
 
-def _replaced(body: Mapped, pattern: re.Pattern[str], value: Callable[[re.Match[str]], Mapped | None]) -> Mapped:
+def _replaced(body: Mapped, pattern: re.Pattern[str], value: Value) -> Mapped:
     parts, last = [], 0
     for found in pattern.finditer(body.text):
-        new = value(found)
+        new = value(body, found)
         if new is None:
             continue
         spend(len(new.text))
