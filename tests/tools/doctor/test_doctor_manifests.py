@@ -198,3 +198,29 @@ def test_a_branch_counts_where_nothing_was_set_before() -> None:
     assert ids(examine(line, "run.sh")) == ["key-gone"]
     assert ids(examine(f"SPEC=''\n{line}", "run.sh")) == ["key-gone"]
     assert ids(examine(f"""SPEC='{{"method": "suffix"}}'\n{line}""", "run.sh")) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["vllm run-batch -i a -o b --model m", "python -m vllm.entrypoints.openai.run_batch --model m",
+     "python3 -m vllm.entrypoints.cli.main serve m"],
+)  # fmt: skip
+def test_other_programs_with_the_same_arguments(program: str) -> None:
+    assert ids(examine(f"{program} --speculative-config '{GONE}'")) == ["key-gone"]
+
+
+def test_a_manifest_in_json_is_read_as_one_in_yaml() -> None:
+    pod = {"image": "vllm/vllm-openai:v0.26.0", "args": ["--model", "m", "--speculative-config", GONE]}
+    found = examine(json.dumps({"kind": "Pod", "spec": {"containers": [pod]}}), "pod.json")
+    assert ids(found) == ["key-gone"] and found.commands[0].release == "0.26.0"
+    assert "key-gone" not in ids(mended(found, Asked()))
+    assert not examine('{"kind": "Pod"}', "pod.json").commands
+
+
+@pytest.mark.parametrize("dash", ["\u2013", "\u2014", "\u2212\u2212"])
+def test_a_dash_of_a_word_processor_is_no_flag(dash: str) -> None:
+    right = 'vllm serve m --speculative-config \'{"method": "suffix"}\' --port 80'
+    found = examine(right.replace(" --", f" {dash}"))
+    assert ids(found) == ["flag-misspelt", "flag-misspelt"]
+    assert mended(found, Asked()).text == right
+    assert ids(examine("vllm serve m --port 80 \u2014 x")) == []

@@ -95,12 +95,10 @@ def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
     return Examination(name, text, [_examine(args, asked, others) for args in commands])
 
 
-def check_release(text: str) -> str:
+def check_release(text: str, option: str = "--vllm-version") -> str:
     """A release the user names, or a line that says what is wrong with it."""
-    if version(text, "--vllm-version") < version(OLDEST):
-        raise ConfigError(
-            f"--vllm-version={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one."
-        )
+    if version(text, option) < version(OLDEST):
+        raise ConfigError(f"{option}={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one.")
     return text
 
 

@@ -15,7 +15,8 @@ from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
 
 IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
 # Modules that are run with vLLM's own arguments; Dynamo's worker hands them to the engine.
-MODULE = re.compile(r"(?:vllm\.entrypoints\.(?:openai\.)?api_server|dynamo\.vllm)$")
+MODULE = re.compile(r"(?:vllm\.entrypoints\.(?:openai\.)?(?:api_server|run_batch)|dynamo\.vllm)$")
+CLI = "vllm.entrypoints.cli.main"  # what the command `vllm` runs
 SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 
 
@@ -120,7 +121,9 @@ def _program(words: list[Word], i: int) -> int:
     """How many words name the program that starts here; 0 when none does."""
     texts = [word.text for word in words[i : i + 3]] + ["", ""]
     name = PurePath(texts[0]).name
-    if name == "vllm" and texts[1] in ("serve", "bench"):
+    if texts[0] == "-m" and texts[1] == CLI and texts[2] in ("serve", "run-batch"):
+        return 3
+    if name == "vllm" and texts[1] in ("serve", "bench", "run-batch"):
         return 3 if texts[1] == "bench" and texts[2] and not texts[2].startswith("-") else 2
     if name == "augury" and texts[1] == "serve":
         return 2

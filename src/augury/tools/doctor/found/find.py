@@ -27,7 +27,7 @@ from augury.tools.doctor.found.shell_words import UNSPELT, Reader, Word, plain_w
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 HOLDS = re.compile(
-    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|dynamo\.vllm\b|augury\s+serve\b|speculative[-_]config|vllm-openai|"
+    r"vllm\s+(?:serve|bench|run-batch)\b|vllm\.entrypoints|dynamo\.vllm\b|augury\s+serve\b|speculative[-_]config|vllm-openai|"
     r"\"num_speculative_tokens\"|\bspeculative_model\s*="
 )
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
@@ -145,7 +145,15 @@ def _json(source: Mapped) -> list[FoundCommand]:
         node = read_json(word)
     except NotJson:
         return [FoundCommand("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
-    return _settings(node)
+    return _settings(node) or _manifest(source)
+
+
+def _manifest(source: Mapped) -> list[FoundCommand]:
+    """A manifest in JSON, which is YAML as well: of Kubernetes, or a task of a cloud's."""
+    try:
+        return _yaml(source, "")
+    except ConfigError:
+        return []
 
 
 def _settings(node: Node) -> list[FoundCommand]:
