@@ -30,6 +30,7 @@ from augury.tools.doctor.read_arguments import read_arguments
 from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
 from augury.tools.doctor.unchecked import Unchecked, unchecked
+from augury.tools.doctor.unwritten import unwritten
 from augury.tools.knowledge.conditions import KnownFacts
 
 PLUGIN_METHOD = "arctic"
@@ -180,17 +181,20 @@ def _resolve(
         own = recognise(target.raw) if target else None
         left["method"] = own.method if own else USUAL_SPECULATOR.name
         left = {**(said_itself(target) if target else {}), **left}
+    silent = unwritten(left, args.target, target, number) if number is not None and asked.drafter is None else None
+    left |= {"method": silent} if silent else {}
     sizes = _ranks(args), args.number("max-model-len")
     config, refused = settle(args, left, Target(args.target, target, *sizes), release, asked.drafter)
     # What cannot be seen from here may well be there.
-    problems += [found for found in refused if not args.partial or found.says.get("key") in args.keys]
+    untold = args.partial or silent == ""
+    problems += [found for found in refused if not untold or found.says.get("key") in args.keys]
     method = _meant(left, config, asked.drafter) if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
         told = {problem.says.get("key") for problem in problems}
-        untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
-        problems += unused_problems(args, method, untold)
+        rest = {key: value for key, value in left.items() if key in args.keys and key not in told}
+        problems += unused_problems(args, method, rest)
     return method, config, problems
 
 
