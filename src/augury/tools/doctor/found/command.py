@@ -45,6 +45,7 @@ class FoundCommand:
     release: str | None = None  # of vLLM, where the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
     bare: bool = False  # the object is a speculative_config itself
+    computed: bool = False  # some words are what a program makes, not what is written: there is nothing to edit
     sampling: list[Node] = field(default_factory=list)  # SamplingParams(...) that a program hands to this engine
 
     @property
