@@ -171,3 +171,10 @@ def test_an_assistant_without_a_method_is_what_the_release_takes_it_for(release:
     [command] = examine(line, "", Asked(release)).commands
     assert command.facts["method"] == method
     assert "draft-slots-shrink-budget" not in [one.id for one in command.findings], "layers of MTP take no slots"
+
+
+@pytest.mark.parametrize(("release", "said"), [("0.9.2", []), ("0.27", ["method-gone"])])
+def test_an_accelerator_is_an_mlp_speculator(release: str, said: list[str]) -> None:
+    line = """vllm serve org/llama-13b --speculative-config '{"model": "ibm-ai-platform/llama-13b-accelerator"}'"""
+    found = examine(line, "", Asked(release)).findings
+    assert [one.id for one in found if one.severity != "note"] == said

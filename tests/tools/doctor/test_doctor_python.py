@@ -152,3 +152,14 @@ def test_a_command_that_is_a_list_is_read(program: str) -> None:
 )
 def test_what_a_program_computes_is_not_wrong(program: str) -> None:
     assert not [one.id for one in examine(program, "launch.py").findings if one.severity != "note"]
+
+
+def test_what_a_key_holds_is_not_missing_where_it_is_computed() -> None:
+    layers = '{"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}}'
+    config = f'{{"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": {layers}}}'
+    program = HEAD + f"LLM('m', speculative_config={config}, kv_transfer_config=KVTransferConfig(kv_role='kv_both'))\n"
+    assert not [one.id for one in examine(program, "a.py").findings if one.severity == "error"]
+    without = program.replace(", kv_transfer_config=KVTransferConfig(kv_role='kv_both')", "")
+    assert [one.id for one in examine(without, "a.py").findings if one.severity == "error"] == [
+        "hidden-states-need-connector"
+    ]

@@ -14,6 +14,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import is_speculator, said_itself
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
 from augury.config.vllm_class import NO_CLASS, NOT_HERE
+from augury.methods.mlp_speculator import MLP_SPECULATOR
 from augury.methods.notes import Note
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
@@ -187,13 +188,15 @@ def _resolve(
     config, refused = settle(args, left, Target(args.target, target, *sizes), release, asked.drafter)
     # What cannot be seen from here may well be there.
     untold = args.partial or silent == ""
-    problems += [found for found in refused if not untold or found.says.get("key") in args.keys]
+    stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints say their length themselves
+    told = [found for found in refused if not untold or found.says.get("key") in args.keys]
+    problems += [found for found in told if found.name != stated]
     method = _meant(left, config, asked.drafter) if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
-        told = {problem.says.get("key") for problem in problems}
-        rest = {key: value for key, value in left.items() if key in args.keys and key not in told}
+        named = {problem.says.get("key") for problem in problems}
+        rest = {key: value for key, value in left.items() if key in args.keys and key not in named}
         problems += unused_problems(args, method, rest)
     return method, config, problems
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from augury.config.facts import ModelFacts
 from augury.config.versions import Version, version
+from augury.methods.mlp_speculator import MLP_SPECULATOR as MLP
 from augury.methods.mtp import ALIASES, MTP
 from augury.tools.knowledge.families import by_name
 
@@ -14,6 +16,7 @@ from augury.tools.knowledge.families import by_name
 OWN_LAYERS = {"deepseek_v3": "0.8.2", "mimo": "0.9", "ernie4_5_moe": "0.10.2", "qwen3_next": "0.10.2"}
 NAMED_THERE = "deepseek_mtp"  # what vLLM called the layers of all of them
 ASSISTANT = "gemma4_mtp"
+ACCELERATOR = re.compile(r"(?i)-accelerator$")  # what those who published MLP speculators called them
 
 
 def unwritten(keys: Mapping[str, Any], target: str | None, files: ModelFacts | None, release: Version) -> str | None:
@@ -21,6 +24,8 @@ def unwritten(keys: Mapping[str, Any], target: str | None, files: ModelFacts | N
     model = keys.get("model")
     if keys.get("method"):
         return None
+    if isinstance(model, str) and ACCELERATOR.search(model):
+        return MLP.name if MLP.vllm_until and release >= version(MLP.vllm_until) else ""
     if isinstance(model, str):
         return MTP.name if _is_assistant(model) and release >= version(ALIASES[ASSISTANT]) else None
     if "num_speculative_tokens" not in keys or release >= version(MTP.vllm_since):

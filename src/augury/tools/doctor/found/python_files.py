@@ -23,6 +23,7 @@ LISTED = re.compile(r"[\"']vllm[\"']|vllm\.entrypoints|[\"'](?:-sc|--speculative
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
 CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
+NAMED_AT_LEAST = ("kv_transfer_config",)  # arguments whose presence says something
 UNKNOWN = object()  # a value that only running the program would tell
 
 
@@ -122,7 +123,9 @@ class _Reader:
         node = Node(self.word, {}, *self.place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
-            if keyword.arg is not None and value.value is not UNKNOWN:
+            if keyword.arg in NAMED_AT_LEAST and value.value is UNKNOWN and not depth:
+                value.value = {}  # it is there, whatever it holds
+            if keyword.arg is not None and value.value is not UNKNOWN and not (depth and value.untold):
                 start = self._offset(keyword.lineno, keyword.col_offset)
                 node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
             else:
@@ -149,7 +152,7 @@ class _Reader:
     def _dict(self, value: ast.Dict, node: Node, depth: int) -> Node:
         for key, inner in zip(value.keys, value.values, strict=True):
             name, found = _literal(key) if key is not None else UNKNOWN, self._node(inner, depth + 1)
-            if isinstance(name, str) and key is not None and found.value is not UNKNOWN:
+            if isinstance(name, str) and key is not None and found.value is not UNKNOWN and not found.untold:
                 node.members.append(Member(name, *self.place(key), found))
             else:
                 node.untold = name if isinstance(name, str) else f"**{ast.unparse(inner)}"
