@@ -1,6 +1,6 @@
 """vLLM's own class against Augury: `PYTHONPATH=tests/helpers python -m vllm_oracle 0.32.0 --out differences.json`.
 
-Exit code 0 when `config check` agrees in at least 97 % and every difference has a verdict, 1 otherwise, 2 without a wheel.
+Exit code 0 when `config check` agrees in at least 97 % and every difference has a verdict, 1 otherwise, 2 if no wheel.
 """
 
 from __future__ import annotations
