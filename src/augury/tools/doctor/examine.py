@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
-from augury.config.speculators import is_speculator, said_itself
+from augury.config.speculators import is_speculator, said_itself, target_of
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
 from augury.config.vllm_class import NO_CLASS, NOT_HERE
 from augury.methods.mlp_speculator import MLP_SPECULATOR
@@ -34,6 +34,7 @@ from augury.tools.doctor.unchecked import Unchecked, unchecked
 from augury.tools.doctor.unwritten import unwritten
 from augury.tools.knowledge.conditions import KnownFacts
 
+SERVES_SPECULATORS = "0.10.1"  # a drafter that names its target, in the place of the target
 PLUGIN_METHOD = "arctic"
 PLUGIN_KEYS = (
     "enable_suffix_decoding", "suffix_cache_max_depth", "suffix_cache_max_requests", "suffix_max_spec_factor",
@@ -115,6 +116,9 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     known = KnownFacts({}, {name: setting.value for name, setting in args.keys.items()})
     target = asked.target or _local(args.target)
     draft = asked.drafter or _local(_text(args, "model"))
+    own = target if is_speculator(target) else None
+    if own is not None and found.program and (number is None or number >= version(SERVES_SPECULATORS)):
+        args.speculates = True
     method, config = None, None
     if number is not None:
         problems += flag_problems(args, number)
@@ -125,6 +129,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number)
         problems += more
+    target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
     facts = command_facts(args, config, method, number)
     facts |= model_facts(facts, target, draft, args.number("max-model-len"))
     facts |= field_facts(args, facts, target, draft, others)
@@ -140,7 +145,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
         problems += request_problems(args)
     known.facts = result.facts = facts
     result.keys = known.keys
-    result.unchecked = unchecked(args, facts, target, draft)
+    result.unchecked = unchecked(args, facts, target, draft, target_of(own) if own else args.target)
     result.target = args.target
     result.findings = list(findings(args, known, problems, number))
     return result

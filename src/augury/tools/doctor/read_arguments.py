@@ -19,6 +19,7 @@ from augury.tools.doctor.problems import Problem, json_kind, read_object
 from augury.tools.doctor.untold import set_aside
 
 ONLY_IF_SET = re.compile(r"\$\{\w+:?\+")  # `${EAGER:+--enforce-eager}`: nothing, where the variable is not set
+NO_CONFIGURATION = ("", "None", "null")  # in the place of one, and vLLM then speculates not at all
 DASHES = "\u2013\u2014\u2015\u2212"  # longer than the one on the keyboard
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
@@ -143,6 +144,8 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
             result.problems.append(Problem("flag-twice", before.start, before.end, says, before.removal()))
             result.keys.clear()
         assert flag.word is not None
+        if flag.word.text in NO_CONFIGURATION and not flag.word.expands:
+            return 0
         return _take_word(result, flag.word, rest) - 1
     if name.startswith("speculative-config."):
         _take_key(result, flag, name.partition(".")[2], flag.value)
