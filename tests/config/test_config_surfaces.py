@@ -211,6 +211,16 @@ def test_check_answers_by_exit_code(tmp_path: Path) -> None:
     assert "has none known" in first.stdout  # a file goes before the environment, as in every other command
 
 
+def test_a_hub_id_in_a_file_is_not_checked_and_not_wrong(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(f"model: org/model\nspeculative-config: {json.dumps(NGRAM)}\n")
+    told = augury("config", "check", "--config", str(tmp_path / "f.yaml"), "--as-of", "0.32", "--json")
+    assert told.returncode == 0, told
+    assert any("org/model is not on this machine" in note["text"] for note in json.loads(told.stdout)["notes"])
+    wrong = augury("config", "check", json.dumps(NGRAM), "--target", "org/model", "--as-of", "0.32")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: --target org/model"), "the option, not vLLM"
+    assert "refused" not in wrong.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

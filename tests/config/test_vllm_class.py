@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,18 @@ def test_the_class_itself_agrees(tmp_path: Path) -> None:
     found, asked = differences(CASES.values(), answers, wheel.release_of(folder), tmp_path)
     assert [one for one in found if not one.verdict] == []
     assert summary(found, asked)["share"]["config check"] >= 0.97
+
+
+def test_what_is_no_wheel_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.whl").write_text("no archive")
+    with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
+        archive.writestr("other/__init__.py", "")
+    for name in ("none.whl", "bad.whl", "other.whl", "."):
+        with pytest.raises(wheel.NoWheel, match=r"is no wheel|holds no release"):
+            wheel.unzipped(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "vllm-1.whl", "w") as archive:
+        archive.writestr("vllm-1.dist-info/METADATA", "")
+        archive.writestr("vllm/_C.so", "compiled")
+        archive.writestr("vllm/__init__.py", "")
+    folder = wheel.unzipped(tmp_path / "vllm-1.whl")
+    assert folder == wheel.unzipped(tmp_path / "vllm-1.whl") and not (folder / "vllm" / "_C.so").exists()

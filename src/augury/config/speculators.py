@@ -25,6 +25,14 @@ def is_speculator(facts: ModelFacts | None) -> bool:
     return facts is not None and ("speculators_model_type" in facts.raw or "speculators_config" in facts.raw)
 
 
+def target_of(facts: ModelFacts) -> str | None:
+    """The target that a speculator names."""
+    inner = facts.raw.get("speculators_config")
+    verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
+    target = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
+    return target if isinstance(target, str) and target else None
+
+
 def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
     """If `model` is a speculator, put its target in its place; the user's keys win except those it fixes itself."""
     facts = read_facts(model)
@@ -36,10 +44,8 @@ def swap(model: str, given: Mapping[str, Any] | None) -> Swapped | None:
     if kind not in SPECULATORS:
         types = ", ".join(SPECULATORS)
         raise ConfigError(f"model={model!r} is a speculator of type {kind!r}, which is not known; known are {types}.")
-    inner = facts.raw.get("speculators_config")
-    verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
-    target = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
-    if not isinstance(target, str) or not target:
+    target = target_of(facts)
+    if target is None:
         raise ConfigError(
             f"model={model!r} is a speculator without a target (speculators_config.verifier.name_or_path); "
             "give the target as the model and this as speculative_config.model."

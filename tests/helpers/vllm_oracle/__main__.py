@@ -1,6 +1,6 @@
 """vLLM's own class against Augury: `PYTHONPATH=tests/helpers python -m vllm_oracle 0.32.0 --out differences.json`.
 
-Exit code 0 when at least 97 % agree and every difference has a verdict, 1 otherwise.
+Exit code 0 when `config check` agrees in at least 97 % and every difference has a verdict, 1 otherwise, 2 if no wheel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vllm_oracle.checkpoints import make
 from vllm_oracle.compare import differences, summary, table
 from vllm_oracle.record import write
 from vllm_oracle.sides import theirs
-from vllm_oracle.wheel import download, release_of, unzipped
+from vllm_oracle.wheel import NoWheel, download, release_of, unzipped
 
 ENOUGH = 0.97
 
@@ -31,7 +31,10 @@ def main() -> int:
     asked = parser.parse_args()
     if (asked.release is None) == (asked.wheel is None):
         parser.error("name a release, or a wheel with --wheel")
-    folder = unzipped(asked.wheel) if asked.wheel else download(asked.release)
+    try:
+        folder = unzipped(asked.wheel) if asked.wheel else download(asked.release)
+    except NoWheel as error:
+        parser.error(str(error))
     release, cases = release_of(folder), all_cases()
     with tempfile.TemporaryDirectory() as name:
         models = make(Path(name))

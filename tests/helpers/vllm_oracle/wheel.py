@@ -12,6 +12,10 @@ FOLDER = "AUGURY_VLLM_WHEEL"  # an unzipped wheel, or the wheel itself
 SEARCHED = "AUGURY_VLLM_WHEELS"  # where downloads are kept
 
 
+class NoWheel(Exception):
+    """Why there is none, in one line."""
+
+
 def at_hand() -> Path | None:
     """The wheel that the environment names, unzipped; None when it names none."""
     named = os.environ.get(FOLDER)
@@ -24,18 +28,24 @@ def download(release: str) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     if not list(home.glob(f"vllm-{release}-*.whl")):
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(home), f"vllm=={release}"]
-        subprocess.run(command, check=True)
+        if subprocess.run(command, check=False).returncode:
+            raise NoWheel(f"pip finds no vllm=={release}; its last line says why")
     return unzipped(next(home.glob(f"vllm-{release}-*.whl")))
 
 
 def unzipped(wheel: Path) -> Path:
     """The folder of a wheel's files."""
-    if wheel.is_dir():
-        return wheel
-    folder = wheel.with_suffix("")
-    if not (folder / "vllm").is_dir():
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if not name.endswith(".so")])
+    folder = wheel if wheel.is_dir() else wheel.with_suffix("")
+    if not wheel.is_dir() and not (folder / "vllm").is_dir():
+        partly = folder.with_name(f"{folder.name}.partly")  # an interrupted run leaves no half of a release behind
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(partly, [name for name in archive.namelist() if not name.endswith(".so")])
+        except (OSError, zipfile.BadZipFile) as error:
+            raise NoWheel(f"{wheel} is no wheel that can be read: {error}") from None
+        partly.rename(folder)
+    if not list(folder.glob("vllm-*.dist-info")):
+        raise NoWheel(f"{wheel} holds no release of vLLM")
     return folder
 
 

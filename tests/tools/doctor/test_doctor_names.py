@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from augury.config.facts import read_facts
 from augury.config.versions import version
 from augury.tools.doctor.examine import Asked, Examination, examine
 from augury.tools.doctor.fix import mended
@@ -128,3 +132,49 @@ def test_a_name_that_is_not_known_is_not_guessed(name: str) -> None:
 @pytest.mark.parametrize("name", [None, "m", "<target>", "$MODEL/x", "{{ .Values.model }}/x"])
 def test_stand_ins_are_no_names(name: str | None) -> None:
     assert name_facts(name, version("0.32")) == {}
+
+
+K_ALONE = """vllm serve {} --speculative-config '{{"num_speculative_tokens": 1}}'"""
+
+
+@pytest.mark.parametrize(
+    ("target", "release", "said"),
+    [
+        ("deepseek-ai/DeepSeek-R1", "0.8.5", []),
+        ("deepseek-ai/DeepSeek-R1", "0.9.2", []),
+        ("deepseek-ai/DeepSeek-R1", "0.11.0", ["drafter-missing"]),
+        ("XiaomiMiMo/MiMo-7B-RL", "0.8.5", ["drafter-missing", "target-too-new"]),
+        ("XiaomiMiMo/MiMo-7B-RL", "0.10.2", []),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "0.10.2", []),
+        ("zai-org/GLM-4.5", "0.10.2", ["drafter-missing"]),
+        ("meta-llama/Llama-3.1-8B", "0.10.2", ["drafter-missing"]),
+        ("/models/mine", "0.10.2", []),
+        ("/models/mine", "0.32", ["drafter-missing"]),
+    ],
+)
+def test_k_alone_was_enough_for_some_targets_before_0_11(target: str, release: str, said: list[str]) -> None:
+    found = examine(K_ALONE.format(target), "", Asked(release)).findings
+    assert sorted(one.id for one in found if one.severity == "error") == said
+
+
+def test_k_alone_is_told_from_the_targets_files(tmp_path: Path) -> None:
+    for kind, said in (("deepseek_v3", False), ("llama", True)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "num_nextn_predict_layers": 1}))
+        found = examine(K_ALONE.format("/models/mine"), "", Asked("0.9.2", read_facts(str(tmp_path)))).findings
+        assert ("drafter-missing" in [one.id for one in found]) == said
+
+
+@pytest.mark.parametrize(("release", "method"), [("0.19.1", "draft_model"), ("0.26.0", "mtp")])
+def test_an_assistant_without_a_method_is_what_the_release_takes_it_for(release: str, method: str) -> None:
+    line = """vllm serve google/gemma-4-31B-it --speculative-config '{"model": "google/gemma-4-31B-it-assistant",
+        "num_speculative_tokens": 4}' --max-num-batched-tokens 4096"""
+    [command] = examine(line, "", Asked(release)).commands
+    assert command.facts["method"] == method
+    assert "draft-slots-shrink-budget" not in [one.id for one in command.findings], "layers of MTP take no slots"
+
+
+@pytest.mark.parametrize(("release", "said"), [("0.9.2", []), ("0.27", ["method-gone"])])
+def test_an_accelerator_is_an_mlp_speculator(release: str, said: list[str]) -> None:
+    line = """vllm serve org/llama-13b --speculative-config '{"model": "ibm-ai-platform/llama-13b-accelerator"}'"""
+    found = examine(line, "", Asked(release)).findings
+    assert [one.id for one in found if one.severity != "note"] == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 
 import pytest
 from hypothesis import given
@@ -115,3 +116,50 @@ def test_mending_writes_python() -> None:
 def test_any_text_is_looked_at_without_harm(text: str) -> None:
     look(f'LLM("m", speculative_config={text}')
     look(text)
+
+
+GONE = '{"method": "ngram", "num_speculative_tokens": 3, "disable_by_batch_size": 4}'
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"run(['vllm', 'serve', 'm', '--speculative-config', '{GONE}'])\n",
+        f"cmd = ['vllm', 'serve', M]\ncmd += ['--port', str(port)]\ncmd.extend(['--speculative-config', '{GONE}'])\n",
+        f"run([python, '-m', 'vllm.entrypoints.openai.api_server', '--speculative-config', {json.dumps(GONE)}])\n",
+        f"extra = ['--speculative-config', json.dumps({GONE})]\n",
+    ],
+)
+def test_a_command_that_is_a_list_is_read(program: str) -> None:
+    found = examine(program, "launch.py")
+    assert [one.id for one in found.findings if one.severity == "error"] == ["key-gone"]
+    assert len(found.commands) == 1
+    after = mended(found, Asked())
+    if "dumps" in program:
+        assert after.text == program, "what a program makes is not there to be edited"
+    else:
+        assert "key-gone" not in [one.id for one in after.findings] and len(after.commands) == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "run(['vllm', 'serve', m, '--spec-method', method, '--spec-tokens', str(k)])\n",
+        """run(['vllm', 'serve', m, '-sc', f'{{"method": "{method}", "num_speculative_tokens": {k}}}'])\n""",
+        "run(['vllm', 'serve', m, '-sc', json.dumps(config)])\n",
+        "names = ['vllm', 'sglang']\n",
+    ],
+)
+def test_what_a_program_computes_is_not_wrong(program: str) -> None:
+    assert not [one.id for one in examine(program, "launch.py").findings if one.severity != "note"]
+
+
+def test_what_a_key_holds_is_not_missing_where_it_is_computed() -> None:
+    layers = '{"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}}'
+    config = f'{{"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": {layers}}}'
+    program = HEAD + f"LLM('m', speculative_config={config}, kv_transfer_config=KVTransferConfig(kv_role='kv_both'))\n"
+    assert not [one.id for one in examine(program, "a.py").findings if one.severity == "error"]
+    without = program.replace(", kv_transfer_config=KVTransferConfig(kv_role='kv_both')", "")
+    assert [one.id for one in examine(without, "a.py").findings if one.severity == "error"] == [
+        "hidden-states-need-connector"
+    ]

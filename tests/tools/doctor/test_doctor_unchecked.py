@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
+from augury.config.facts import read_facts
 from augury.config.versions import version
 from augury.tools.doctor.examine import Asked, examine
 from augury.tools.doctor.report import sarif
@@ -135,3 +136,39 @@ def test_a_family_has_one_vocabulary_a_tokenizer_unless_padded() -> None:
     sizes = {row.tokenizer: {r.vocab for r in families() if r.tokenizer == row.tokenizer} for row in families()}
     several = {name for name, found in sizes.items() if len(found - {None}) > 1}
     assert several == {"Qwen2"}, several
+
+
+SPECULATOR = {
+    "speculators_model_type": "eagle3",
+    "transformer_layer_config": {"model_type": "llama", "hidden_size": 64, "vocab_size": 100},
+    "speculators_config": {
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+        "verifier": {"name_or_path": "org/target"},
+    },
+}
+ADAPTERS = "vllm serve org/m-speculator.eagle3 --enable-lora --max-num-seqs 512 --max-num-batched-tokens 512"
+
+
+def test_a_speculator_that_is_served_speculates(tmp_path: Path) -> None:
+    """vLLM serves the target that it names; without the files that is not checked, with them it is."""
+    [command] = examine(ADAPTERS, "", Asked("0.32")).commands
+    assert "asks for" in command.unchecked[0].what and command.unchecked[0].how == "--target DIR"
+    (tmp_path / "config.json").write_text(json.dumps(SPECULATOR))
+    given = read_facts(str(tmp_path))
+    [command] = examine(ADAPTERS, "", Asked("0.32", given)).commands
+    assert [one.id for one in command.findings if one.severity == "error"] == ["lora-token-budget"]
+    assert "org/target" in command.unchecked[0].why
+    assert not [one for one in examine(ADAPTERS, "", Asked("0.9", given)).findings if one.id == "lora-token-budget"]
+
+
+@pytest.mark.parametrize("nothing", ["''", "None", "null"])
+def test_no_configuration_is_none(nothing: str) -> None:
+    """As vLLM's parser has it: each of them leaves speculation off."""
+    found = examine(f"vllm serve m --port 1 --speculative-config {nothing}")
+    assert not found.findings and found.commands[0].facts["speculates"] is False
+    assert [one.id for one in examine("vllm serve m --speculative-config none").findings] == ["json-broken"]
+
+
+def test_a_configuration_that_cannot_be_read_is_not_filled_in_elsewhere() -> None:
+    [command] = examine("vllm serve m --speculative-config none").commands
+    assert not any("filled in" in one.what for one in command.unchecked)

@@ -155,3 +155,8 @@ def test_json_has_every_part() -> None:
 def test_what_makes_no_upgrade_is_refused_in_one_line(words: tuple[str, ...]) -> None:
     result = doctor(at(LLAMA, EAGLE).text, *words)
     assert result.exit_code == 2 and result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("old", "new", "named"), [("0.27", "new", "--to='new'"), ("0.5", "0.27", "--from='0.5'")])
+def test_the_option_that_is_wrong_is_the_one_that_is_named(old: str, new: str, named: str) -> None:
+    assert doctor(at(LLAMA, EAGLE).text, "--from", old, "--to", new).stderr.startswith(f"error: {named}")

@@ -77,6 +77,8 @@ def test_what_pydantic_says_stands_under_its_first_line(tmp_path: Path) -> None:
     assert found["causes"][0]["cause"] == "this release does not take the configuration"
     usage = "vllm serve: error: argument --speculative-config: invalid loads value: '{method: eagle3}'\n"
     assert "invalid loads value" in diagnosed(tmp_path, VERSION, usage)[2]
+    module = "usage: api_server.py [-h]\napi_server.py: error: unrecognized arguments: --speculative-model a/b\n"
+    assert "unrecognized arguments" in diagnosed(tmp_path, module)[2], "the whole log of such a start"
 
 
 def test_the_command_in_the_log_is_examined(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def ask(asked: Asked) -> Question:
     target = asked.target if asked.target is not None else stored.get("model")
     if target is not None and (not isinstance(target, str) or not target):
         raise ConfigError(f"the target is {target!r}; name a model's directory.")
+    if asked.target is not None and _facts(asked.target) is None:
+        raise ConfigError(f"--target {asked.target}: no config.json there; name a model's directory.")
     given = _written(asked) or _stored(stored) or gather(None, None, os.environ)
     if given is None and target is not None and is_speculator(read_facts(target)):
         given = {}
@@ -143,10 +145,8 @@ def judge(question: Question) -> Answer:
             notes += (Note("inferred", "model", says),)
             name, given = swapped.target, swapped.speculative_config
         facts = _facts(name) if name else None
-        if name and facts is None and not swapped:
-            raise ConfigError(f"--target {name}: no config.json there; name a model's directory.")
         if name and facts is None:
-            says = f"the target {name} is not on this machine; nothing was compared with it."
+            says = f"the target {name} is not on this machine; nothing was compared with it (--target DIR)."
             notes += (Note("unchecked", "model", says),)
         size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
         target = Target(name, facts, size, question.max_model_len)

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
 from augury.config.speculative import SpeculativeConfig
-from augury.config.speculators import is_speculator, said_itself
+from augury.config.speculators import is_speculator, said_itself, target_of
 from augury.config.versions import NEWEST, OLDEST, Version, beyond_newest, version
 from augury.config.vllm_class import NO_CLASS, NOT_HERE
+from augury.methods.mlp_speculator import MLP_SPECULATOR
 from augury.methods.notes import Note
 from augury.methods.recognise import USUAL_SPECULATOR, choose, recognise
 from augury.methods.registry import ALIASES, METHODS
@@ -30,8 +31,10 @@ from augury.tools.doctor.read_arguments import read_arguments
 from augury.tools.doctor.refused import anchor, settle
 from augury.tools.doctor.sampling import default_problems, request_problems
 from augury.tools.doctor.unchecked import Unchecked, unchecked
+from augury.tools.doctor.unwritten import unwritten
 from augury.tools.knowledge.conditions import KnownFacts
 
+SERVES_SPECULATORS = "0.10.1"  # a drafter that names its target, in the place of the target
 PLUGIN_METHOD = "arctic"
 PLUGIN_KEYS = (
     "enable_suffix_decoding", "suffix_cache_max_depth", "suffix_cache_max_requests", "suffix_max_spec_factor",
@@ -95,12 +98,10 @@ def examine(text: str, name: str = "", asked: Asked = Asked()) -> Examination:
     return Examination(name, text, [_examine(args, asked, others) for args in commands])
 
 
-def check_release(text: str) -> str:
+def check_release(text: str, option: str = "--vllm-version") -> str:
     """A release the user names, or a line that says what is wrong with it."""
-    if version(text, "--vllm-version") < version(OLDEST):
-        raise ConfigError(
-            f"--vllm-version={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one."
-        )
+    if version(text, option) < version(OLDEST):
+        raise ConfigError(f"{option}={text!r}: what is known begins with vLLM {OLDEST}; name that or a later one.")
     return text
 
 
@@ -115,6 +116,9 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     known = KnownFacts({}, {name: setting.value for name, setting in args.keys.items()})
     target = asked.target or _local(args.target)
     draft = asked.drafter or _local(_text(args, "model"))
+    own = target if is_speculator(target) else None
+    if own is not None and found.program and (number is None or number >= version(SERVES_SPECULATORS)):
+        args.speculates = True
     method, config = None, None
     if number is not None:
         problems += flag_problems(args, number)
@@ -125,6 +129,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
         method, config, more = _resolve(args, target, asked, release, number)
         problems += more
+    target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
     facts = command_facts(args, config, method, number)
     facts |= model_facts(facts, target, draft, args.number("max-model-len"))
     facts |= field_facts(args, facts, target, draft, others)
@@ -140,7 +145,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
         problems += request_problems(args)
     known.facts = result.facts = facts
     result.keys = known.keys
-    result.unchecked = unchecked(args, facts, target, draft)
+    result.unchecked = unchecked(args, facts, target, draft, target_of(own) if own else args.target)
     result.target = args.target
     result.findings = list(findings(args, known, problems, number))
     return result
@@ -182,17 +187,22 @@ def _resolve(
         own = recognise(target.raw) if target else None
         left["method"] = own.method if own else USUAL_SPECULATOR.name
         left = {**(said_itself(target) if target else {}), **left}
+    silent = unwritten(left, args.target, target, number) if number is not None and asked.drafter is None else None
+    left |= {"method": silent} if silent else {}
     sizes = _ranks(args), args.number("max-model-len")
     config, refused = settle(args, left, Target(args.target, target, *sizes), release, asked.drafter)
     # What cannot be seen from here may well be there.
-    problems += [found for found in refused if not args.partial or found.says.get("key") in args.keys]
+    untold = args.partial or silent == ""
+    stated = "k-missing" if silent == MLP_SPECULATOR.name else ""  # such checkpoints say their length themselves
+    told = [found for found in refused if not untold or found.says.get("key") in args.keys]
+    problems += [found for found in told if found.name != stated]
     method = _meant(left, config, asked.drafter) if config else _by_word(written)
     if config is not None:
         problems += _noted(args, config)
     if method is not None:
-        told = {problem.says.get("key") for problem in problems}
-        untold = {key: value for key, value in left.items() if key in args.keys and key not in told}
-        problems += unused_problems(args, method, untold)
+        named = {problem.says.get("key") for problem in problems}
+        rest = {key: value for key, value in left.items() if key in args.keys and key not in named}
+        problems += unused_problems(args, method, rest)
     return method, config, problems
 
 

@@ -44,6 +44,12 @@ def beside(text: str, commands: Iterable[Arguments]) -> Beside:
     return Beside(arctic, any(args.speculates for args in listed), differ)
 
 
+def _drafts_nothing(args: Arguments) -> bool:
+    setting = args.keys.get("num_speculative_tokens_per_batch_size")
+    ranges = setting.value if setting is not None and isinstance(setting.value, list) else []
+    return any(isinstance(one, list) and one[-1:] == [0] for one in ranges)
+
+
 def _unequal(servers: list[tuple[str, int]]) -> str:
     """The K of both sides where no prefill server has that of a decode server; a page may hold several deployments."""
     first, second = ({k for role, k in servers if role == side} for side in ("kv_producer", "kv_consumer"))
@@ -56,7 +62,7 @@ def field_facts(
     args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: Beside
 ) -> dict[str, Any]:
     """By the names of fact_names.py."""
-    found = _flags(args) | _kind(facts, target)
+    found = _flags(args) | _kind(facts, target) | {"schedule_zero": _drafts_nothing(args)}
     if args.switch("language-model-only"):
         found["target_multimodal"] = False  # served as a text model
     found |= pair_facts(facts["target_name"], facts["model"]) if target is None or draft is None else {}

@@ -49,7 +49,8 @@ def findings(args: Arguments, known: KnownFacts, problems: list[Problem], releas
         for problem in problems if name else ():
             known.problem = problem.name
             if problem.name == name and holds(entry.condition, known):
-                yield _finding(entry, {**known.facts, **problem.says}, problem.start, problem.end, problem.edits)
+                edits = [] if args.found.computed else problem.edits
+                yield _finding(entry, {**known.facts, **problem.says}, problem.start, problem.end, edits)
         known.problem = None
         if not name and holds(entry.condition, known):
             start, end = _pointed(args, entry)
@@ -84,7 +85,7 @@ def _pointed(args: Arguments, entry: Entry) -> tuple[int, int]:
 def _changed(args: Arguments, entry: Entry) -> list[Edit]:
     """The edit an entry asks for, where the thing to be changed is there."""
     change = entry.change
-    if change is None:
+    if change is None or args.found.computed:
         return []
     if change.drop_key is not None and change.drop_key in args.keys:
         return args.keys[change.drop_key].drop()

@@ -16,7 +16,11 @@ from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Edit, Node, drop
 from augury.tools.doctor.found.shell_words import Word, plain_words
 from augury.tools.doctor.problems import Problem, json_kind, read_object
+from augury.tools.doctor.untold import set_aside
 
+ONLY_IF_SET = re.compile(r"\$\{\w+:?\+")  # `${EAGER:+--enforce-eager}`: nothing, where the variable is not set
+NO_CONFIGURATION = ("", "None", "null")  # in the place of one, and vLLM then speculates not at all
+DASHES = "\u2013\u2014\u2015\u2212"  # longer than the one on the keyboard
 MOST_WORDS = 1_000  # of one command, or keys of one file; vLLM has some two hundred flags
 
 
@@ -38,6 +42,7 @@ def read_arguments(found: FoundCommand) -> Arguments:
                 result.problems.append(Problem("quote-open", word.start, word.start + 1, {"text": word.unclosed}))
         _read_words(result, _split(result, found.words))
         _fold_old_flags(result)
+    set_aside(result)
     return result
 
 
@@ -84,16 +89,20 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
     while i < len(words):
         word = words[i]
         i += 1
-        if not re.match(r"--?[a-zA-Z]", word.text):
-            result.positionals.append(word)
+        if not _is_flag(word.text):
+            if not ONLY_IF_SET.match(word.text):
+                result.positionals.append(word)
             continue
         name, sign, _ = word.text.partition("=")
         value = word.part(len(name) + 1) if sign else None
-        plain = _canonical(name)
+        plain = _canonical(_straight(name))
         if value is None and plain not in SWITCHES and i < len(words) and not _is_flag(words[i].text):
             value = words[i]
             i += 1
         start, end = word.body.place(0, len(name))
+        if (straight := _straight(name)) != name:
+            says, edits = {"flag": name, "meant": straight}, [Edit(start, end, straight)]
+            result.problems.append(Problem("flag-misspelt", start, end, says, edits))
         said, stop = (value.text, value.end) if value else (True, word.end)
         flag = Flag(plain, name, start, end, value, said, stop, shell=word.shell)
         if plain in TAKES_SEVERAL:
@@ -105,7 +114,12 @@ def _read_words(result: Arguments, words: list[Word]) -> None:
 
 
 def _is_flag(text: str) -> bool:
-    return re.match(r"--?[a-zA-Z]", text) is not None
+    return re.match(rf"(?:--?|[{DASHES}]{{1,2}})[a-zA-Z]", text) is not None
+
+
+def _straight(name: str) -> str:
+    """A flag with the two dashes that a word processor, a wiki or a chat window has made one."""
+    return "--" + name.lstrip(DASHES) if name[0] in DASHES else name
 
 
 def _canonical(name: str) -> str:
@@ -130,6 +144,8 @@ def _take_flag(result: Arguments, flag: Flag, rest: list[Word]) -> int:
             result.problems.append(Problem("flag-twice", before.start, before.end, says, before.removal()))
             result.keys.clear()
         assert flag.word is not None
+        if flag.word.text in NO_CONFIGURATION and not flag.word.expands:
+            return 0
         return _take_word(result, flag.word, rest) - 1
     if name.startswith("speculative-config."):
         _take_key(result, flag, name.partition(".")[2], flag.value)

@@ -128,6 +128,10 @@ def _show_summary(console: Console, examinations: Sequence[Examination], verbose
     _wrapped(console, Text.assemble((" · ", "dim")).join(parts), 0)
 
 
+def _helps(how: str, commands: str) -> str:
+    return f"{how} would tell more of {commands}" if how.startswith("--") else f"{how} ({commands})"
+
+
 def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:
     """What was not checked and how to give it; of many commands by the option that would help."""
     different = list(dict.fromkeys(left))
@@ -136,7 +140,7 @@ def _show_unchecked(console: Console, left: Sequence[Unchecked]) -> None:
             _labelled(console, "not checked", safe_text(f"{one.what} ({one.why}; {one.how})"))
         return
     ways = Counter(one.how for one in left)
-    said = ", ".join(f"{how} would tell more of {_many(number, 'command')}" for how, number in ways.most_common())
+    said = ", ".join(_helps(how, _many(number, "command")) for how, number in ways.most_common())
     _labelled(console, "not checked", f"{_many(len(left), 'thing')} for want of files: {said}; --json lists them")
 
 

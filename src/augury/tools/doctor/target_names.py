@@ -15,6 +15,7 @@ COPIES = re.compile(
 EXPERTS = re.compile(r"(?<![a-z0-9])(\d+)x(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8x7b
 TOTAL = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")  # 8b of Llama-3.1-8B, 135m of SmolLM2-135M
 ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 3 of 30B-A3B
+OF_TARGET = ("-accelerator", "-assistant")  # drafters whose names have the target's size
 ROUTED = 2  # experts that a token takes in the models whose names read 8x7b
 
 
@@ -74,7 +75,7 @@ def pair_facts(target: str | None, draft: str | None) -> dict[str, Any]:
             found |= {f"{side}_tokenizer": row.tokenizer, f"{side}_vocab": row.vocab}
     found["vocabularies"] = _vocabularies(found)
     sizes = active_billions(target), active_billions(draft)
-    if sizes[0] and sizes[1] and not _last(draft or "").endswith("-assistant"):  # whose name has the target's size
+    if sizes[0] and sizes[1] and not _last(draft or "").endswith(OF_TARGET):
         found |= {"target_size": _billions(sizes[0]), "draft_size": _billions(sizes[1])}
         found["size_share"] = round(100 * sizes[1] / sizes[0])
     return found

@@ -24,12 +24,12 @@ class Unchecked(NamedTuple):
 
 
 def unchecked(
-    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None
+    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: str | None
 ) -> tuple[Unchecked, ...]:
-    """Of one command; of one that does not speculate only whether it might, by arguments that are not to be seen."""
+    """Of one command, which serves the target of this name; where it does not speculate, only whether it might."""
     if not args.speculates:
-        return tuple(_hidden(args))
-    return tuple(_open(args, facts, target, draft))
+        return (*_hidden(args), *_own(args, target))
+    return tuple(_open(args, facts, target, draft, served))
 
 
 def _hidden(args: Arguments) -> Iterator[Unchecked]:
@@ -41,20 +41,34 @@ def _hidden(args: Arguments) -> Iterator[Unchecked]:
         )
 
 
+def _own(args: Arguments, target: ModelFacts | None) -> Iterator[Unchecked]:
+    """What a checkpoint in the speculators format says of speculation itself: vLLM serves its target, and drafts."""
+    if target is None and "speculator" in (args.target or "").lower() and args.found.program:
+        yield Unchecked(
+            "the speculation that the checkpoint itself asks for: method, K and target",
+            f"the files of {args.target} are not on this machine",
+            "--target DIR",
+        )
+
+
 def _open(
-    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None
+    args: Arguments, facts: Mapping[str, Any], target: ModelFacts | None, draft: ModelFacts | None, served: str | None
 ) -> Iterator[Unchecked]:
     card = METHODS.get(facts["method"] or "")
     inside = card is not None and card.weights == "target" and not facts["model"]
     if target is None:
-        yield _of_target(args.target, facts, inside, card is not None and not card.has_weights)
+        yield _of_target(served, facts, inside, card is not None and not card.has_weights)
     if draft is None and facts["model"] and (card is None or card.has_weights):
         yield Unchecked(
             "whether the drafter fits: vocabulary, width, trained depth, context, quantisation",
             f"the files of {facts['model']} are not on this machine",
             "--drafter DIR",
         )
-    if args.partial or not args.readable:
+    if not args.readable and not any(problem.name == "json-has-variable" for problem in args.problems):
+        yield Unchecked(
+            "what the configuration means", "it cannot be read as it stands", "correct it and lint it again"
+        )
+    elif args.partial or not args.readable:
         yield Unchecked(
             "keys that are filled in where this is run",
             "nothing in this file sets the variables",

@@ -55,7 +55,7 @@ def releases(old: str | None, new: str | None) -> tuple[str, str]:
     """The two releases, checked."""
     if old is None or new is None:
         raise ConfigError("an upgrade needs both releases; write --from 0.27 --to 0.28.")
-    check_release(old), check_release(new)
+    check_release(old, "--from"), check_release(new, "--to")
     if version(old) >= version(new):
         raise ConfigError(f"--from {old} --to {new}: the second must be the later release.")
     return old, new

@@ -134,6 +134,7 @@ MEASURED = {
     "decoded_now": "tokens generated in the interval by steps that could have had a draft: all but each answer's first",
     "drafted_share_now": "share of those that came from steps with a draft",
     "drafted_share_earlier": "share of the tokens before the interval that came from steps with a draft",
+    "schedule_zero": "whether a range of num_speculative_tokens_per_batch_size drafts nothing",
     "scheduled_off": "whether the server says that it drafts nothing at the moment, by its own schedule",
     "past_change": "how far acceptance lies from that of the baseline, as a share; 0 where it may be chance",
     "past_rate": "the baseline's acceptance rate",

@@ -41,7 +41,7 @@ ABOUT_DRAFTS = re.compile(r"specul|draft|eagle|\bmtp\b|medusa|n-?gram|num_spec|\
 REQUESTS = re.compile(r"Received request|Generated response|prompt: ['\"]")
 SPEAKS = re.compile(  # how a line of either server begins, whatever a container writes before it
     r"^.{0,120}?\b(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b[: ]|^Traceback |\bvllm\b|\baugury\b"
-    r"|Spec\w+ metrics|reqs, Waiting|non-default args"
+    r"|Spec\w+ metrics|reqs, Waiting|non-default args|^(?:api_server|run_batch)\.py: error: "
 )
 STARTS = re.compile(r"vLLM API server version|serving \S+ on \w+, context \d+ tokens")
 

@@ -15,7 +15,8 @@ from augury.tools.doctor.found.shell_words import ASSIGNED, Reader, Simple, Word
 
 IMAGE = re.compile(r"(?:^|[/=])vllm(?:-(?:openai|ascend|cpu|rocm)[\w.-]*|/[\w.-]+)?(?:[:@]|$)")
 # Modules that are run with vLLM's own arguments; Dynamo's worker hands them to the engine.
-MODULE = re.compile(r"(?:vllm\.entrypoints\.(?:openai\.)?api_server|dynamo\.vllm)$")
+MODULE = re.compile(r"(?:vllm\.entrypoints\.(?:openai\.)?(?:api_server|run_batch)|dynamo\.vllm)$")
+CLI = "vllm.entrypoints.cli.main"  # what the command `vllm` runs
 SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 
 
@@ -44,6 +45,7 @@ class FoundCommand:
     release: str | None = None  # of vLLM, where the file names it
     settings: Node | None = None  # the arguments, when they are written as an object
     bare: bool = False  # the object is a speculative_config itself
+    computed: bool = False  # some words are what a program makes, not what is written: there is nothing to edit
     sampling: list[Node] = field(default_factory=list)  # SamplingParams(...) that a program hands to this engine
 
     @property
@@ -73,10 +75,10 @@ def in_words(
     """The command that a list of words is, or that a shell or a container in it is given."""
     variables = {**variables, **_docker_variables(words)}
     for i, word in enumerate(words):
-        if PurePath(word.text).name in SHELLS and (script := _script(words, i + 1)):
-            return [
-                one for simple in Reader(script.inside(), known).commands() for one in _nested(simple, variables, image)
-            ]
+        if PurePath(word.text).name in SHELLS and (at := _script(words, i + 1)):
+            # The word behind the script is its name, `$0`; those after it are "$@".
+            reader = Reader(words[at].inside(), known, handed_on=words[at + 2 :])
+            return [one for simple in reader.commands() for one in _nested(simple, variables, image)]
         size = _program(words, i)
         if size:
             said = " ".join([PurePath(words[i].text).name, *(w.text for w in words[i + 1 : i + size])])
@@ -106,21 +108,23 @@ def _nested(simple: Simple, variables: Variables, image: str) -> list[FoundComma
     return found
 
 
-def _script(words: list[Word], first: int) -> Word | None:
-    """What `-c`, at or after the word with this number, hands to a shell."""
+def _script(words: list[Word], first: int) -> int:
+    """The number of the word that `-c`, at or after the word with this number, hands to a shell; 0 for none."""
     for i in range(first, len(words) - 1):
         if re.fullmatch(r"-[a-z]*c", words[i].text):
-            return words[i + 1]
+            return i + 1
         if not words[i].text.startswith("-"):
-            return None
-    return None
+            return 0
+    return 0
 
 
 def _program(words: list[Word], i: int) -> int:
     """How many words name the program that starts here; 0 when none does."""
     texts = [word.text for word in words[i : i + 3]] + ["", ""]
     name = PurePath(texts[0]).name
-    if name == "vllm" and texts[1] in ("serve", "bench"):
+    if texts[0] == "-m" and texts[1] == CLI and texts[2] in ("serve", "run-batch"):
+        return 3
+    if name == "vllm" and texts[1] in ("serve", "bench", "run-batch"):
         return 3 if texts[1] == "bench" and texts[2] and not texts[2].startswith("-") else 2
     if name == "augury" and texts[1] == "serve":
         return 2

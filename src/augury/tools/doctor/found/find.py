@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Literal
@@ -12,19 +13,21 @@ import yaml
 from augury.config.errors import ConfigError
 from augury.config.read import KEYS
 from augury.methods.registry import ALIASES, METHODS
+from augury.tools.doctor.found import merged
 from augury.tools.doctor.found import yaml_files as found_yaml
 from augury.tools.doctor.found.allowance import MOST_COMMANDS, one_text, spend
 from augury.tools.doctor.found.command import IMAGE, FoundCommand, Variables, assigned, in_script, in_words
 from augury.tools.doctor.found.dockerfiles import in_dockerfile
+from augury.tools.doctor.found.interpolated import by_compose, from_outside
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
 from augury.tools.doctor.found.python_files import in_python
 from augury.tools.doctor.found.release import image_release, installed_release
-from augury.tools.doctor.found.shell_words import Reader, Word, plain_words
+from augury.tools.doctor.found.shell_words import UNSPELT, Reader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 HOLDS = re.compile(
-    r"vllm\s+(?:serve|bench)\b|vllm\.entrypoints|dynamo\.vllm\b|augury\s+serve\b|speculative[-_]config|vllm-openai|"
+    r"vllm\s+(?:serve|bench|run-batch)\b|vllm\.entrypoints|dynamo\.vllm\b|augury\s+serve\b|speculative[-_]config|vllm-openai|"
     r"\"num_speculative_tokens\"|\bspeculative_model\s*="
 )
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
@@ -142,7 +145,15 @@ def _json(source: Mapped) -> list[FoundCommand]:
         node = read_json(word)
     except NotJson:
         return [FoundCommand("", [word], 0, 0, bare=True)]  # arguments.py says what is wrong with it
-    return _settings(node)
+    return _settings(node) or _manifest(source)
+
+
+def _manifest(source: Mapped) -> list[FoundCommand]:
+    """A manifest in JSON, which is YAML as well: of Kubernetes, or a task of a cloud's."""
+    try:
+        return _yaml(source, "")
+    except ConfigError:
+        return []
 
 
 def _settings(node: Node) -> list[FoundCommand]:
@@ -198,31 +209,38 @@ def _first(error: Exception) -> str:
 def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[FoundCommand]:
     found: list[FoundCommand] = []
     used: set[int] = set()
+    services, templates = merged.services(root), merged.templates(root)
     for mapping in found_yaml.mappings(root):
-        parts = found_yaml.named(mapping)
+        parts = merged.extended(merged.named(mapping), services)
         if any(name in parts for name in SPECULATION):
             found += _settings(from_yaml(mapping, whole))
-        elif any(name in parts for name in found_yaml.COMMANDS):
-            here, nodes = _container(parts, source)
-            found += here
+        elif any(name in parts for name in found_yaml.COMMANDS) and id(mapping) not in templates:
+            here, nodes = _container(parts, source, bool(services))
+            found += [one for one in here if not any(_same(one, other) for other in found)]
             used |= nodes if here else set()
-        found += [one for node in parts.values() for one in _arguments(node, source, used)]
+        found += [one for node in parts.values() for one in _arguments(node, source, used, bool(services))]
     for scalar in found_yaml.scalars(root):
         if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
-            found += _text(found_yaml.decoded(scalar, source))
+            body = found_yaml.decoded(scalar, source)
+            found += _text(by_compose(body) if services else body)
     charted = found_yaml.charted_image(root, IMAGE)
     for one in found:
         one.image = one.image or charted
     return found
 
 
-def _arguments(node: yaml.Node, source: Mapped, used: set[int]) -> list[FoundCommand]:
+def _same(one: FoundCommand, other: FoundCommand) -> bool:
+    """Whether two services share one command, as those do that merge the same mapping."""
+    return one.image == other.image and one.words == other.words
+
+
+def _arguments(node: yaml.Node, source: Mapped, used: set[int], compose: bool) -> list[FoundCommand]:
     """A list of arguments by another name, such as a chart's extraArgs."""
     items = node.value if isinstance(node, yaml.SequenceNode) else []
     texts = [item.value for item in items if isinstance(item, yaml.ScalarNode)]
     if any(id(item) in used for item in items) or not any(ARGUMENT.match(text) for text in texts):
         return []
-    words = found_yaml.list_words(node, source)
+    words = found_yaml.list_words(node, source, compose)
     return [FoundCommand("vllm serve", words, words[0].start, words[0].end)]
 
 
@@ -236,23 +254,29 @@ def _text(inner: Mapped) -> list[FoundCommand]:
     return in_script(inner)
 
 
-def _container(parts: dict[str, yaml.Node], source: Mapped) -> tuple[list[FoundCommand], set[int]]:
+def _container(parts: dict[str, yaml.Node], source: Mapped, compose: bool) -> tuple[list[FoundCommand], set[int]]:
     """A compose service or a Kubernetes container, and the nodes its words came from."""
     words: list[Word] = []
     nodes: set[int] = set()
+    outside: set[str] = set()
     for name in found_yaml.COMMANDS:
         node = parts.get(name)
         if isinstance(node, yaml.ScalarNode):
             nodes.add(id(node))
             body = found_yaml.decoded(node, source)
-            words += [word for one in Reader(body).commands() for word in one.words]
+            outside |= from_outside(body.text)
+            words += [word for one in Reader(by_compose(body) if compose else body).commands() for word in one.words]
         elif node is not None:
             nodes |= {id(item) for item in node.value}
-            words += found_yaml.list_words(node, source)
+            outside |= {one for item in node.value for one in from_outside(str(getattr(item, "value", "")))}
+            words += found_yaml.list_words(node, source, compose)
     image = parts["image"].value if isinstance(parts.get("image"), yaml.ScalarNode) else ""
-    variables = found_yaml.environment(parts, source)
-    words = found_yaml.filled(words, variables)
-    here = in_words(words, variables, image=image)
+    variables = found_yaml.environment(parts, source, compose)
+    words = words if compose else found_yaml.filled(words, variables)
+    # What a shell in the container sees; a name that compose fills in before is not the container's.
+    visible = {name: one.word for name, one in variables.items() if one.word and not (compose and name in outside)}
+    known = {name: replace(word, quotes=UNSPELT * len(word.text)) for name, word in visible.items()}
+    here = in_words(words, variables, known, image)
     if not here and words and IMAGE.search(image) and "entrypoint" not in parts:
         here = [FoundCommand("vllm serve", words, words[0].start, words[0].end, variables, image)]
     return here, nodes

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from augury.tools.doctor.found.allowance import spend
+from augury.tools.doctor.found.merged import has_merges, pairs
 from augury.tools.doctor.found.shell_words import Word
 
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -45,6 +46,7 @@ class Node:
     items: list[Node] = field(default_factory=list)  # of a list
     style: Literal["json", "block", "call"] = "json"  # a call: of Python, with keywords
     untold: str = ""  # a part that only running the program would tell
+    merged: bool = False  # some members are written elsewhere, and stand there beside others
 
     @property
     def place(self) -> tuple[int, int]:
@@ -158,7 +160,8 @@ def from_yaml(node: yaml.Node, origin: Word, depth: int = 0) -> Node:
         return found
     if isinstance(node, yaml.MappingNode):
         found.value, found.style = {}, "json" if node.flow_style else "block"
-        for key, value in node.value:
+        found.merged = has_merges(node)
+        for key, value in pairs(node):
             inner = from_yaml(value, origin, depth + 1)
             name = key.value if isinstance(key, yaml.ScalarNode) else ""
             found.members.append(Member(name, key.start_mark.index, key.end_mark.index, inner))
@@ -199,6 +202,8 @@ def rename(member: Member, name: str) -> list[Edit]:
 
 def drop(node: Node, member: Member) -> list[Edit]:
     """The edit that removes a key."""
+    if node.merged:
+        return []  # what stands before and after it may be another mapping's
     place = node.members.index(member)
     origin = node.origin
     if node.style == "block":
@@ -220,6 +225,8 @@ def drop(node: Node, member: Member) -> list[Edit]:
 
 def add(node: Node, name: str, value: Any) -> list[Edit]:
     """The edit that adds a key after the others."""
+    if node.merged:
+        return []
     origin, written = node.origin, json.dumps(value, ensure_ascii=False)
     if node.style == "block" and node.members:
         last = node.members[-1]

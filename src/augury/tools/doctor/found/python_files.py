@@ -13,21 +13,24 @@ from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.command import FoundCommand
 from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import DEEPEST, Member, Node
+from augury.tools.doctor.found.python_lists import listed
 from augury.tools.doctor.found.requests import called, requests
 from augury.tools.doctor.found.shell_words import Word
 
 BUILDERS = ("LLM", "EngineArgs", "AsyncEngineArgs")
 MAKERS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(vllm|augury)\b", re.M)
+LISTED = re.compile(r"[\"']vllm[\"']|vllm\.entrypoints|[\"'](?:-sc|--speculative-config|--spec-)")
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b')
 CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
+NAMED_AT_LEAST = ("kv_transfer_config",)  # arguments whose presence says something
 UNKNOWN = object()  # a value that only running the program would tell
 
 
 def in_python(source: Mapped) -> list[FoundCommand]:
-    """Every engine that a program builds; none where the text is not Python."""
+    """Every engine that a program builds or starts by a list of words; none where the text is not Python."""
     maker = MAKERS.search(source.text)
-    if maker is None:
+    if maker is None and not LISTED.search(source.text):
         return []
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -35,9 +38,10 @@ def in_python(source: Mapped) -> list[FoundCommand]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     reader = _Reader(source, *_names(tree))
-    engines = list(_builders(tree))
+    engines = list(_builders(tree)) if maker is not None else []
     asked = requests(tree, reader.values, engines)
-    return [reader.found(call, maker[1], sampling) for call, sampling in zip(engines, asked, strict=True)]
+    built = [reader.found(call, maker[1], sampling) for call, sampling in zip(engines, asked, strict=True) if maker]
+    return built + (listed(tree, source, reader.place) if LISTED.search(source.text) else [])
 
 
 def _names(tree: ast.AST) -> tuple[dict[str, ast.expr], set[str]]:
@@ -102,7 +106,7 @@ class _Reader:
 
     def _request(self, call: ast.Call) -> Node:
         """The parameters of requests; an object that is built there is given, whatever it holds."""
-        node = Node(self.word, {}, *self._place(call), style="call")
+        node = Node(self.word, {}, *self.place(call), style="call")
         for keyword in call.keywords:
             written = self.values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
             value = self._node(keyword.value)
@@ -110,16 +114,18 @@ class _Reader:
                 value.value = True
             if keyword.arg is not None and value.value is not UNKNOWN:
                 start = self._offset(keyword.lineno, keyword.col_offset)
-                value.start, value.end = self._place(keyword.value)
+                value.start, value.end = self.place(keyword.value)
                 node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
         return node
 
     def _call(self, call: ast.Call, depth: int = 0) -> Node:
         """Keywords as members; one whose value is known only at run time is left out, and named in `untold`."""
-        node = Node(self.word, {}, *self._place(call), style="call")
+        node = Node(self.word, {}, *self.place(call), style="call")
         for keyword in call.keywords:
             value = self._node(keyword.value, depth + 1)
-            if keyword.arg is not None and value.value is not UNKNOWN:
+            if keyword.arg in NAMED_AT_LEAST and value.value is UNKNOWN and not depth:
+                value.value = {}  # it is there, whatever it holds
+            if keyword.arg is not None and value.value is not UNKNOWN and not (depth and value.untold):
                 start = self._offset(keyword.lineno, keyword.col_offset)
                 node.members.append(Member(keyword.arg, start, start + len(keyword.arg), value))
             else:
@@ -128,7 +134,7 @@ class _Reader:
         return node
 
     def _node(self, value: ast.expr, depth: int = 0) -> Node:
-        node = Node(self.word, UNKNOWN, *self._place(value))
+        node = Node(self.word, UNKNOWN, *self.place(value))
         spend(100)  # a name is read as often as it is used
         if depth > DEEPEST:
             return node
@@ -146,14 +152,15 @@ class _Reader:
     def _dict(self, value: ast.Dict, node: Node, depth: int) -> Node:
         for key, inner in zip(value.keys, value.values, strict=True):
             name, found = _literal(key) if key is not None else UNKNOWN, self._node(inner, depth + 1)
-            if isinstance(name, str) and key is not None and found.value is not UNKNOWN:
-                node.members.append(Member(name, *self._place(key), found))
+            if isinstance(name, str) and key is not None and found.value is not UNKNOWN and not found.untold:
+                node.members.append(Member(name, *self.place(key), found))
             else:
                 node.untold = name if isinstance(name, str) else f"**{ast.unparse(inner)}"
         node.value = {member.name: member.node.value for member in node.members}
         return node
 
-    def _place(self, node: ast.expr) -> tuple[int, int]:
+    def place(self, node: ast.expr) -> tuple[int, int]:
+        """Where an expression stands in the text."""
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 

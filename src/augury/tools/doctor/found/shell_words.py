@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from augury.tools.doctor.found.allowance import spend
 from augury.tools.doctor.found.mapped import Mapped
 
-NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^}]{0,999}))?\}|([A-Za-z_]\w*))")
+NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]((?:\$\{[^{}]{0,200}\}|[^}]){0,999}))?\}|([A-Za-z_]\w*))")
 PLAIN = re.compile(r"[\w@%+:,./-]+")  # a default that is a name or a number
-ARRAY = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"|\$\{([A-Za-z_]\w*)\[[@*]\]\}')
+ARRAY = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"|\$\{([A-Za-z_]\w*)\[[@*]\]\}|"?\$\{?(@)\}?"?')
 ARRAY_SET = re.compile(r"([A-Za-z_]\w*)\+?=")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
 BREAKS = ";|&()\n"
+OPENS, CLOSES = ("if", "case", "for", "while", "until"), ("fi", "esac", "done")
+LEADS = ("then", "else", "do", "elif", "!", "{")  # words that a command may follow
 ORDINARY = re.compile(r"[\w@%+=:,./{}\[\]-]+")  # letters that mean themselves inside and outside of quotes
 INSIDE = {"'": "'", '"': '"'}
+UNSPELT = "="  # in the place of a quote: the letter stands in a container's variable, which no shell reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Word:
 
 
 def _spelt(text: str, quote: str) -> str:
+    if quote == UNSPELT:
+        return text
     if quote == "'":
         return text.replace("'", "'\\''")
     if quote == '"':
@@ -128,12 +133,19 @@ class _Letters:
 class Reader:
     """Splits a script into simple commands."""
 
-    def __init__(self, source: Mapped, variables: dict[str, Word] | None = None, operators: bool = True) -> None:
+    def __init__(
+        self,
+        source: Mapped,
+        variables: dict[str, Word] | None = None,
+        operators: bool = True,
+        handed_on: list[Word] | None = None,
+    ) -> None:
         self.source, self.text, self.i = source, source.text, 0
         self.variables = dict(variables or {})
         self.operators = operators  # False: `;` and `A=b` are words like others, as in unit files
         self.exported: dict[str, Word] = {}
-        self.arrays: dict[str, list[Word]] = {}
+        self.arrays: dict[str, list[Word]] = {"@": handed_on} if handed_on else {}
+        self.depth, self.perhaps = 0, False  # inside how many ifs, cases and loops; behind `&&` or `||`
 
     def commands(self) -> list[Simple]:
         """Every simple command, in order."""
@@ -151,12 +163,14 @@ class Reader:
             elif letter == "(" and self.operators and words and self._sets_array(words[-1]):
                 self._array(words.pop())
             elif letter == "\n" or (self.operators and letter in BREAKS):
-                self.i += 1
                 self._close(words, found)
+                joined = self.text.startswith(("&&", "||"), self.i)
+                self.perhaps = joined or (self.perhaps and not words)
+                self.i += 2 if joined else 1
                 words = []
-            elif (named := ARRAY.match(self.text, self.i)) and (named[1] or named[2]) in self.arrays:
+            elif (named := ARRAY.match(self.text, self.i)) and named[named.lastindex or 0] in self.arrays:
                 self.i = named.end()
-                items = self.arrays[named[1] or named[2]]
+                items = self.arrays[named[named.lastindex or 0]]
                 spend(sum(1 + len(item.text) for item in items))
                 words += items
             elif self.operators and letter in "<>":
@@ -187,8 +201,18 @@ class Reader:
         self.i += 1
         if name.text.endswith("+="):
             self.arrays.setdefault(name.text[:-2], []).extend(items)
-        else:
+        elif not (self._conditional() and self.arrays.get(name.text[:-1])):
             self.arrays[name.text[:-1]] = items
+
+    def _conditional(self) -> bool:
+        """Whether what is read now may not happen: what was set before then counts, where it says anything."""
+        return self.depth > 0 or self.perhaps
+
+    def _led(self, words: list[Word]) -> list[Word]:
+        """A command without the words that lead it; counts the ifs, cases and loops around it."""
+        first = words[0].text if words else ""
+        self.depth += (first in OPENS) - (first in CLOSES and self.depth > 0)
+        return self._led(words[1:]) if first in LEADS else words
 
     def _close(self, words: list[Word], found: list[Simple]) -> None:
         """Take the assignments off a command; one that is nothing else sets variables for those after it."""
@@ -197,6 +221,7 @@ class Reader:
                 found.append(Simple(words))
             return
         own: dict[str, Word] = {}
+        words = self._led(words)
         exports = bool(words) and words[0].text in ("export", "declare", "local", "readonly")
         rest = words[1:] if exports else words
         while rest and (name := ASSIGNED.match(rest[0].text)) and rest[0].quotes[: name.end()].strip() == "":
@@ -206,9 +231,14 @@ class Reader:
             found.append(Simple(rest, {**self.exported, **own} if own else self.exported))
         elif own:
             spend(len(self.exported))
+            if self._conditional():
+                own = {name: word for name, word in own.items() if not self._says(name)}
             self.variables |= own
             # Without `export` a server would not see it; in a file of settings it is meant to.
             self.exported = {**self.exported, **own}  # another one: the commands before keep theirs
+
+    def _says(self, name: str) -> bool:
+        return name in self.variables and bool(self.variables[name].text)
 
     def _word(self) -> Word:
         start, quote, word = self.i, " ", _Letters(self.source)
@@ -250,9 +280,18 @@ class Reader:
     def _variable(self, here: int) -> Word | None:
         found = NAME.match(self.text, here)
         value = self.variables.get(found[1] or found[3]) if found else None
-        if found and value is None and PLAIN.fullmatch(found[2] or ""):
-            body = self.source.part(*found.span(2))  # the default, where the variable is not set
-            value = Word(body, " " * len(body.text), *self.source.place(*found.span(2)))
+        if found and found[2] is not None and (value is None or not value.text):
+            value = self._default(*found.span(2))  # where the variable is not set or says nothing
         if found and value is not None:
             self.i = found.end()
         return value
+
+    def _default(self, start: int, end: int) -> Word | None:
+        """What stands in the place of a variable, where that is a name or a number, or another variable's."""
+        body = self.source.part(start, end)
+        if body.text.startswith("$"):
+            word = Reader(body, self.variables)._word()
+            return word if PLAIN.fullmatch(word.text) else None
+        if not PLAIN.fullmatch(body.text):
+            return None
+        return Word(body, " " * len(body.text), *self.source.place(start, end))

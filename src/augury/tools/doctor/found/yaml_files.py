@@ -9,7 +9,9 @@ from typing import Any
 import yaml
 
 from augury.tools.doctor.found.command import Variable, Variables
+from augury.tools.doctor.found.interpolated import by_compose, by_kubernetes, from_outside
 from augury.tools.doctor.found.mapped import Encoder, Mapped, in_json, unescaped
+from augury.tools.doctor.found.merged import named, pairs
 from augury.tools.doctor.found.shell_words import Word
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,11 +50,6 @@ def scalars(root: yaml.Node) -> list[yaml.ScalarNode]:
     return found
 
 
-def named(mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
-    """A mapping by its keys."""
-    return {key.value: value for key, value in mapping.value if isinstance(key, yaml.ScalarNode)}
-
-
 def decoded(node: yaml.ScalarNode, source: Mapped) -> Mapped:
     """A scalar's text with the place of every character, whatever its style."""
     start, end = node.start_mark.index, node.end_mark.index
@@ -85,7 +82,7 @@ def _aligned(text: str, source: Mapped, start: int, end: int, skipping: str) -> 
     return Mapped(text, (*at, source.at[min(i, end)]), source.layers)
 
 
-def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
+def list_words(node: yaml.Node, source: Mapped, compose: bool = False) -> list[Word]:
     """The elements of a list as words that no shell reads."""
     words = []
     for item in node.value if isinstance(node, yaml.SequenceNode) else ():
@@ -93,19 +90,32 @@ def list_words(node: yaml.Node, source: Mapped) -> list[Word]:
             body = decoded(item, source)
             inside = 1 if item.style in ("'", '"') else 0  # edits go between the quotes
             start, end = source.at[item.start_mark.index + inside], source.at[item.end_mark.index - inside]
-            filled_in = FILLED_IN.search(body.text) is not None
+            filled_in = bool(from_outside(body.text)) if compose else FILLED_IN.search(body.text) is not None
+            body = by_compose(body) if compose else body
             words.append(Word(body, " " * len(body.text), start, end, False, filled_in))
     return words
 
 
 def filled(words: list[Word], variables: Variables) -> list[Word]:
     """With the container's own variables in the place of `$(NAME)`, as Kubernetes writes them."""
-    found = []
+    found: list[Word] = []
     for word in words:
-        name = re.fullmatch(r"\$\((\w+)\)", word.text)
-        known = variables.get(name[1]) if name and not word.shell else None
-        found.append(known.word if known is not None and known.word is not None else word)
+        name = re.fullmatch(r"(--[\w.-]+=)?\$\((\w+)\)", word.text)
+        known = variables.get(name[2]) if name and not word.shell else None
+        if name and known is not None and known.word is not None:
+            # A flag and its value may as well be two words; the value then keeps the way in which it is quoted.
+            found += [word.part(0, len(name[1]) - 1), known.word] if name[1] else [known.word]
+        else:
+            found.append(word if word.shell else _resolved(word, variables))
     return found
+
+
+def _resolved(word: Word, variables: Variables) -> Word:
+    """A list's element with what Kubernetes fills in inside of it."""
+    body = by_kubernetes(word.body, variables)
+    if body is word.body:
+        return word
+    return Word(body, " " * len(body.text), word.start, word.end, False, FILLED_IN.search(body.text) is not None)
 
 
 def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
@@ -118,28 +128,28 @@ def charted_image(root: yaml.Node, wanted: re.Pattern[str]) -> str:
     return images.pop() if len(images) == 1 else ""
 
 
-def environment(parts: dict[str, yaml.Node], source: Mapped) -> Variables:
+def environment(parts: dict[str, yaml.Node], source: Mapped, compose: bool = False) -> Variables:
     """Variables of a service or container, in any of the three ways to write them."""
     found: Variables = {}
+
+    def take(name: str, first: yaml.Node, last: yaml.Node, behind: int = 0) -> None:
+        [word] = list_words(yaml.SequenceNode("", [last]), source, compose)
+        word = word.part(behind) if compose else _resolved(word.part(behind), found)
+        start = min(first.start_mark.index, last.start_mark.index)
+        end = max(first.end_mark.index, last.end_mark.index)
+        found[name] = Variable(word.text, source.at[start], source.at[end], word)
+
     for name in ("environment", "env"):
         node = parts.get(name)
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
-                    found[key.value] = _variable(value.value, key, value, source)
+        for key, value in pairs(node) if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
+                take(key.value, key, value)
         for item in node.value if isinstance(node, yaml.SequenceNode) else ():
             if isinstance(item, yaml.ScalarNode) and "=" in item.value:
-                key, _, text = item.value.partition("=")
-                found[key] = _variable(text, item, item, source)._replace(word=None)
+                key = item.value.partition("=")[0]
+                take(key, item, item, len(key) + 1)
             elif isinstance(item, yaml.MappingNode):
                 pair = {key: value for key, value in named(item).items() if isinstance(value, yaml.ScalarNode)}
                 if "name" in pair and "value" in pair:
-                    found[pair["name"].value] = _variable(pair["value"].value, pair["name"], pair["value"], source)
+                    take(pair["name"].value, pair["name"], pair["value"])
     return found
-
-
-def _variable(value: str, first: yaml.Node, last: yaml.Node, source: Mapped) -> Variable:
-    start = min(first.start_mark.index, last.start_mark.index)
-    end = max(first.end_mark.index, last.end_mark.index)
-    [word] = list_words(yaml.SequenceNode("", [last]), source)
-    return Variable(value, source.at[start], source.at[end], word)

@@ -1,0 +1,45 @@
+"""Methods that nobody wrote and that vLLM takes all the same, as far as names or files tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from augury.config.facts import ModelFacts
+from augury.config.versions import Version, version
+from augury.methods.mlp_speculator import MLP_SPECULATOR as MLP
+from augury.methods.mtp import ALIASES, MTP
+from augury.tools.knowledge.families import by_name
+
+# Targets whose own layers vLLM took where only K was given, and since when; from 0.11 on the method has to be written.
+OWN_LAYERS = {"deepseek_v3": "0.8.2", "mimo": "0.9", "ernie4_5_moe": "0.10.2", "qwen3_next": "0.10.2"}
+NAMED_THERE = "deepseek_mtp"  # what vLLM called the layers of all of them
+ASSISTANT = "gemma4_mtp"
+ACCELERATOR = re.compile(r"(?i)-accelerator$")  # what those who published MLP speculators called them
+
+
+def unwritten(keys: Mapping[str, Any], target: str | None, files: ModelFacts | None, release: Version) -> str | None:
+    """The method where none is written: "" where it cannot be told from here, None where vLLM takes none either."""
+    model = keys.get("model")
+    if keys.get("method"):
+        return None
+    if isinstance(model, str) and ACCELERATOR.search(model):
+        return MLP.name if MLP.vllm_until and release >= version(MLP.vllm_until) else ""
+    if isinstance(model, str):
+        return MTP.name if _is_assistant(model) and release >= version(ALIASES[ASSISTANT]) else None
+    if "num_speculative_tokens" not in keys or release >= version(MTP.vllm_since):
+        return None
+    row = by_name(target) if target else None
+    types = (files.raw.get("model_type"),) if files else row.types if row else ()
+    if not types:
+        return "" if row is None else None
+    taken = any(kind in OWN_LAYERS and release >= version(OWN_LAYERS[kind]) for kind in types)
+    if not taken:
+        return None
+    return NAMED_THERE if release >= version(ALIASES[NAMED_THERE]) else ""
+
+
+def _is_assistant(model: str) -> bool:
+    row = by_name(model)
+    return "-assistant" in model.lower() and row is not None and row.alias == ASSISTANT
