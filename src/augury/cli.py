@@ -134,3 +134,7 @@ def main() -> None:
         print(safe_text(f"error: {error}"), file=sys.stderr)
         sys.exit(2)
     app(words)
+
+
+if __name__ == "__main__":
+    main()

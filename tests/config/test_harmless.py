@@ -11,7 +11,7 @@ import pytest
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
-from augury.config.harmless import HARMLESS, OF_A_SERVER, SWITCHES
+from augury.config.harmless import FLAGS, HARMLESS, OF_A_SERVER, SWITCHES
 from augury.config.surfaces import unfold_yaml
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
@@ -93,3 +93,10 @@ def test_a_model_that_needs_its_own_code_is_refused_whatever_is_trusted(tmp_path
     (tmp_path / "configuration_nobody.py").write_text("raise SystemExit('it ran')\n")
     with pytest.raises(ModelError, match=r"config\.json"):
         read_config(tmp_path)
+
+
+def test_what_parses_answers_is_taken_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "serve m --enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser=qwen3 --port 8001"
+    assert from_vllm(words.split()) == ["serve", "m", "--port", "8001"]
+    assert capsys.readouterr().err.count("answers come as text") == 3
+    assert not FLAGS.keys() & (HARMLESS.keys() | OF_A_SERVER.keys())

@@ -46,7 +46,7 @@ def from_vllm(words: list[str]) -> list[str]:
         elif flag in MODEL:
             model = value if given else _following(flag, rest)
             kept[1:1] = [] if _has_model(words) else [model]  # a file's, or vLLM's old way to name it
-        elif flag.startswith("-") and name in harmless.HARMLESS:
+        elif flag.startswith("-") and name in harmless.HARMLESS | harmless.FLAGS:
             if _value(flag, name, value if given else None, rest) not in (None, False, {}):
                 print(f"note: {harmless.remark(flag)}", file=sys.stderr)
         elif flag in LISTS and not given and _has_model(words):
