@@ -62,7 +62,7 @@ def test_overrides_that_repeat_the_file_are_taken() -> None:
 
 
 def test_names_are_told_once() -> None:
-    assert not HARMLESS.keys() & OF_A_SERVER.keys() and set(SWITCHES) <= HARMLESS.keys()
+    assert not HARMLESS.keys() & OF_A_SERVER.keys() and set(SWITCHES) <= HARMLESS.keys() | FLAGS.keys()
     assert not (HARMLESS.keys() | OF_A_SERVER.keys()) & EngineConfig.model_fields.keys()
 
 
