@@ -30,8 +30,6 @@ class Collector:
         self._directory, self._files = directory, dict[str, TextIO]()
         self._left = most_tokens - sum(_tokens_in(file) for file in directory.glob("*.jsonl"))
         self._claim(target)
-        said = "answers are collected in %s, %d more tokens: they hold what your users write; guard them."
-        logger.info(said, directory, max(0, self._left))
 
     def _claim(self, target: Path) -> None:
         """Say whose answers these are; those of two targets would spoil each other."""
@@ -56,7 +54,7 @@ class Collector:
             return
         self._left -= len(request.tokens)
         if self._left < 1:
-            logger.info("as many tokens are collected in %s as were asked for.", self._directory)
+            logger.warning("as many tokens are collected in %s as were asked for.", self._directory)
 
     def _file(self, tenant: str) -> TextIO:
         if tenant not in self._files:

@@ -21,6 +21,7 @@ def welcome(service: Service, listening: socket.socket) -> list[str]:
     if str(service.defaults):
         lines.append(f"the model's own defaults: {service.defaults} (--generation-config vllm for none)")
     lines += _tenants(Keys(settings.limits.api_keys, settings.limits.share), facts["speculative_config"] or {})
+    lines += _files(service)
     url, extra = _address(settings.uds, listening)
     lines.append(f"listening at {settings.uds or url}" + ("" if settings.uds else f", the page is {url}/"))
     key = " -H 'Authorization: Bearer KEY'" if settings.limits.api_keys else ""
@@ -38,6 +39,17 @@ def _tenants(keys: Keys, config: dict[str, Any]) -> list[str]:
     if path := config.get("suffix_decoding_cache_path"):
         line += f"; {path} belongs to no key, so nothing is drafted from it"
     return [line]
+
+
+def _files(service: Service) -> list[str]:
+    """What is written to a disk, and what may be read from it."""
+    settings, lines = service.settings, []
+    if settings.collect:
+        most = f"{settings.collect_tokens:,} tokens"
+        lines.append(f"answers are written to {settings.collect}, up to {most}: they hold what your users write")
+    if settings.swap_from:
+        lines.append(f"clients may swap in drafters under {settings.swap_from} (augury drafter swap)")
+    return lines
 
 
 def _method(facts: dict[str, Any]) -> str:

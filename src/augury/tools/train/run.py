@@ -97,8 +97,8 @@ def device_of(name: str) -> torch.device:
 
 
 def _line(now: Progress) -> str:
-    best = f", acceptance length {now.best:.2f}" if now.best else ""
-    return f"training: loss {now.loss:.3f}{best}"
+    loss = "" if math.isnan(now.loss) else f": loss {now.loss:.3f}"
+    return "training" + loss + (f", acceptance length {now.best:.2f}" if now.best else "")
 
 
 def _texts(order: TrainOptions, directory: Path, longest: int, tell: Tell) -> tuple[Corpus, Held]:

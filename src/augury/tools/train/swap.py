@@ -107,5 +107,6 @@ def sentence(found: dict[str, Any]) -> str:
         return f"{found['drafter']} drafts now; acceptance was not compared."
     a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]
     if found["kept"]:
-        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before."
+        chance = "" if b >= a else " (no more than chance)"
+        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before{chance}."
     return f"taken back: {b:.2f} tokens a step, {a:.2f} before. {found['drafter']} drafts again."
