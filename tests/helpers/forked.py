@@ -6,9 +6,7 @@ that started it is its parent; the same program runs in it. Not for tests of wha
 
     Popen here  ->  nursery, one for each pytest process: forks
                       `-> server: forked twice, so that it becomes a child of this process
-                            `-> spare: its child from the start; becomes the server's first engine
-
-An engine that has died is followed by one that is started in the ordinary way.
+                            `-> engine: a fork of its server, which has not touched torch
 """
 
 from __future__ import annotations
@@ -20,12 +18,16 @@ import gc
 import inspect
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 READ_ON_IMPORT = ("PYTHON", "OMP", "MKL", "OPENBLAS", "NUMBA", "TORCH", "TRITON", "HF_", "TRANSFORMERS", "CUDA", "LD_")
@@ -33,6 +35,8 @@ IMPORTED = ("augury.cli", "augury.serve.server", "augury.serve.engine_process")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphans below become children of this process
 LONGEST = 1 << 20  # bytes of a message
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+HERE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import forked; forked.main()"
+ORDINARY = subprocess.Popen
 Order = dict[str, Any]  # a program, its environment, and the numbers its descriptors shall have
 
 
@@ -77,6 +81,20 @@ class Forked(subprocess.Popen[bytes]):
         self._close_pipe_fds(*(told[end] for end in PIPES))  # type: ignore[attr-defined]
 
 
+def run(
+    command: list[str], env: dict[str, str] | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """subprocess.run() of a program that has its imports done, with what it has written as text."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with popen(command, env=dict(os.environ if env is None else env), **pipes) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out.decode(), err.decode())
+
+
 class Nursery:
     """This side of the process that forks servers."""
 
@@ -84,7 +102,7 @@ class Nursery:
         self._env = dict(os.environ)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, __file__, str(theirs.fileno())]
+            command = [sys.executable, "-c", HERE, str(theirs.fileno())]
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         atexit.register(self._end)
 
@@ -129,44 +147,41 @@ def nurse(control: socket.socket) -> str:
             if child := os.fork():
                 os.write(write, str(child).encode())
                 os._exit(0)  # its child goes to the subreaper
-            program = become(json.loads(message), fds)
-            return with_engine() or program
+            control.detach()  # or it would close whatever has its number by then
+            subprocess.Popen = _chosen  # type: ignore[misc, assignment]
+            return become(json.loads(message), fds)
         os.waitpid(between, 0)
         control.send(os.read(read, 64))
         for fd in (read, write, *fds):
             os.close(fd)
 
 
-def with_engine() -> str:
-    """In a server that has not begun: fork its first engine, which waits for its order. There, returns its program."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _chosen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """In a server: its engine is a fork of it, and everything else is started in the ordinary way."""
+    if any("engine_process" in word for word in command):
+        return Forked(command, source=_fork_here, **options)
+    return ORDINARY(command, **options)
+
+
+def _fork_here(order: Order, fds: list[int]) -> int:
+    """A fork of a server that has its imports done, and nothing of its model; it never returns to the server's code."""
     if pid := os.fork():
-        theirs.close()
-        _first_engine(pid, ours)
-        return ""
-    ours.close()
-    message, fds, _, _ = socket.recv_fds(theirs, LONGEST, 16)
-    if not message:  # the server has ended without
-        os._exit(0)
-    return become(json.loads(message), fds)
-
-
-def _first_engine(pid: int, control: socket.socket) -> None:
-    """Let the first engine that is started be this process; everything else is started in the ordinary way."""
-
-    def start(order: Order, fds: list[int]) -> int:
-        subprocess.Popen = ordinary  # type: ignore[misc]
-        with control:
-            socket.send_fds(control, [json.dumps(order).encode()], fds)
         return pid
-
-    def chosen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        if any("engine_process" in word for word in command):
-            return Forked(command, source=start, **options)
-        return ordinary(command, **options)
-
-    ordinary = subprocess.Popen
-    subprocess.Popen = chosen  # type: ignore[misc, assignment]
+    code = 1
+    try:
+        gc.collect()  # now: what the server had open must not be closed later, when its number is the engine's
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        exec(become(order, fds), {"__name__": "__main__"})
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        os._exit(code)
 
 
 def become(order: Order, fds: list[int]) -> str:
@@ -200,14 +215,10 @@ def _prepare_numba() -> None:
 
 def main() -> None:
     """Import, fork, and run the program of a fork."""
-    sys.path[0] = ""  # as with -c: names of this folder hide nobody's
+    del sys.path[0]  # names of this folder hide nobody's
     for name in IMPORTED:
         import_module(name)
     _prepare_numba()
     gc.collect()
     gc.freeze()  # or collections would copy what all have in common
     exec(nurse(socket.socket(fileno=int(sys.argv[1]))), {"__name__": "__main__"})
-
-
-if __name__ == "__main__":
-    main()
