@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -144,9 +145,12 @@ def nurse(control: socket.socket) -> str:
         read, write = os.pipe()
         between = os.fork()
         if not between:
+            between = os.getpid()
             if child := os.fork():
                 os.write(write, str(child).encode())
                 os._exit(0)  # its child goes to the subreaper
+            while os.getppid() == between:
+                time.sleep(0.0005)
             control.detach()  # or it would close whatever has its number by then
             subprocess.Popen = _chosen  # type: ignore[misc, assignment]
             return become(json.loads(message), fds)
