@@ -39,7 +39,7 @@ def train(directory: Path, studied: Studied) -> Path:
         ]
         return torch.stack(parts).mean()
 
-    overfit(module, loss, 200)
+    overfit(module, loss, 120)
     return write(directory, module.state_dict(), CONFIG, "medusa_lm_head.pt")
 
 

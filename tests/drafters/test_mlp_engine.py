@@ -43,7 +43,7 @@ def overfitted(module: Recurrent, studied: Studied) -> Any:
             parts.append(F.cross_entropy(logits.flatten(0, 1), said[2:].flatten()))
         return torch.stack(parts).mean()
 
-    overfit(module, loss, 250)
+    overfit(module, loss, 130)
     return module
 
 

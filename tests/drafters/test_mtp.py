@@ -125,7 +125,7 @@ def trained(toy_model: Path, tmp_path_factory: pytest.TempPathFactory, studied: 
         again = module(embedded[1:], out[:-1])
         return F.cross_entropy(studied.head(out[:-1]), text[2:]) + F.cross_entropy(studied.head(again[:-1]), text[3:])
 
-    overfit(module, loss, 250)
+    overfit(module, loss, 130)
     return with_layer(toy_model, tmp_path_factory.mktemp("mtp") / "t", module)
 
 

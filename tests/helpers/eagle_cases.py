@@ -91,7 +91,7 @@ def train_eagle(directory: Path, studied: Studied) -> Path:
             total = total + F.cross_entropy(studied.head(again[:-1]), text[3:])
         return total / len(data)
 
-    overfit(module, loss, 250)
+    overfit(module, loss, 130)
     return export(module, DRAFT, directory)
 
 
@@ -114,5 +114,5 @@ def train_eagle3(directory: Path, studied: Studied) -> Path:
                 total = total + F.cross_entropy(logits[:-1], place[text[2 + step :]])
         return total / len(data)
 
-    overfit(module, loss, 250)
+    overfit(module, loss, 130)
     return write_eagle3(directory, module, eagle_aux_hidden_state_layer_ids=[0, 1, 2])

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import forked
 import httpx
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
@@ -104,15 +105,21 @@ class Served:
 
 
 @contextmanager
-def served(model: Path | str, *flags: str, spec: dict[str, Any] | None = NGRAM, **extra: str) -> Iterator[Served]:
-    """Start `augury serve MODEL` with these flags, wait until it is healthy, and stop it in the end."""
+def served(
+    model: Path | str, *flags: str, spec: dict[str, Any] | None = NGRAM, fresh: bool = False, **extra: str
+) -> Iterator[Served]:
+    """Start `augury serve MODEL` with these flags, wait until it is healthy, and stop it in the end.
+
+    `fresh` for a process of its own from the first instruction on; else it is a fork with its imports done.
+    """
     port = free_port()
     words = ["serve", str(model), "--port", str(port), "--device", "cpu", *flags]
     if spec is not None:
         words += ["-sc", json.dumps(spec)]
     with tempfile.NamedTemporaryFile(prefix="augury-serve-", suffix=".log") as log:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", **extra}
-        process = subprocess.Popen([sys.executable, "-c", RUN, *words], stdout=log, stderr=log, env=env)
+        start = subprocess.Popen if fresh else forked.popen
+        process = start([sys.executable, "-c", RUN, *words], env=env, stdout=log, stderr=log)
         server = Served(process, port, log)
         try:
             server.wait()
@@ -132,7 +139,7 @@ class Shared:
     """One server for several files; whoever has had it must leave it as it was, or the next gets another one."""
 
     def __init__(self, model: Path, *flags: str) -> None:
-        self._start = lambda: served(model, *flags)
+        self._start = lambda: served(model, *flags, fresh=True)
         self._stack = ExitStack()
         self._server: Served | None = None
 

@@ -25,10 +25,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         toy = save_toy(Path(folder))
         embedded = resolve("default", quiet=True)
+        sampled = {"method": "draft_model", "model": str(toy), "draft_sample_method": "probabilistic"}
         for model, dtype, spec in (
             (embedded, "auto", {"method": "suffix"}),
             (embedded, "bfloat16", NGRAM),
             (toy, "float32", STANDARD),
+            (toy, "float32", sampled | {"num_speculative_tokens": 3, "rejection_sample_method": "standard"}),
         ):
             answer(LLM(str(model), dtype=dtype, device="cpu", max_model_len=256, speculative_config=spec))
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import forked
 import httpx
 import pytest
 from served import RUN, Served, free_port, served
@@ -26,7 +27,10 @@ MODEST = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-cap
 
 def run(*words: str, prefix: Sequence[str] = (), **extra: str) -> subprocess.CompletedProcess[str]:
     command = [*prefix, sys.executable, "-c", RUN, "serve", *words, "--port", "0", "--device", "cpu"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **extra})
+    env = {**os.environ, **extra}
+    if prefix:
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    return forked.run(command, env)
 
 
 def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -89,7 +93,7 @@ def test_a_log_on_a_full_disk_stops_nobody(toy_model: Path) -> None:
     port = free_port()
     words = ["serve", str(toy_model), "--port", str(port), "--device", "cpu", "--log-stats-interval", "0.2"]
     with open("/dev/full", "wb") as full:
-        process = subprocess.Popen([sys.executable, "-c", RUN, *words], stdout=full, stderr=full)
+        process = forked.popen([sys.executable, "-c", RUN, *words], dict(os.environ), stdout=full, stderr=full)
     server = Served(process, port, full)
     try:
         limit = time.monotonic() + 120

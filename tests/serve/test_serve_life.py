@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import httpx
 import openai
 import pytest
@@ -128,8 +129,7 @@ def test_told_to_end_it_finishes_what_it_has(server: Served) -> None:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", RUN, "serve", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return forked.run([sys.executable, "-c", RUN, "serve", *words])
 
 
 def one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
