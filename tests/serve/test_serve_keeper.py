@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from augury.model.tokenizer import Tokenizer
 from augury.observe.histogram import Histogram
 from augury.observe.prometheus_requests import Finished, RequestProm
-from augury.serve import engine_client
+from augury.serve import engine_client, engine_start
 from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.observatory import Observatory
@@ -93,7 +93,7 @@ class Kept:
 
 def keeping(monkeypatch: pytest.MonkeyPatch, play: Callable[[Kept], Coroutine[Any, Any, None]]) -> None:
     """Run a scene with a client whose engine is ready."""
-    monkeypatch.setattr(engine_client, "ENGINE", (fake_engine.__file__,))
+    monkeypatch.setattr(engine_start, "ENGINE", (fake_engine.__file__,))
     monkeypatch.setattr(engine_client, "FIRST_WAIT", 0.01)
 
     async def scene() -> None:
@@ -210,7 +210,7 @@ def test_a_keeper_that_ends_ends_the_server_with_a_code(
         time.sleep(loading)
         return Tokenizer(directory)
 
-    monkeypatch.setattr(engine_client, "ENGINE", (fake_engine.__file__,))
+    monkeypatch.setattr(engine_start, "ENGINE", (fake_engine.__file__,))
     monkeypatch.setattr(EngineClient, "_mourn", broken)
     monkeypatch.setattr("augury.serve.server.load_tokenizer", slowly)
     monkeypatch.setattr("augury.tools.run.serve.logging.basicConfig", lambda **_: None)

@@ -22,8 +22,9 @@ import openai
 import pytest
 from served import RUN, Served, served
 
-from augury.serve import engine_client
-from augury.serve.engine_client import EngineClient, EngineFailed
+from augury.serve import engine_client, engine_start
+from augury.serve.engine_client import EngineClient
+from augury.serve.engine_start import EngineFailed
 from augury.serve.server import ServeError, bind
 from augury.serve.service import Settings
 
@@ -114,9 +115,9 @@ def test_told_to_end_it_finishes_what_it_has(server: Served) -> None:
         lines = stream.iter_lines()
         next(lines)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert httpx.get(f"{server.url}/health").status_code == 503
-        refused = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"}, headers=KEY)
+        while server.http.get("/health").status_code == 200:  # until the signal is there; a new client would take long
+            pass
+        refused = server.http.post("/v1/completions", json={"prompt": "x"}, headers=KEY)
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "shutting_down"
         chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line and line != "data: [DONE]"]
     assert sum(c["choices"][0]["finish_reason"] == "length" for c in chunks) == 6
@@ -211,7 +212,7 @@ def fake_engine(tmp_path: Path, says: str, monkeypatch: pytest.MonkeyPatch) -> N
     ]
     script.write_text("\n".join(lines))
     script.chmod(0o755)
-    monkeypatch.setattr(engine_client.sys, "executable", str(script))
+    monkeypatch.setattr(engine_start.sys, "executable", str(script))
     monkeypatch.setattr(engine_client, "FIRST_WAIT", 0.01)
 
 
@@ -239,6 +240,6 @@ def test_an_engine_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytes
     fake_engine(tmp_path, '{"type": "failed", "message": "no room"}', monkeypatch)
     with pytest.raises(EngineFailed, match="no room"):
         asyncio.run(start())
-    monkeypatch.setattr(engine_client.sys, "executable", "/bin/false")
+    monkeypatch.setattr(engine_start.sys, "executable", "/bin/false")
     with pytest.raises(EngineFailed, match="exit code 1"):
         asyncio.run(start())

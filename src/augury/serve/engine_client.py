@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import sys
 import time
 from asyncio.subprocess import Process
 from collections import deque
@@ -15,6 +13,7 @@ from typing import Any
 from augury.serve.backlog import Backlog
 from augury.serve.controls import Controls, with_drafter
 from augury.serve.costs import Scores
+from augury.serve.engine_start import EngineFailed, ending, start_engine
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
 from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room
@@ -27,12 +26,6 @@ DEATHS, WITHIN = 3, 60.0  # this many deaths in so many seconds end the server
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds before the first restart; they double with each failure, up to this
 STARTS = 8  # attempts in a row that may fail for other reasons than the engine's before the server ends
 FAREWELL = 10.0  # seconds that a process may take to end once it has closed its side
-# Collections of garbage would look at all that is imported again and again: an eighth of the time until it is ready.
-ENGINE = ("-c", "import gc; gc.disable(); from augury.serve.engine_process import start; start()")
-
-
-class EngineFailed(Exception):
-    """The engine could not be started; the message is for the user."""
 
 
 class EngineClient:
@@ -164,41 +157,10 @@ class EngineClient:
     # --- the process ------------------------------------------------------------------------------------------------
 
     async def _spawn(self) -> None:
-        """Start a process and wait until it is ready; nothing of it is left where that fails."""
+        """Start a process and wait until it is ready."""
         self._process, self._writer = None, None
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *ENGINE,
-                    str(theirs.fileno()),
-                    pass_fds=[theirs.fileno()],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            self.pid = self._process.pid
-            self._reader, self._writer = await asyncio.open_connection(sock=ours)
-            self.facts = await self._greet(self._process, self._reader, self._writer)
-        except Exception:
-            (self._writer or ours).close()
-            self._kill()
-            raise
-        self._heard, self._ready, self._unstarted = time.monotonic(), True, 0
-
-    async def _greet(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message:
-        """Tell a new process what to load, and wait for what it has to say of it."""
-        writer.write(pack(self._start_message))
-        try:
-            answer = await read(reader)
-        except Closed:
-            code = await process.wait()
-            raise EngineFailed(f"the engine process ended while it loaded the model ({_ending(code)}).") from None
-        if answer["type"] == "failed":
-            await process.wait()
-            raise EngineFailed(answer["message"])
-        facts: Message = answer["facts"]
-        return facts
+        self._process, self._reader, self._writer, self.facts = await start_engine(self._start_message)
+        self.pid, self._heard, self._ready, self._unstarted = self._process.pid, time.monotonic(), True, 0
 
     async def _keep(self) -> None:
         """Read what the engine says; when it dies, tell everyone and start another."""
@@ -247,7 +209,7 @@ class EngineClient:
         except TimeoutError:
             self._kill()
             code = await self._process.wait()
-        return _ending(code)
+        return ending(code)
 
     def _kill(self) -> None:
         """End a process that hangs; `_keep` sees it end and starts another."""
@@ -334,7 +296,3 @@ class EngineClient:
         job.put(update)
         if len(job.ended) == job.n:
             self._jobs.pop(job.id, None)  # it is gone already if its client was cut off
-
-
-def _ending(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

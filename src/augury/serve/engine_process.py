@@ -1,6 +1,6 @@
 """The engine's own process: take messages, step, send what came of it.
 
-Started by engine_client.py with one end of a socket pair; it ends when the other end does.
+Started by engine_start.py with one end of a socket pair; it ends when the other end does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from augury.model.tokenizer import Tokenizer
 from augury.serve.app import make_app
 from augury.serve.connection import with_patience
 from augury.serve.defaults import Defaults
-from augury.serve.engine_client import EngineClient, EngineFailed
+from augury.serve.engine_client import EngineClient
+from augury.serve.engine_start import EngineFailed
 from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
 from augury.serve.prompts import Prompts
