@@ -10,7 +10,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup, DraftInput
-from augury.drafters.block import BlockDrafter, block_rows
+from augury.drafters.block import BlockDrafter, block_rows, newest_tokens
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.grow import TreeShape
 from augury.model.heads.dspark import DSpark
@@ -39,7 +39,7 @@ class DSparkDrafter(BlockDrafter):
             return Draft.empty(len(budget), self.nodes, self.device)
         hidden = self.head.states(*block_rows(inputs, masks, steps, self.head.mask_token or 0, self.head.anchored))
         hidden = hidden.view(len(budget), steps, -1)
-        newest = inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
+        newest = newest_tokens(inputs)
         if self._tree is not None:
             return self._grown(self._tree, hidden, newest, budget)
         draft, state = self._writer.blank(len(budget)), self.head.start(len(budget))
