@@ -109,7 +109,12 @@ def test_the_parts_matter(toy_model: Path, studied: Studied, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "engine",
-    [{}, {"long_prefill_token_threshold": 5}, {"max_num_seqs": 2}, {"num_gpu_blocks_override": 24, "max_model_len": 80}],
+    [
+        {},
+        {"long_prefill_token_threshold": 5},
+        {"max_num_seqs": 2},
+        {"num_gpu_blocks_override": 24, "max_model_len": 80},
+    ],
     ids=str,
 )
 def test_drafts_of_a_batch(toy_model: Path, studied: Studied, tmp_path: Path, engine: dict[str, Any]) -> None:
@@ -121,7 +126,7 @@ def test_drafts_of_a_batch(toy_model: Path, studied: Studied, tmp_path: Path, en
         for _ in range(7):
             llm.engine.step()
             for request in requests:
-                if request.slot is None or request.slot < 0 or request.pending != 1:
+                if request.slot < 0 or request.pending != 1:
                     continue  # waiting, or still reading its prompt
                 tokens = drafted(llm, request)[0]
                 assert tokens == formula.chain(studied, request.tokens, len(tokens)), request.tokens
@@ -138,7 +143,7 @@ def test_a_prefix_found_again_drafts_the_same(toy_model: Path, studied: Studied,
     llm.generate([PROMPTS[0]], params, use_tqdm=False)
     (request,) = begun(llm, toy_model, PROMPTS[:1])
     llm.engine.step()
-    assert request.cached > 0
+    assert request.cached_tokens > 0
     assert drafted(llm, request)[0] == formula.chain(studied, request.tokens, K)
 
 

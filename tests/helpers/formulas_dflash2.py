@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ class Extra:
 
 
 class Conv(nn.Module):
-    """out[t] = sum over taps j <= t of (base[j] + correction[t, j]) * x[t - j], a correction for a group of channels."""
+    """out[t] = sum over taps j <= t of (base[j] + correction[t, j]) * x[t - j], the correction one for a group."""
 
     def __init__(self, hidden: int, extra: Extra) -> None:
         super().__init__()
@@ -135,8 +134,10 @@ class DFlash2Formula(DFlashFormula):
         return tokens[1:]
 
     @torch.no_grad()
-    def tree(self, studied: Studied, text: list[int], depth: int, top_k: int, most: int) -> dict[tuple[int, ...], float]:
-        """The `most` likeliest paths when the best `top_k` nodes of a level have as many children; with their scores."""
+    def tree(
+        self, studied: Studied, text: list[int], depth: int, top_k: int, most: int
+    ) -> dict[tuple[int, ...], float]:
+        """The `most` likeliest paths and their scores, when the best `top_k` nodes of a level have as many children."""
         level, found = {(): 0.0}, dict[tuple[int, ...], float]()
         for row in self.hidden(studied, text, depth):
             grown = {
@@ -203,8 +204,3 @@ def paths_of(tokens: list[int], parents: list[int]) -> list[tuple[int, ...]]:
     for token, parent in zip(tokens, parents, strict=True):
         found.append((*(found[parent] if parent >= 0 else ()), token))
     return found
-
-
-def kept_paths(depth: int, width: int) -> list[tuple[int, ...]]:
-    """Every path of ranks below `width`, shorter ones first."""
-    return [path for length in range(1, depth + 1) for path in product(range(width), repeat=length)]

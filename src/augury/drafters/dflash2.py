@@ -7,7 +7,6 @@ node and never the vocabulary.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from augury.config.errors import ConfigError

@@ -82,8 +82,8 @@ class DFlash2(DFlash):
         sizes = read_sizes(directory, config.raw, config.layer.hidden_size, target.vocab_size)
         if config.draft_vocab != target.vocab_size:
             raise ModelError(
-                f"{directory}: a DFlash2 drafter guesses among all of the target's {target.vocab_size} tokens, this one "
-                f"among {config.draft_vocab} (draft_vocab_size); take one with the whole vocabulary."
+                f"{directory}: a DFlash2 drafter guesses among all of the target's {target.vocab_size} tokens, this "
+                f"one among {config.draft_vocab} (draft_vocab_size); take one with the whole vocabulary."
             )
         size = config.layer.hidden_size
         convs = [_read_convs(weights, f"layers.{i}", sizes, size) for i in range(config.layer.num_hidden_layers)]
@@ -96,9 +96,7 @@ class DFlash2(DFlash):
         return head
 
 
-def load_dflash(
-    directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
-) -> DFlash:
+def load_dflash(directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False) -> DFlash:
     """Whichever of the two a directory holds: both are served under one method's name."""
     kind = DFlash2 if relative(read_raw_config(directory)) == DFLASH2 else DFlash
     return kind.load(directory, target, dtype, max_model_len, dummy)
