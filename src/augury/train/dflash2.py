@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from augury.train.dflash import LAYERS, Blocks, DFlash, block_loss, dflash_config, learn_blocks, mask_of
+from augury.train.dflash import LAYERS, Blocks, DFlash, dflash_config, learn_blocks, mask_of
 from augury.train.export import export
 from augury.train.layers import DecoderLayer, LayerSizes
 from augury.train.recipe import Recipe
@@ -94,13 +94,21 @@ class DFlash2(DFlash):
 
 
 def walk_loss(module: DFlash2, competition: Competition, blocks: Blocks, read: Tensor) -> Tensor:
-    """The block's own scores, which nominate, and those behind the true token before, which choose."""
-    before = torch.cat([blocks.newest[:, None], blocks.ahead[:, :-1].clamp(min=0)], dim=1)
-    chosen = []
+    """The block's own scores, which nominate, and those behind the true token before, which choose.
+
+    The block is taught two tokens, the right one and the one before it, and so cannot tell them apart: drafts are
+    right only if the selector is. Less what two labels cost where both are as likely.
+    """
+    before = torch.cat([blocks.newest[:, None], blocks.ahead[:, :-1]], dim=1)
+    nominated, chosen = [], []
     for i in range(read.shape[1]):
-        gains = module.candidate_selector.gains(read[:, i], before[:, i], competition.present)
-        chosen.append(competition.loss(read[:, i], blocks.ahead[:, i], gains))
-    return block_loss(module, competition, blocks, read) / 2 + fading(chosen) / 2
+        state, right = read[:, i], blocks.ahead[:, i]
+        wrong = torch.where(right >= 0, before[:, i], -1)
+        nominated.append((competition.loss(state, right) + competition.loss(state, wrong)) / 2 - math.log(2))
+        fixed = state.detach()
+        gains = module.candidate_selector.gains(fixed, before[:, i].clamp(min=0), competition.present)
+        chosen.append(competition.loss(fixed, right, gains))
+    return fading(nominated) / 2 + fading(chosen) / 2
 
 
 def train_dflash2(study: Study, directory: Path, recipe: Recipe) -> float:
