@@ -26,10 +26,13 @@ class DSpark(DFlash):
 
     @torch.no_grad()
     def guess(
-        self, hidden: Tensor, previous: Tensor, state: Tensor | None, top_k: int | None
+        self, base: Tensor, hidden: Tensor, previous: Tensor, state: Tensor | None, top_k: int | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Scores [R, target vocabulary] after the tokens `previous` [R]; top_k leaves only the likeliest base ones."""
-        base, onward = self.scores(hidden), None
+        """Scores [R, target vocabulary] after the tokens `previous` [R]; top_k leaves only the likeliest base ones.
+
+        `base` are the scores of the hidden states [R, H] themselves, which need no token and come from one pass.
+        """
+        onward = None
         if self.markov is not None:
             corrected, onward = self.markov(previous, hidden, state)
             corrected = base + corrected
