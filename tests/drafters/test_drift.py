@@ -30,8 +30,10 @@ LENGTH = 30
 BLOCK = 4
 TREE = {"tree": {"max_nodes": 6, "top_k": 2}}
 # Which rows of a text of n tokens a drafter has filled: a pair lies where its token does, a context ends before it.
-FILLED = {"draft_model": (0, 0), "eagle": (1, 0), "eagle3": (1, 0), "mtp": (1, 0), "p-eagle": (1, 0), "dflash": (0, -1)}
-
+FILLED = {"draft_model": (0, 0), "eagle": (1, 0), "eagle3": (1, 0), "mtp": (1, 0), "p-eagle": (1, 0)}
+BLOCKS = ("dflash", "dflash2", "dspark")
+FILLED |= dict.fromkeys(BLOCKS, (0, -1))
+METHODS = {"p-eagle": "eagle3", "dflash2": "dflash"}  # of kinds that are no method by name
 
 CHAINS = [(kind, "chain") for kind in FILLED]
 TREES = [(kind, "tree") for kind in FILLED if kind != "p-eagle"]  # P-EAGLE drafts chains
@@ -61,7 +63,7 @@ class Drafting:
     def __init__(self, kind: str, toy_model: Path, gates: Gates, tree: bool) -> None:
         self.kind = kind
         gate = gates.find(kind) or gates.train(kind, steps=30)
-        spec: dict[str, Any] = {"method": "eagle3" if kind == "p-eagle" else kind, "num_speculative_tokens": 3}
+        spec: dict[str, Any] = {"method": METHODS.get(kind, kind), "num_speculative_tokens": 3}
         spec |= {"parallel_drafting": True} if kind == "p-eagle" else {}
         spec |= TREE if tree else {}
         model = gate.directory if kind == "mtp" else toy_model
@@ -118,7 +120,7 @@ def drafting(request: Any, toy_model: Path, gates: Gates) -> Drafting:
 def test_rows_are_those_of_one_pass(drafting: Drafting, right: list[bool], steps: int) -> None:
     llm, script = drafting.llm, Script(drafting.texts, right)
     drafter: Any = llm.engine.drafter
-    writer = drafter._writer if drafting.kind == "dflash" else drafter._chain
+    writer = drafter._writer if drafting.kind in BLOCKS else drafter._chain
     as_it_was, writer._pick = writer._pick, script.pick
     try:
         tokenizer = llm.get_tokenizer()
@@ -145,7 +147,7 @@ def test_rows_are_those_of_one_pass(drafting: Drafting, right: list[bool], steps
 def test_the_script_is_followed(drafting: Drafting) -> None:
     """All right: every draft is accepted whole; all wrong: none is. Otherwise the test above would test nothing."""
     drafter: Any = drafting.llm.engine.drafter
-    writer, texts = drafter._writer if drafting.kind == "dflash" else drafter._chain, drafting.texts
+    writer, texts = drafter._writer if drafting.kind in BLOCKS else drafter._chain, drafting.texts
     as_it_was = writer._pick
     for right in (True, False):
         script = Script(texts[:1], [right])

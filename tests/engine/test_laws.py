@@ -20,7 +20,7 @@ from augury.train.gates import KINDS, Gates
 
 DEVICE = os.environ.get("AUGURY_TEST_DEVICE", "cpu")
 PROMPT, TRIALS, TOP_K, LENGTH = "the cat", 2000, 3, 4
-METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True})}
+METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True}), "dflash2": ("dflash", {})}
 SAMPLED = {"draft_sample_method": "probabilistic"}
 RULES: dict[str, dict[str, str]] = {
     "coupled": SAMPLED,

@@ -49,7 +49,8 @@ def drafting(toy_model: Path, gates: Gates, kind: str, shape: dict[str, Any]) ->
     if kind == "ngram_gpu":
         return make(toy_model, {"method": kind, **LOOKUP})
     gate = gates.find(kind) or gates.train(kind, steps=20)
-    spec: dict[str, Any] = {"method": "eagle3" if kind == "p-eagle" else kind, "num_speculative_tokens": 3, **shape}
+    method = {"p-eagle": "eagle3", "dflash2": "dflash"}.get(kind, kind)
+    spec: dict[str, Any] = {"method": method, "num_speculative_tokens": 3, **shape}
     if kind == "p-eagle":
         spec["parallel_drafting"] = True
     if kind == "mtp":  # its layer lies among the target's own tensors

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 
 PROMPTS = [[64, 65, 66, 67], [70, 71, 72]]
 LENGTH = 40
-METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True})}
+METHODS = {"p-eagle": ("eagle3", {"parallel_drafting": True}), "dflash2": ("dflash", {})}
 TREE = {"tree": {"max_nodes": 12, "top_k": 3}}
 
 

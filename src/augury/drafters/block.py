@@ -71,6 +71,11 @@ class BlockDrafter(Drafter):
         return budget, guesses, most_steps(guesses, self.depth)
 
 
+def newest_tokens(inputs: DraftInput) -> Tensor:
+    """The last known token of every group, int64 [G]."""
+    return inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
+
+
 def check_depth(depth: int) -> None:
     """A block's rows are the bits of one integer."""
     if depth >= MAX_NODES:

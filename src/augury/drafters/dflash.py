@@ -1,4 +1,7 @@
-"""DFlash: one pass fills a block of masked positions; a chain of their likeliest tokens, or a tree over them."""
+"""DFlash: one pass fills a block of masked positions; a chain of their likeliest tokens, or a tree over them.
+
+DFlash2 checkpoints come under the same name: what follows the pass is theirs (dflash2.py).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.block import BlockDrafter, block_rows
 from augury.drafters.checkpoint import find_drafter
+from augury.drafters.dflash2 import SelectorWalk
 from augury.drafters.medusa import LiteralTree, MarginalTree
-from augury.model.heads.dflash import DFlash
+from augury.model.heads.dflash2 import DFlash2, load_dflash
 from augury.model.load import choose_head_dtype
 from augury.verify.tree import Draft
 
@@ -24,22 +28,30 @@ class DFlashDrafter(BlockDrafter):
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Load the drafter next to its target."""
         dtype = choose_head_dtype(setup.dtype, setup.target)
-        head = DFlash.load(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
+        head = load_dflash(find_drafter(config, setup.dummy), setup.target, dtype, setup.max_model_len, setup.dummy)
         super().__init__(config, setup, head)
-        self._tree: LiteralTree | MarginalTree | None = None
-        if self.paths:
-            self._tree = LiteralTree(self.paths, self.vocab, self.device)
-        elif config.tree:
-            self._tree = MarginalTree(self.nodes, min(config.tree.top_k, self.vocab), self.depth, self.device)
+        self._walk = SelectorWalk(head, config, self._writer, self.vocab) if isinstance(head, DFlash2) else None
+        self._tree = None if self._walk is not None else self._free_tree(config)
 
     def propose(self, inputs: DraftInput) -> Draft:
         """Read the new context of every group, fill a block for those that may draft."""
         budget, masks, steps = self.begin(inputs)
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)
-        logits = self.head.fill(*block_rows(inputs, masks, steps, self.head.mask_token or 0))
+        rows, masked = block_rows(inputs, masks, steps, self.head.mask_token or 0)
+        if self._walk is not None:
+            return self._walk(inputs, self.head.states(rows, masked).view(len(budget), steps, -1), budget)
+        logits = self.head.fill(rows, masked)
         lines = logits.view(len(budget), steps, self.vocab)
         return self._chain(inputs, lines, budget) if self._tree is None else self._grown(lines, masks, budget)
+
+    def _free_tree(self, config: SpeculativeConfig) -> LiteralTree | MarginalTree | None:
+        """A tree over positions that know nothing of each other."""
+        if self.paths:
+            return LiteralTree(self.paths, self.vocab, self.device)
+        if config.tree:
+            return MarginalTree(self.nodes, min(config.tree.top_k, self.vocab), self.depth, self.device)
+        return None
 
     def _chain(self, inputs: DraftInput, lines: Tensor, budget: Tensor) -> Draft:
         draft = self._writer.blank(len(budget))

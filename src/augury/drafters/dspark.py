@@ -10,7 +10,7 @@ from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup, DraftInput
-from augury.drafters.block import BlockDrafter, block_rows
+from augury.drafters.block import BlockDrafter, block_rows, newest_tokens
 from augury.drafters.checkpoint import find_drafter
 from augury.drafters.grow import TreeShape
 from augury.model.heads.dspark import DSpark
@@ -38,28 +38,32 @@ class DSparkDrafter(BlockDrafter):
         if steps == 0:
             return Draft.empty(len(budget), self.nodes, self.device)
         hidden = self.head.states(*block_rows(inputs, masks, steps, self.head.mask_token or 0, self.head.anchored))
+        base = self.head.scores(hidden).view(len(budget), steps, -1)
         hidden = hidden.view(len(budget), steps, -1)
-        newest = inputs.history[inputs.slots, (inputs.lengths - 1).clamp(min=0)]
+        newest = newest_tokens(inputs)
         if self._tree is not None:
-            return self._grown(self._tree, hidden, newest, budget)
+            return self._grown(self._tree, base, hidden, newest, budget)
         draft, state = self._writer.blank(len(budget)), self.head.start(len(budget))
         tokens = newest
         for i in range(steps):
-            logits, state = self.head.guess(hidden[:, i], tokens, state, self._top_k)
+            logits, state = self.head.guess(base[:, i].contiguous(), hidden[:, i], tokens, state, self._top_k)
             tokens = self._writer.write(draft, inputs, logits, i)
         draft.count = budget
         return draft
 
-    def _grown(self, tree: TreeShape, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
+    def _grown(self, tree: TreeShape, base: Tensor, hidden: Tensor, newest: Tensor, budget: Tensor) -> Draft:
         """A node's children are scored at its depth, whatever its number; beyond the block there are none to score."""
 
         def run(
             tokens: Tensor, states: Tensor | None, bits: Tensor, depth: int, number: int
         ) -> tuple[Tensor, Tensor | None]:
-            at = hidden[:, min(depth, hidden.shape[1] - 1), None].expand(*tokens.shape, hidden.shape[2])
+            own, at = (
+                x[:, min(depth, x.shape[1] - 1), None].expand(*tokens.shape, -1).flatten(0, 1) for x in (base, hidden)
+            )
             before = None if states is None else states.flatten(0, 1)
-            logits, onward = self.head.guess(at.flatten(0, 1), tokens.flatten(), before, self._top_k)
+            logits, onward = self.head.guess(own, at, tokens.flatten(), before, self._top_k)
             return logits.view(*tokens.shape, -1), None if onward is None else onward.view(*tokens.shape, -1)
 
-        logits, state = self.head.guess(hidden[:, 0], newest, self.head.start(len(budget)), self._top_k)
+        start = self.head.start(len(budget))
+        logits, state = self.head.guess(base[:, 0], hidden[:, 0], newest, start, self._top_k)
         return tree.grow(logits, state, run, budget)

@@ -93,6 +93,9 @@ DFLASH = Method(
     one_pass=True,
     usual=UsualHead(layers=LAYERS),
     checkpoint=_checkpoint,
-    gates={"dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3)},
+    gates={
+        "dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3),
+        "dflash2": GateRecipe("augury.train.dflash2:train_dflash2", 200, rate=2e-3),
+    },
     trained={"dflash": Trained("augury.train.dflash_trainee:DFlashTrainee")},
 )

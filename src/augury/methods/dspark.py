@@ -10,7 +10,18 @@ from augury.methods.errors import problem
 from augury.methods.facts import ModelFacts, architectures
 from augury.methods.lengths import all_but_first
 from augury.methods.notes import Note
-from augury.methods.spec import BLOCK_DROP_KEYS, MODEL_KEYS, Case, Inferred, Method, Signs, Speculator, UsualHead, whole
+from augury.methods.spec import (
+    BLOCK_DROP_KEYS,
+    MODEL_KEYS,
+    Case,
+    GateRecipe,
+    Inferred,
+    Method,
+    Signs,
+    Speculator,
+    UsualHead,
+    whole,
+)
 
 OMNI = "Qwen3OmniDSparkModel"
 WITH_TOPK = ("Qwen3DSparkModel", OMNI)
@@ -107,4 +118,5 @@ DSPARK = Method(
     },
     one_pass=True,
     usual=UsualHead(layers=5),
+    gates={"dspark": GateRecipe("augury.train.dspark:train_dspark", 200, rate=2e-3)},
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from augury.train.export import export
 from augury.train.fit import fit
-from augury.train.layers import DecoderLayer, LayerSizes
+from augury.train.layers import Attention, DecoderLayer, KeysValues, LayerSizes
 from augury.train.pairs import Deck, shake
 from augury.train.recipe import Recipe
 from augury.train.study import Lesson, Study, block_layers
@@ -67,28 +68,44 @@ class DFlash(nn.Module):
         super().__init__()
         self.fc = nn.Linear(streams * shape.hidden, shape.hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
-        self.stack = [DecoderLayer(shape, normed=True) for _ in range(layers)]
+        self.stack = [self.made_layer(shape) for _ in range(layers)]
         self.layers = nn.ModuleList(self.stack)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
 
-    def forward(self, study: Study, blocks: Blocks, mask: int) -> Tensor:
-        """What the output matrix reads at the masks, [B, depth, H]."""
+    def made_layer(self, shape: LayerSizes) -> DecoderLayer:
+        """One of its layers."""
+        return DecoderLayer(shape, normed=True)
+
+    def begin(self) -> None:
+        """What a relative starts from beside small random matrices."""
+
+    def forward(self, study: Study, blocks: Blocks, mask: int, anchored: bool = False) -> Tensor:
+        """What the output matrix reads at the masks, [B, depth, H]; `anchored`: at the known token, and a mask less."""
         count, depth = blocks.ahead.shape
-        size = depth + 1
+        size = depth + 1 - int(anchored)
         context = self.hidden_norm(self.fc(blocks.streams))
-        tokens = torch.cat([blocks.newest[:, None], torch.full_like(blocks.ahead, mask)], dim=1).flatten()
+        tokens = torch.cat([blocks.newest[:, None], torch.full_like(blocks.ahead, mask)], dim=1)[:, :size].flatten()
         positions = (blocks.anchor[:, None] + torch.arange(size)).flatten()
         seen = blocks.seen.repeat_interleave(size, dim=0)
         x = study.embed(tokens)
         for layer in self.stack:
-            attention, read = layer.self_attn, layer.input_layernorm(x)
-            keys, values = attention.keys_values(read, positions)
-            # Every row of a block sees all rows of it: row i of each block, once for every row that looks.
-            own = [(row(keys, i, size), row(values, i, size)) for i in range(size)]
+            attention = layer.self_attn
             shared = attention.keys_values(context, blocks.positions)
-            x = layer.after(attention(read, positions, shared, seen, own), x)
-        final: Tensor = self.norm(x).view(count, size, -1)[:, 1:]
+
+            def attend(read: Tensor, attention: Attention = attention, shared: KeysValues = shared) -> Tensor:
+                keys, values = attention.keys_values(read, positions)
+                # Every row of a block sees all rows of it: row i of each block, once for every row that looks.
+                own = [(row(keys, i, size), row(values, i, size)) for i in range(size)]
+                attended: Tensor = attention(read, positions, shared, seen, own)
+                return attended
+
+            x = self.through(layer, x, attend, size)
+        final: Tensor = self.norm(x).view(count, size, -1)[:, 1 - int(anchored) :]
         return final
+
+    def through(self, layer: DecoderLayer, x: Tensor, attend: Callable[[Tensor], Tensor], size: int) -> Tensor:
+        """The rows of blocks of `size` behind a layer, [B * size, H]."""
+        return layer.after(attend(layer.input_layernorm(x)), x)
 
 
 def row(x: Tensor, i: int, size: int) -> Tensor:
@@ -103,14 +120,21 @@ def begin(module: DFlash, shape: LayerSizes) -> None:
         module.fc.weight[:, -shape.hidden :] += torch.eye(shape.hidden)
         for layer in module.stack:
             layer.self_attn.q_norm.weight.fill_(SHARPNESS)
+        module.begin()
 
 
-def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
-    """Train it to fill blocks of `depth` masks; gives the last loss."""
+Made = TypeVar("Made", bound=DFlash)
+Judge = Callable[[Made, Competition, Blocks, Tensor], Tensor]
+"""(module, competition, blocks, what is read at them [B, depth, H]) -> the loss of a step."""
+
+
+def learn_blocks(
+    study: Study, recipe: Recipe, made: Callable[[LayerSizes, int], Made], judge: Judge[Made], anchored: bool = False
+) -> tuple[Made, LayerSizes, float]:
+    """A network of blocks, its sizes and its last loss, trained on the answers' blocks of `depth` guesses."""
     shape = replace(LayerSizes.like(study.config), theta=THETA)
     layers = block_layers(study.config.num_hidden_layers)
-    mask = study.config.vocab_size - 1  # its embedding is nobody's otherwise
-    module = DFlash(shape, len(layers))
+    module = made(shape, len(layers))
     begin(module, shape)
     deck, dice = Deck(study.lessons, recipe.lessons), torch.Generator().manual_seed(0)
     competition = Competition(study.head, study.words)
@@ -118,11 +142,25 @@ def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
     def loss() -> Tensor:
         competition.draw()
         blocks = pack(deck.deal(), layers, recipe.depth, dice)
-        read = module(study, blocks, mask)
-        return fading([competition.loss(read[:, i], blocks.ahead[:, i]) for i in range(recipe.depth)])
+        return judge(module, competition, blocks, module(study, blocks, mask_of(study.config), anchored))
 
-    last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    export(module, dflash_config(study.config, shape, LAYERS, recipe.depth, mask), directory)
+    return module, shape, fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
+
+
+def mask_of(target: Any) -> int:
+    """The token that stands for a mask: its embedding is nobody's otherwise."""
+    return int(target.vocab_size) - 1
+
+
+def block_loss(module: DFlash, competition: Competition, blocks: Blocks, read: Tensor) -> Tensor:
+    """What the tokens ahead are to the output matrix."""
+    return fading([competition.loss(read[:, i], blocks.ahead[:, i]) for i in range(read.shape[1])])
+
+
+def train_dflash(study: Study, directory: Path, recipe: Recipe) -> float:
+    """Train it to fill blocks of `depth` masks; gives the last loss."""
+    module, shape, last = learn_blocks(study, recipe, DFlash, block_loss)
+    export(module, dflash_config(study.config, shape, LAYERS, recipe.depth, mask_of(study.config)), directory)
     return last
 
 

@@ -34,9 +34,15 @@ class Competition:
         self._present = torch.cat([self._words, others]).unique()
         self._rows = self._head[self._present]
 
-    def loss(self, states: Tensor, labels: Tensor) -> Tensor:
-        """Of states [R, H] that the matrix reads."""
-        return word_loss(states @ self._rows.T, self._present, labels)
+    @property
+    def present(self) -> Tensor:
+        """Who competes, sorted token numbers."""
+        return self._present
+
+    def loss(self, states: Tensor, labels: Tensor, more: Tensor | None = None) -> Tensor:
+        """Of states [R, H] that the matrix reads; `more` [R, competitors] is added to their scores."""
+        logits = states @ self._rows.T
+        return word_loss(logits if more is None else logits + more, self._present, labels)
 
 
 def fading(losses: list[Tensor]) -> Tensor:

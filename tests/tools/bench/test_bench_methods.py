@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from augury.config.runnable import check_runnable
 from augury.methods.registry import METHODS
 from augury.tools.bench import command
 from augury.tools.bench.methods import find_gates, run_methods, saving
-from augury.tools.bench.methods_lines import REASONS, MethodLine, all_lines, choose_lines
+from augury.tools.bench.methods_lines import REASONS, MethodLine, _reasons, all_lines, choose_lines
 from augury.tools.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord, clocked
 from augury.tools.bench.methods_screen import accepted_cells, cost_cells, figures, gate_note, tables_of
 from augury.tools.bench.rounds import Key
@@ -66,14 +67,20 @@ def test_every_method_has_a_line_or_a_reason() -> None:
 
 def test_lines_by_name() -> None:
     assert [line.name for line in choose_lines(["eagle3"])[0]] == ["plain", "eagle3", "eagle3 tree", "eagle3 parallel"]
+    blocks = ["plain", "dflash", "dflash tree", "dflash2", "dflash2 tree", "dspark", "dspark tree"]
+    assert [line.name for line in choose_lines(["dflash", "dspark"])[0]] == blocks
     assert [line.name for line in choose_lines(["deepseek_mtp", "ngram"])[0]] == ["plain", "ngram", "mtp", "mtp tree"]
+
+
+def test_a_method_without_a_gate_is_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "dspark", replace(METHODS["dspark"], gates={}))
+    assert "measure a drafter of your own" in _reasons()["dspark"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"methods": "ngram,hydra"}, "--methods hydra: unknown; write all, or choose from ngram"),
-        ({"methods": "dspark"}, "a drafter of your own"),
         ({"methods": "custom_class"}, "your own class"),
         ({"methods": "all", "profile": True}, "--profile and --methods cannot go together"),
         ({"methods": "all", "peers": "augury"}, "--peers and --methods cannot go together"),

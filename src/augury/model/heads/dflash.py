@@ -7,6 +7,7 @@ its cache where the target's own rows lie. Only the block has queries: the newes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch import Tensor
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
-from augury.model.heads.dflash_config import DFlashConfig, Sight, read_dflash_config
+from augury.model.heads.dflash_config import DFLASH, DFlashConfig, Sight, read_dflash_config
+from augury.model.heads.dflash_conv import GroupedConv, around
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.layers import Layer, Linear
@@ -49,6 +51,8 @@ class BlockLayer:
     context: Linear  # a view of qkv: keys and values
     sight: Sight
     sinks: Tensor | None
+    attention_conv: GroupedConv | None = None  # DFlash2's
+    mlp_conv: GroupedConv | None = None
 
 
 class DFlash:
@@ -97,15 +101,19 @@ class DFlash:
         parts, ops, eps = self.parts, self._ops, self._eps
         views = {sight: ops.view(replace(rows, ancestors=seen(rows, sight))) for sight in self.config.sights}
         residual = torch.where(masked[:, None], parts.mask, self._embed(torch.where(masked, 0, rows.tokens)))
+        if self.config.embedding_scale != 1.0:
+            residual = residual * self.config.embedding_scale
+        place = rows.positions - rows.base
         x = ops.rms_norm(residual, self.layers[0].layer.attention_norm, eps)
         norms = [*(block.layer.attention_norm for block in self.layers[1:]), parts.final_norm]
         for i, block in enumerate(self.layers):
-            x = self._attend(i, block, x, views[block.sight])
+            attend = partial(self._attend, i, block, views[block.sight])
+            x = around(block.attention_conv, attend, x, place)
             x, residual = ops.add_rms_norm(x, residual, block.layer.mlp_norm, eps)
-            x, residual = ops.add_rms_norm(block.layer.mlp(x), residual, norms[i], eps)
+            x, residual = ops.add_rms_norm(around(block.mlp_conv, block.layer.mlp, x, place), residual, norms[i], eps)
         return x[rows.wanted]
 
-    def _attend(self, i: int, block: BlockLayer, x: Tensor, view: Any) -> Tensor:
+    def _attend(self, i: int, block: BlockLayer, view: Any, x: Tensor) -> Tensor:
         attention, keys, values = block.layer.attention, self.cache.keys[i], self.cache.values[i]
         if block.sinks is None:
             return attention(x, view, keys, values)
@@ -147,9 +155,9 @@ class Reader:
     """A checkpoint being read: a related format takes its extra tensors from `weights` before `finish`."""
 
     def __init__(
-        self, directory: Path, target: Target, dtype: torch.dtype, spark: bool = False, dummy: bool = False
+        self, directory: Path, target: Target, dtype: torch.dtype, kind: str = DFLASH, dummy: bool = False
     ) -> None:
-        self.config = read_dflash_config(directory, target.num_layers, spark)
+        self.config = read_dflash_config(directory, target.num_layers, kind)
         if self.config.vocab != target.vocab_size:
             raise ModelError(
                 f"{directory} was trained on {self.config.vocab} tokens, the target has {target.vocab_size}: "

@@ -12,7 +12,9 @@ from augury.model.errors import ModelError
 from augury.model.heads.files import read_raw_config
 
 MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")  # vLLM's order
-OTHER_KINDS = ("DFlash2", "LiLiCorr", "Domino", "DSpark")  # related formats with parts that do not run here
+DFLASH, DFLASH2, DSPARK = "DFlash", "DFlash2", "DSpark"  # what is read here, by the names in the files
+# What to do with a relative that was taken for another kind; without a word of advice it does not run at all.
+RELATIVES = {DFLASH2: "use method='dflash'", "LiLiCorr": "", "Domino": "", DSPARK: "use method='dspark'"}
 DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
 
 
@@ -36,6 +38,7 @@ class DFlashConfig:
     value_scale: float
     logit_scale: float
     softcap: float  # 0: none
+    embedding_scale: float
     interleaved: bool  # rotary pairs are neighbours, not halves
     draft_vocab: int
     anchored: bool  # the known token's own row guesses too (DSpark)
@@ -47,12 +50,12 @@ class DFlashConfig:
         return int(self.layer.vocab_size)
 
 
-def read_dflash_config(directory: Path, target_layers: int, spark: bool = False) -> DFlashConfig:
-    """Read and check config.json; nothing that came with the checkpoint is run. `spark`: it may be a DSpark one."""
+def read_dflash_config(directory: Path, target_layers: int, kind: str = DFLASH) -> DFlashConfig:
+    """Read and check config.json; nothing that came with the checkpoint is run. `kind`: what it is read as."""
     raw = read_raw_config(directory)
-    inner = raw.get("dflash_config")
-    inner = inner if isinstance(inner, Mapping) else {}
-    _refuse_relatives(directory, raw, inner, spark)
+    inner = inner_part(raw)
+    _refuse_relatives(directory, raw, kind)
+    _refuse_habits(directory, raw, inner, kind)
     nested = raw.get("transformer_layer_config")
     words = dict(nested) if isinstance(nested, Mapping) else dict(raw)
     layer = _layer_config(directory, words)
@@ -60,29 +63,49 @@ def read_dflash_config(directory: Path, target_layers: int, spark: bool = False)
         layer=layer,
         features=_features(directory, raw, inner, layer.num_hidden_layers, target_layers),
         mask_token=_mask_token(raw, inner),
-        sights=tuple(_sight(directory, raw, inner, words, i) for i in range(layer.num_hidden_layers)),
+        sights=tuple(_sight(directory, raw, words, i, kind) for i in range(layer.num_hidden_layers)),
         sinks=bool(inner.get("attention_sink_bias", raw.get("add_swa_attention_sink_bias", False))),
         value_scale=float(inner.get("attention_value_scale") or 1.0),
         logit_scale=float(inner.get("output_multiplier") or raw.get("logit_scale") or 1.0),
         softcap=float(inner.get("final_logit_softcapping") or raw.get("final_logit_softcapping") or 0.0),
+        embedding_scale=_embedding_scale(raw, inner),
         interleaved=not raw.get("is_neox_style", True),
         draft_vocab=int(raw.get("draft_vocab_size") or layer.vocab_size),
-        anchored=spark and bool(raw.get("sample_from_anchor", "speculators_model_type" not in raw)),
+        anchored=kind == DSPARK and bool(raw.get("sample_from_anchor", "speculators_model_type" not in raw)),
         raw=raw,
     )
 
 
-def _refuse_relatives(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], spark: bool) -> None:
-    """Refuse checkpoints that would load partly and draft nonsense."""
-    kinds = OTHER_KINDS[:-1] if spark else OTHER_KINDS
+def inner_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What z-lab's format says of drafting, apart from the layers."""
+    inner = raw.get("dflash_config")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def relative(raw: Mapping[str, Any], besides: str = "") -> str | None:
+    """Which relative of DFlash a config.json names, one kind apart."""
     named = [*map(str, raw.get("architectures") or []), str(raw.get("speculators_model_type", ""))]
-    other = next((kind for kind in kinds for name in named if kind.lower() in name.lower()), None)
+    return next((kind for kind in RELATIVES if kind != besides for n in named if kind.lower() in n.lower()), None)
+
+
+def _refuse_relatives(directory: Path, raw: Mapping[str, Any], kind: str) -> None:
+    """Refuse checkpoints that would load partly and draft nonsense."""
+    other = relative(raw, besides=kind)
     if other:
-        fix = "use method='dspark'" if other == "DSpark" else "which is not supported; take a DFlash one"
-        raise ModelError(f"{directory} is a {other} drafter, {fix}.")
-    if not spark and (raw.get("sample_from_anchor") or inner.get("sample_from_anchor")):
-        raise ModelError(f"{directory}: sample_from_anchor is not DFlash, whose known token predicts nothing.")
-    if float(inner.get("input_embedding_scale") or raw.get("input_embedding_scale") or 1.0) != 1.0:
+        raise ModelError(
+            f"{directory} is a {other} drafter, {RELATIVES[other] or 'which is not supported; take a DFlash one'}."
+        )
+
+
+def _embedding_scale(raw: Mapping[str, Any], inner: Mapping[str, Any]) -> float:
+    return float(inner.get("input_embedding_scale") or raw.get("input_embedding_scale") or 1.0)
+
+
+def _refuse_habits(directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], kind: str) -> None:
+    """Refuse what this kind is not run with."""
+    if kind != DSPARK and (raw.get("sample_from_anchor") or inner.get("sample_from_anchor")):
+        raise ModelError(f"{directory}: sample_from_anchor is not {kind}, whose known token predicts nothing.")
+    if kind != DFLASH2 and _embedding_scale(raw, inner) != 1.0:
         raise ModelError(f"{directory}: input_embedding_scale is not supported; take a checkpoint without it.")
     if raw.get("quantization_config"):
         raise ModelError(f"{directory} holds quantised weights, which are not supported; take the unquantised ones.")
@@ -141,15 +164,15 @@ def _mask_token(raw: Mapping[str, Any], inner: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _sight(
-    directory: Path, raw: Mapping[str, Any], inner: Mapping[str, Any], words: Mapping[str, Any], i: int
-) -> Sight:
+def _sight(directory: Path, raw: Mapping[str, Any], words: Mapping[str, Any], i: int, kind: str) -> Sight:
     """A layer's window and causality: `is_causal`, then `dflash_config.causal`, then by the layer's type."""
-    kinds = words.get("layer_types") or []
+    kinds, inner = words.get("layer_types") or [], inner_part(raw)
     sliding = i < len(kinds) and kinds[i] == "sliding_attention"
     explicit = raw.get("is_causal") if raw.get("is_causal") is not None else inner.get("causal")
     # In the speculators format the switch speaks of sliding layers alone; full ones never hide the block's end.
-    by_type = sliding and not raw.get("sliding_window_non_causal", False)
+    # Left out, it is true of that format's DFlash2 and false of the others.
+    unsaid = kind == DFLASH2 and "speculators_model_type" in raw
+    by_type = sliding and not raw.get("sliding_window_non_causal", unsaid)
     everywhere = bool(inner.get("use_swa")) and "sliding_attention" not in kinds
     window = (inner.get("swa_window_size") or words.get("sliding_window")) if sliding or everywhere else 0
     if not isinstance(window, int) or (window < 1 and (sliding or everywhere)):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from augury.model.heads.dflash import DFlash, Reader
+from augury.model.heads.dflash_config import DSPARK
 from augury.model.heads.markov import Markov, read_markov
 from augury.model.target import Target
 
@@ -25,10 +26,13 @@ class DSpark(DFlash):
 
     @torch.no_grad()
     def guess(
-        self, hidden: Tensor, previous: Tensor, state: Tensor | None, top_k: int | None
+        self, base: Tensor, hidden: Tensor, previous: Tensor, state: Tensor | None, top_k: int | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Scores [R, target vocabulary] after the tokens `previous` [R]; top_k leaves only the likeliest base ones."""
-        base, onward = self.scores(hidden), None
+        """Scores [R, target vocabulary] after the tokens `previous` [R]; top_k leaves only the likeliest base ones.
+
+        `base` are the scores of the hidden states [R, H] themselves, which need no token and come from one pass.
+        """
+        onward = None
         if self.markov is not None:
             corrected, onward = self.markov(previous, hidden, state)
             corrected = base + corrected
@@ -43,7 +47,7 @@ class DSpark(DFlash):
         cls, directory: Path, target: Target, dtype: torch.dtype, max_model_len: int, dummy: bool = False
     ) -> DSpark:
         """Read the dense (DeepSpec) layout or the speculators one."""
-        reader = Reader(directory, target, dtype, spark=True, dummy=dummy)
+        reader = Reader(directory, target, dtype, DSPARK, dummy)
         size = reader.config.layer.hidden_size
         sizes = (target.vocab_size, reader.config.draft_vocab, size)
         markov = read_markov(reader.weights, reader.config.raw, directory, sizes)

@@ -174,8 +174,12 @@ class Weights:
 
     def vector(self, name: str, size: int, shift: float = 0.0) -> Tensor:
         """A norm or bias, float32 on a CPU; `shift` is added to weights stored around zero."""
+        return self.small(name, size, shift=shift)
+
+    def small(self, name: str, *shape: int, shift: float = 0.0) -> Tensor:
+        """A tensor that rows are multiplied with element by element, of any shape; in the type of a norm."""
         kind = torch.float32 if self.device.type == "cpu" else self.dtype
-        return (self.raw(name, size).float() + shift).to(self.device, kind)
+        return (self.raw(name, *shape).float() + shift).to(self.device, kind)
 
     def linear(self, name: str, rows: int, columns: int, bias: bool | None = None) -> Linear:
         """A projection; with bias None, one is taken if it is there."""

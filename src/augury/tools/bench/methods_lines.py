@@ -46,8 +46,8 @@ def _with_gates(card: Method) -> Iterator[MethodLine]:
         if recipe.settings:
             yield MethodLine(f"{card.name} parallel", card.name, spec, gate)
             continue
-        yield MethodLine(card.name, card.name, spec, gate)
-        yield MethodLine(f"{card.name} tree", card.name, spec | TREE, gate)
+        yield MethodLine(gate, card.name, spec, gate)
+        yield MethodLine(f"{gate} tree", card.name, spec | TREE, gate)
 
 
 def choose_lines(methods: list[str]) -> tuple[list[MethodLine], dict[str, str]]:
