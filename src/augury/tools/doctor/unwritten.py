@@ -9,13 +9,11 @@ from typing import Any
 from augury.config.facts import ModelFacts
 from augury.config.versions import Version, version
 from augury.methods.mlp_speculator import MLP_SPECULATOR as MLP
-from augury.methods.mtp import ALIASES, MTP
+from augury.methods.mtp import ALIASES, ASSISTANT, MTP, NAMED_THERE
 from augury.tools.knowledge.families import by_name
 
 # Targets whose own layers vLLM took where only K was given, and since when; from 0.11 on the method has to be written.
 OWN_LAYERS = {"deepseek_v3": "0.8.2", "mimo": "0.9", "ernie4_5_moe": "0.10.2", "qwen3_next": "0.10.2"}
-NAMED_THERE = "deepseek_mtp"  # what vLLM called the layers of all of them
-ASSISTANT = "gemma4_mtp"
 ACCELERATOR = re.compile(r"(?i)-accelerator$")  # what those who published MLP speculators called them
 
 
