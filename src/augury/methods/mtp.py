@@ -11,9 +11,9 @@ from augury.methods.fits import state_and_token
 from augury.methods.lengths import multiple_of
 from augury.methods.spec import HEAD_KEYS, PAIRS, Case, GateRecipe, Inferred, Method, Trained, UsualHead, whole
 
-# Retired names, and the first vLLM release that took them; each means `mtp` today.
 NAMED_THERE = "deepseek_mtp"  # what vLLM called the layers of all targets where only K was given
 ASSISTANT = "gemma4_mtp"  # layers that are published as a model of their own
+# Retired names, and the first vLLM release that took them; each means `mtp` today.
 ALIASES = {
     f"{family}_mtp": since
     for since, families in {
