@@ -128,20 +128,19 @@ def sampled_tokens(prompts: list[dict], plain: LLM) -> list[list[int]]:
     return tokens(plain, prompts, SAMPLED_TOKENS, temperature=0.8)
 
 
-# (settings, prompts to run, counted from the last, tokens of an answer): enough prompts that some wait for a place, and
-# the last four, whose chunks differ, are the long ones. How a prompt was read shows in the first tokens after it, so
-# chunks need no long answers. All prompts are decoded plainly by the fixtures and with drafts by one variant; by every
-# variant, at full length, with AUGURY_TEST_FULL.
+# (settings, prompts to run, counted from the last): enough that some wait for a place, and the last four, whose chunks
+# differ, are the long ones. All prompts are decoded plainly by the fixtures and with drafts by one variant; by every
+# variant with AUGURY_TEST_FULL.
 SERVED = {
-    "plain, 8 at a time": ({"max_num_seqs": 8}, 9, 32),
-    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, len(QUESTIONS + COPYING), NEW_TOKENS),
-    "plain, one by one": ({"max_num_seqs": 1}, 2, 32),
-    "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 2, NEW_TOKENS),
-    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 5, 32),
-    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 5, 16),
-    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 4, 16),
-    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 4, 16),
-    "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 9, NEW_TOKENS),
+    "plain, 8 at a time": ({"max_num_seqs": 8}, 9),
+    "ngram, 8 at a time": ({"max_num_seqs": 8, "speculative_config": NGRAM}, len(QUESTIONS + COPYING)),
+    "plain, one by one": ({"max_num_seqs": 1}, 2),
+    "ngram, one by one": ({"max_num_seqs": 1, "speculative_config": NGRAM}, 2),
+    "ngram, 3 at a time": ({"max_num_seqs": 3, "speculative_config": NGRAM}, 5),
+    "chunks of 7": ({"long_prefill_token_threshold": 7, "speculative_config": NGRAM}, 5),
+    "chunks of 64": ({"long_prefill_token_threshold": 64, "speculative_config": NGRAM}, 4),
+    "chunks of 4096": ({"max_num_batched_tokens": 4096, "speculative_config": NGRAM}, 4),
+    "tiny cache": ({"num_gpu_blocks_override": 40, "max_num_seqs": 8, "speculative_config": NGRAM}, 9),
 }
 
 
@@ -155,18 +154,15 @@ def test_tokens_are_transformers_own_and_speculation_changes_none(
     transformers_tokens: list[list[int]],
     sampled_tokens: list[list[int]],
 ) -> None:
-    settings, count, length = SERVED[name]
-    if FULL:
-        count, length = len(prompts), NEW_TOKENS
+    settings, count = SERVED[name]
     llm = load(default_model, weights_of=plain, **settings)
-    chosen = range(len(prompts))[-count:]
+    chosen = range(len(prompts))[-(len(prompts) if FULL else count) :]
     some = [prompts[i] for i in chosen]
-    assert tokens(llm, some, length, temperature=0) == [transformers_tokens[i][:length] for i in chosen]  # cache cold
+    assert tokens(llm, some, temperature=0) == [transformers_tokens[i] for i in chosen]  # prefix cache cold
     # The second run finds its prompts in the prefix cache, and draws with each request's own noise.
-    length = min(length, SAMPLED_TOKENS)
-    every = [drawn(i, length, temperature=0.8) for i in chosen]
+    every = [drawn(i, SAMPLED_TOKENS, temperature=0.8) for i in chosen]
     outputs = llm.generate(some, every, use_tqdm=False)
-    assert [o.outputs[0].token_ids for o in outputs] == [sampled_tokens[i][:length] for i in chosen]
+    assert [o.outputs[0].token_ids for o in outputs] == [sampled_tokens[i] for i in chosen]
     if name == "tiny cache":
         assert llm.engine.stats.preemptions > 0
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 import threading
 from collections.abc import Iterator
@@ -116,6 +118,29 @@ def test_a_better_one_is_kept_and_a_worse_one_taken_back(server: Served, drafter
         assert back.exit_code == 1, back.output
         assert not json.loads(back.stdout)["kept"] and drafter(server) == "good"
     assert not traffic.wrong
+
+
+def test_an_engine_that_died_comes_back_with_what_was_swapped_in(server: Served) -> None:
+    assert server.http.post("/augury/drafter", json={"directory": "good"}).json()["drafter"].endswith("good")
+    first = server.engine_pid()
+    os.kill(first, signal.SIGKILL)
+    while not [pid for pid in server.children() if pid != first]:
+        assert server.process.poll() is None
+    server.wait()
+    assert drafter(server) == "good"
+    assert ask(server, PROMPTS[0])
+    assert server.http.post("/augury/drafter/undo", json={}).status_code == 400  # the new one has no earlier weights
+
+
+def test_keys_are_asked_for(toy_model: Path, drafters: Path) -> None:
+    spec = {"method": "eagle3", "model": str(drafters / "bad"), "num_speculative_tokens": 3}
+    flags = ["--max-model-len", "64", "--swap-from", str(drafters), "--api-key", "secret"]
+    with served(toy_model, *flags, spec=spec) as running:
+        for path in ("/augury/drafter", "/augury/drafter/undo"):
+            assert running.http.post(path, json={"directory": "good"}).status_code == 401
+        assert running.http.get("/augury/drafter").status_code == 401
+        key = {"Authorization": "Bearer secret"}
+        assert running.http.post("/augury/drafter", json={"directory": "good"}, headers=key).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["nowhere", "..", "../..", "/etc", "a\0b", "x" * 5000, ""])

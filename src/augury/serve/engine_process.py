@@ -29,10 +29,10 @@ from augury.engine.swap import DrafterSwap
 from augury.model.errors import ModelError
 from augury.serve.collecting import Collector
 from augury.serve.compiling import Compiled, Compiler
+from augury.serve.engine_facts import facts
 from augury.serve.inbox import Inbox
 from augury.serve.reports import Report
 from augury.serve.wire import Channel, Closed, Message
-from augury.verify.rules import RULES
 
 BEAT = 1.0  # seconds between two signs of life when there is nothing to do
 GLANCE = 0.005  # and between two looks at grammars that are being compiled
@@ -240,27 +240,6 @@ class EngineProcess:
             self.reports[report.request] = report
             self.engine.add(report.request)
         self.channel.send({"type": "taken", "id": job})
-
-
-def facts(llm: LLM) -> dict[str, Any]:
-    """What the server must know of the engine it has started."""
-    spec, config = llm.config.speculative_config, llm.config
-    return {
-        "max_model_len": config.max_model_len,
-        "vocab_size": llm.engine.target.vocab_size,
-        "device": config.device,
-        "num_spec_tokens": spec.num_speculative_tokens if spec else None,
-        "method": spec.method if spec else None,
-        "rule": spec.rule if spec else None,
-        "lossy": spec is not None and not RULES[spec.rule].lossless,
-        "speculative_config": spec.to_dict() if spec else None,
-        "cache": {
-            "block_size": config.block_size,
-            "num_gpu_blocks": llm.engine.scheduler.pool.num_blocks,
-            "enable_prefix_caching": config.enable_prefix_caching,
-            "gpu_memory_utilization": config.gpu_memory_utilization,
-        },
-    }
 
 
 def collector_of(asked: Message | None, target: Path) -> Collector | None:

@@ -1,0 +1,29 @@
+"""What the server is told of the engine that it has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from augury.engine.llm import LLM
+from augury.verify.rules import RULES
+
+
+def facts(llm: LLM) -> dict[str, Any]:
+    """What the server must know of the engine it has started."""
+    spec, config = llm.config.speculative_config, llm.config
+    return {
+        "max_model_len": config.max_model_len,
+        "vocab_size": llm.engine.target.vocab_size,
+        "device": config.device,
+        "num_spec_tokens": spec.num_speculative_tokens if spec else None,
+        "method": spec.method if spec else None,
+        "rule": spec.rule if spec else None,
+        "lossy": spec is not None and not RULES[spec.rule].lossless,
+        "speculative_config": spec.to_dict() if spec else None,
+        "cache": {
+            "block_size": config.block_size,
+            "num_gpu_blocks": llm.engine.scheduler.pool.num_blocks,
+            "enable_prefix_caching": config.enable_prefix_caching,
+            "gpu_memory_utilization": config.gpu_memory_utilization,
+        },
+    }
