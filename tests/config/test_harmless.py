@@ -95,8 +95,9 @@ def test_a_model_that_needs_its_own_code_is_refused_whatever_is_trusted(tmp_path
         read_config(tmp_path)
 
 
-def test_what_parses_answers_is_taken_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_parses_answers_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     words = "serve m --enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser=qwen3 --port 8001"
-    assert from_vllm(words.split()) == ["serve", "m", "--port", "8001"]
-    assert capsys.readouterr().err.count("answers come as text") == 3
+    assert from_vllm(words.split()) == words.split()
+    assert from_vllm(["serve", "m", "--enable-reasoning"]) == ["serve", "m"]
+    assert capsys.readouterr().err.count("--reasoning-parser alone says") == 1
     assert not FLAGS.keys() & (HARMLESS.keys() | OF_A_SERVER.keys())

@@ -283,3 +283,26 @@ def test_a_misspelt_key_is_answered_with_the_right_one(name: str, data: st.DataO
         return
     with pytest.raises(ConfigError, match="did you mean"):
         resolve({**NGRAM, wrong: 1})
+
+
+def test_auto_lets_the_engine_choose() -> None:
+    config = resolve({"method": "ngram", "num_speculative_tokens": "auto"})
+    assert config is not None
+    assert config.adaptive
+    assert config.num_speculative_tokens == 16
+    assert resolve({"method": "ngram", "num_speculative_tokens": 7, "adaptive": True}).max_nodes == 7  # type: ignore[union-attr]
+    assert resolve(config.to_dict()) == config
+
+
+def test_vllm_has_no_auto() -> None:
+    with pytest.raises(ConfigError, match="num_speculative_tokens='auto' must be a whole number"):
+        resolve({"method": "ngram", "num_speculative_tokens": "auto"}, as_of="0.32")
+
+
+def test_auto_holds_for_all_drafters_together() -> None:
+    parts = [{"method": "ngram"}, {"method": "suffix"}]
+    config = resolve({"method": "hybrid", "num_speculative_tokens": "auto", "drafters": parts})
+    assert config is not None
+    assert config.adaptive
+    with pytest.raises(ConfigError, match=r"drafters\[0\].num_speculative_tokens='auto' holds for all"):
+        resolve({"method": "hybrid", "drafters": [{"method": "ngram", "num_speculative_tokens": "auto"}, parts[1]]})

@@ -148,8 +148,9 @@ def test_drafts_are_the_formula_on_the_last_accepted_state(
         lengths.append(request.length)
         start, newest = studied.streams(request.tokens[:-1], (NORMED,))[-1:], request.tokens[-1]
         pending = llm.engine.state.draft
-        tokens, parents = pending.tokens[request.slot].tolist(), pending.parents[request.slot].tolist()
-        assert pending.count[request.slot] == len(tokens)
+        nodes = llm.engine.runner.nodes  # the pending draft has room for a prediction, too
+        tokens, parents = (t[request.slot, :nodes].tolist() for t in (pending.tokens, pending.parents))
+        assert pending.count[request.slot] == nodes
         paths, logs = [], []
         for n, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
             assert parent < n

@@ -23,7 +23,7 @@ from augury.engine.commit import Update
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar
 from augury.engine.request import Request
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 
 NEIGHBOURS = 20

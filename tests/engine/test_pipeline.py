@@ -14,7 +14,7 @@ from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
 from augury.engine.request import Request
-from augury.engine.scheduler import CONTINUES
+from augury.engine.scheduled import CONTINUES
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 TREE = {"tree": {"max_nodes": 12, "top_k": 3}}

@@ -6,32 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from random_drafters import KINDS, drafter
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.engine.swap import DrafterSwap
 from augury.methods.registry import METHODS
-from augury.model.checkpoint import read_config
-from augury.train.batches import Teacher
 from augury.train.export import name_target
-from augury.train.pairs import shake
-from augury.train.trainee import Goal, layers_of, trainee_of
 
 PROMPTS = [{"prompt_token_ids": [65 + i, 66, 67 + i]} for i in range(3)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
-KINDS = ("eagle3", "eagle", "medusa", "mlp_speculator", "draft_model", "dflash")
-
-
-def drafter(toy_model: Path, kind: str, seed: int, directory: Path, vocabulary: int = 0) -> Path:
-    """A drafter of random weights: it guesses something, and another one guesses something else."""
-    config = read_config(toy_model)
-    teacher = Teacher(toy_model, layers_of(kind, config), torch.device("cpu"), torch.float32)
-    words = torch.arange(vocabulary or config.vocab_size)
-    trainee = trainee_of(kind)(Goal(kind, 3, vocabulary, 1), config, teacher, words)
-    shake(trainee.module, seed, 0.2)
-    trainee.export(toy_model, directory)
-    return directory
 
 
 def engine(toy_model: Path, kind: str, directory: Path) -> LLM:

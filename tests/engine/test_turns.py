@@ -8,31 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queued import make_request, make_scheduler
+from queued import ask, make_request, make_scheduler, run_pass
 
 from augury import LLM, SamplingParams
 from augury.engine.request import Request
 from augury.engine.scheduler import Scheduler
 from augury.engine.turns import SHARE, Turns
-
-
-def ask(scheduler: Scheduler, key: str, job: str, first: int, many: int = 1, answer: int = 8) -> list[Request]:
-    """Queue requests of one job, numbered from `first`."""
-    made = [make_request(first + i, [1, 2, 3], answer) for i in range(many)]
-    for request in made:
-        request.client = key, job
-        scheduler.add(request)
-    return made
-
-
-def run_pass(scheduler: Scheduler) -> None:
-    """Plan, draw token 7 for everyone, commit."""
-    for item in scheduler.plan():
-        scheduler.launched([item])
-        kept = item.request.accept([7], 0) if item.active else 0
-        scheduler.commit(item.request, item.start + item.num_new_tokens, 0, kept)
-        if item.request.finish_reason:
-            scheduler.finish(item.request)
 
 
 def seated(scheduler: Scheduler) -> Counter[Any]:

@@ -7,11 +7,29 @@ from dataclasses import replace
 import torch
 from draw_oracle import roots, sampling
 
-from augury.kernels import draw_triton, edits_triton, peak_triton, probs_triton, standard_triton, top_triton
+from augury.kernels import (
+    block_triton,
+    draw_triton,
+    edits_triton,
+    peak_triton,
+    probs_triton,
+    rejection_triton,
+    standard_triton,
+    top_triton,
+)
 from augury.verify.sampling import Masks
 from augury.verify.tree import Draft
 
-MODULES = (draw_triton, edits_triton, probs_triton, peak_triton, standard_triton, top_triton)
+MODULES = (
+    block_triton,
+    draw_triton,
+    edits_triton,
+    peak_triton,
+    probs_triton,
+    rejection_triton,
+    standard_triton,
+    top_triton,
+)
 KERNELS = {
     "find_peaks",
     "join_peaks",
@@ -29,11 +47,14 @@ KERNELS = {
     "sum_left",
     "race_left",
     "finish",
+    "descend",
+    "sum_heights",
+    "find_end",
 }
 
 
 def launch(few: bool) -> None:
-    """The draw of plain lines and, unless there are to be few, of edited ones; drafters' choices; laws and the rule."""
+    """The draw of plain lines, of edited ones unless there are to be few, drafters' choices, distributions, rules."""
     lines, vocab = 32, 128_256
     logits = torch.empty(lines, vocab, dtype=torch.bfloat16)
     plain, params = roots(lines, plain=True), sampling()
@@ -50,4 +71,5 @@ def launch(few: bool) -> None:
     draft = Draft.empty(8, 3)
     draft.probs = torch.empty(8, 3, vocab)
     ones = torch.zeros(8, dtype=torch.int64)
-    standard_triton.standard(logits, plain, params, ones, draft, torch.zeros(8, 3), ones, ones)
+    for judge in (standard_triton.standard, block_triton.block):
+        judge(logits, plain, params, ones, draft, torch.zeros(8, 3), ones, ones)

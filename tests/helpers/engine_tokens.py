@@ -1,4 +1,4 @@
-"""What a toy model says with one face of the kernels: `python engine_tokens.py MODEL DEVICE [K]` prints it as JSON.
+"""What a toy model says with one face of the kernels: `python engine_tokens.py MODEL DEVICE K...` prints it as JSON.
 
 A face is chosen once a process, so a test that compares two of them starts this for the other one.
 """
@@ -29,4 +29,4 @@ def say(model: str, device: str, k: int, new: int = 4) -> dict[str, list[list[in
 if __name__ == "__main__":
     if os.environ.get("TRITON_INTERPRET") == "1":
         import interpreter  # noqa: F401
-    print(json.dumps(say(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    print(json.dumps({k: say(sys.argv[1], sys.argv[2], int(k)) for k in sys.argv[3:]}))

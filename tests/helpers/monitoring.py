@@ -23,6 +23,38 @@ from augury.tools.monitor.settings import Settings, settle
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt install prometheus")
 needs_amtool = pytest.mark.skipif(shutil.which("amtool") is None, reason="apt install prometheus-alertmanager")
+EVERY_ALERT = {
+    "AuguryAcceptanceLow",
+    "AuguryNoDrafts",
+    "AuguryDraftsNeverAccepted",
+    "AuguryPositionWasteful",
+    "AuguryOneApart",
+    "AuguryBelowPlain",
+    "AuguryPrefixHitsFell",
+    "AuguryQueueGrows",
+    "AuguryAcceptanceFallsKvClimbs",
+    "AuguryTargetDown",
+    "AuguryOneWithoutDrafts",
+}
+KITS: list[dict[str, Any]] = [
+    {"baseline_tok_s": 40.0},
+    {"kind": "ours", "method": "ngram", "k": 1, "selector": ""},
+    {
+        "method": "suffix",
+        "k": 32,
+        "kind": "ours",
+        "model_name": "Qwen/.*|meta-llama/Llama-3\\.1-8B",
+        "min_position": 0.2,
+    },
+    {
+        "method": "mtp",
+        "k": 2,
+        "selector": 'zone=~"eu-[0-9]+",job!="x",instance="h:1",engine="0"',
+        "min_acceptance": 0.8,
+    },
+    {"method": "medusa", "k": 4},
+    {"method": "draft_model", "k": 5, "kind": "ours"},
+]
 
 
 def made(**options: Any) -> Settings:

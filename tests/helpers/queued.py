@@ -27,3 +27,22 @@ def make_request(arrival: int, prompt: list[int], answer: int = 8) -> Request:
 
 def make_scheduler(blocks: int = 33, slots: int = 8, budget: int = 16, chunk: int = 0) -> Scheduler:
     return Scheduler(BlockPool(blocks), slots, BLOCK, budget, chunk, True, EngineStats())
+
+
+def ask(scheduler: Scheduler, key: str, job: str, first: int, many: int = 1, answer: int = 8) -> list[Request]:
+    """Queue requests of one job, numbered from `first`."""
+    made = [make_request(first + i, [1, 2, 3], answer) for i in range(many)]
+    for request in made:
+        request.client = key, job
+        scheduler.add(request)
+    return made
+
+
+def run_pass(scheduler: Scheduler) -> None:
+    """Plan, draw token 7 for everyone, commit."""
+    for item in scheduler.plan():
+        scheduler.launched([item])
+        kept = item.request.accept([7], 0) if item.active else 0
+        scheduler.commit(item.request, item.start + item.num_new_tokens, 0, kept)
+        if item.request.finish_reason:
+            scheduler.finish(item.request)

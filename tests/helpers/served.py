@@ -93,7 +93,7 @@ class Served:
                 found[sample.name + (json.dumps(rest, sort_keys=True) if rest else "")] = sample.value
         return found
 
-    def until_idle(self, seconds: float = 20) -> dict[str, Any]:
+    def until_idle(self, seconds: float = 120) -> dict[str, Any]:
         """Wait until the engine runs nothing; gives /augury/live."""
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:

@@ -1,8 +1,9 @@
-"""A siege on loopback: `python tests/helpers/siege.py --requests 20000 --minutes 30 [--json] [--only NAME]`.
+"""A siege on loopback: `python tests/helpers/siege.py --requests 20000 --minutes 30 [--rounds 2] [--only NAME]`.
 
 Eight canary clients ask what they have been answered alone, over and over, while another process runs every attack of
-siege_attacks.py and sends mutated requests. What counts: engine restarts, wrong answers, how much longer the canaries
-wait, memory, and what each attack was answered. Exit code 0 if the server held, 1 if it did not.
+siege_attacks.py and sends mutated requests. What counts: engine restarts (0), wrong answers (0), what is added to the
+canaries' wait (p99, compared with calm in the same run, in each attack and in all), memory (flat), and what each attack
+was answered. Single waits are shown beside what others take of the machine. Exit code 0 if the server held, 1 if not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -27,34 +27,16 @@ import httpx
 from served import Served, served
 from siege_attacks import ATTACKS, JSON, Target, client
 from siege_fuzz import mutated
+from siege_machine import memory
+from siege_report import Siege, Watch, figures, show
 
 KEYS = ("siege-attacker", "siege-neighbour")
 CANARIES = 8
 DEATH = "the engine process ended"  # as the server's log says it
 CALM = 8.0  # seconds the canaries are watched before the siege
 FUZZERS = 8  # mutated requests at once
-ADDED, GROWTH = 0.5, 256 << 20  # what may be added to a canary's wait, in seconds, and to the memory, in bytes
+STAGE = 1000  # mutated requests between two looks at the memory
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
-
-
-@dataclass
-class Watch:
-    """What the canaries have seen: (when, how long they waited) for every event, and what was wrong."""
-
-    waits: list[tuple[float, float]] = field(default_factory=list)
-    answers: int = 0
-    wrong: list[str] = field(default_factory=list)
-    refused: Counter[int] = field(default_factory=Counter)
-
-    def p99(self, begin: float, end: float) -> float:
-        """The wait that one event in a hundred exceeds, of those in a stretch of time."""
-        waits = sorted(wait for when, wait in self.waits if begin <= when <= end)
-        return waits[int(0.99 * (len(waits) - 1))] if waits else 0.0
-
-    def longest(self, begin: float, end: float) -> float:
-        """The longest wait in a stretch of time, as much of it as lies there: a stall is told of when it ends."""
-        parts = (min(when, end) - max(when - wait, begin) for when, wait in self.waits if when >= begin)
-        return max(parts, default=0.0)
 
 
 def canary_body(number: int, turn: int) -> dict[str, Any]:
@@ -128,7 +110,7 @@ def besiege(target: Target, names: list[str], requests: int, deadline: float, se
         })  # fmt: skip
     await_calm(target)
     begun = time.monotonic()
-    statuses = fuzz(target, requests, deadline, seed)
+    statuses = fuzz(target, requests, deadline, seed, told)
     bad = sorted(status for status in statuses if status[:1] == "5" and status != "503")
     told.put({
         "name": "mutated requests", "item": 0, "statuses": dict(statuses), "begun": begun, "ended": time.monotonic(),
@@ -149,7 +131,7 @@ def await_calm(target: Target, seconds: float = 240.0) -> None:
         time.sleep(0.2)
 
 
-def fuzz(target: Target, requests: int, deadline: float, seed: int) -> Counter[str]:
+def fuzz(target: Target, requests: int, deadline: float, seed: int, told: Any) -> Counter[str]:
     """Send mutated requests, a few at a time, until there are enough or time is up."""
     seen: Counter[str] = Counter()
     headers = {"authorization": f"Bearer {target.keys[0]}", "content-type": JSON}
@@ -164,146 +146,84 @@ def fuzz(target: Target, requests: int, deadline: float, seed: int) -> Counter[s
             return type(error).__name__
 
     with ThreadPoolExecutor(FUZZERS) as pool:
-        seen.update(status for status in pool.map(send, range(requests)) if status is not None)
+        for number, status in enumerate(pool.map(send, range(requests)), 1):
+            if status is not None:
+                seen[status] += 1
+                if number % STAGE == 0:
+                    told.put({"sent": number})
     return seen
 
 
 # --- the siege --------------------------------------------------------------------------------------------------------
 
 
-def memory(server: Served) -> int:
-    """Bytes in memory, of the server and everything it has started."""
-    return sum(_resident(pid) for pid in (server.process.pid, *_below(server.process.pid)))
-
-
-def _below(pid: int) -> list[int]:
-    try:
-        kids = [int(kid) for kid in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    return [one for kid in kids for one in (kid, *_below(kid))]
-
-
-def _resident(pid: int) -> int:
-    """Its proportional share: pages that forked processes have in common count once."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):  # it has ended meanwhile
-        return 0
-
-
-def siege(model: Path | str, requests: int, minutes: float, names: list[str], seed: int = 1) -> dict[str, Any]:
-    """Run it all; the figures."""
+def siege(
+    model: Path | str, requests: int, minutes: float, names: list[str], seed: int = 1, rounds: int = 1
+) -> dict[str, Any]:
+    """Run it all, one or several times against the same server; the figures."""
     flags = [word for key in KEYS for word in ("--api-key", key)]
     with served(model, *flags, spec=SUFFIX) as server:
         alone = [[ask(server, canary_body(number, turn)) for turn in range(3)] for number in range(CANARIES)]
-        watch, over = Watch(), threading.Event()
+        seen, over = Siege(), threading.Event()
         choir = [
-            threading.Thread(target=sing, args=(server, number, alone[number], watch, over), daemon=True)
+            threading.Thread(target=sing, args=(server, number, alone[number], seen.watch, over), daemon=True)
             for number in range(CANARIES)
         ]
         for canary in choir:
             canary.start()
+        seen.others.look()
         begun = time.monotonic()
         time.sleep(CALM)
-        before, stormed = memory(server), time.monotonic()
-        told, peak = attacked(server, requests, stormed + 60 * minutes, names, seed)
-        ended = time.monotonic()
+        seen.others.look()
+        seen.before, stormed = memory(server), time.monotonic()
+        for turn in range(rounds):
+            attacked(seen, server, requests, time.monotonic() + 60 * minutes, names, seed + turn)
+            seen.rounds.append(rested(server) if server.process.poll() is None else {})
+        seen.times = begun, stormed, time.monotonic()
+        seen.others.look()
         over.set()
         for canary in choir:
             canary.join(600)
-        return figures(server, watch, told, (begun, stormed, ended), (before, peak))
+        return figures(seen, server.process.poll() is None, server.log.count(DEATH))
 
 
-def attacked(
-    server: Served, requests: int, deadline: float, names: list[str], seed: int
-) -> tuple[list[dict[str, Any]], int]:
-    """What the attackers tell, and the most memory that the server took meanwhile."""
+def rested(server: Served) -> dict[str, int]:
+    """Memory by process once nothing of the attackers' is left: the least of some looks, the canaries go on."""
+    looks = []
+    for _ in range(8):
+        time.sleep(0.5)
+        looks.append(memory(server))
+    return min(looks, key=lambda look: sum(look.values()))
+
+
+def attacked(seen: Siege, server: Served, requests: int, deadline: float, names: list[str], seed: int) -> None:
+    """Note what the attackers tell, and what becomes of the memory meanwhile."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     target = Target(server.port, KEYS)
     process = context.Process(target=besiege, args=(target, names, requests, deadline, seed, queue), daemon=True)
     process.start()
-    told: list[dict[str, Any]] = []
-    peak = deaths = 0
+    deaths = server.log.count(DEATH)
     while process.is_alive() or not queue.empty():
-        peak = max(peak, memory(server))
+        seen.others.look()
+        now = memory(server)
+        seen.peak = max(seen.peak, sum(now.values()))
         try:
             one = queue.get(timeout=0.5)
         except Empty:
             continue
         if one is None:
             break
+        if "sent" in one:
+            seen.sent.append({"requests": one["sent"], "memory": now})
+            continue
         died, deaths = server.log.count(DEATH) - deaths, server.log.count(DEATH)
         if died:
             one["fell"] = ", ".join(filter(None, [f"{died} engine restarts", one.get("fell", "")]))
-        told.append(one)
+        seen.told.append(one)
         print(f"  {one['name']}: {one.get('statuses', 'skipped')} {one.get('fell', '')}", file=sys.stderr, flush=True)
+    seen.others.look()
     process.join(10)
-    return told, peak
-
-
-def figures(
-    server: Served, watch: Watch, told: list[dict[str, Any]], times: tuple[float, float, float], used: tuple[int, int]
-) -> dict[str, Any]:
-    """The report, and whether the server held."""
-    begun, stormed, ended = times
-    alive = server.process.poll() is None
-    calm, storm = watch.p99(begun, stormed), watch.p99(stormed, ended)
-    for one in told:
-        if "begun" in one:
-            span = one.pop("begun"), one.pop("ended")
-            longest = watch.longest(*span)
-            one |= {"seconds": round(span[1] - span[0], 2), "longest_canary_wait": round(longest, 3)}
-            if longest > watch.longest(begun, stormed) + ADDED:
-                one["fell"] = ", ".join(filter(None, [one["fell"], f"canaries waited {longest:.1f} s"]))
-    if alive:
-        server.until_idle(60)
-    report: dict[str, Any] = {
-        "server_alive": alive,
-        "engine_restarts": server.log.count(DEATH),
-        "canary_answers": watch.answers, "canary_refused": dict(watch.refused), "wrong_answers": len(watch.wrong),
-        "wrong_first": watch.wrong[:5],
-        "canary_wait_p99": {"calm": round(calm, 3), "siege": round(storm, 3), "added": round(storm - calm, 3)},
-        "canary_wait_longest": round(watch.longest(stormed, ended), 3),
-        "memory_bytes": {"before": used[0], "peak": used[1], "after": memory(server) if alive else 0},
-        "seconds": round(ended - stormed, 1), "attacks": told,
-    }  # fmt: skip
-    return {**report, "fell": faults(report)}
-
-
-def faults(report: dict[str, Any]) -> list[str]:
-    """Everything that the server must not have done."""
-    grown = report["memory_bytes"]["after"] - report["memory_bytes"]["before"]
-    found = {
-        "the server has ended": not report["server_alive"],
-        f"{report['engine_restarts']} engine restarts": report["engine_restarts"] > 0,
-        f"{report['wrong_answers']} wrong answers": report["wrong_answers"] > 0,
-        f"canaries wait {report['canary_wait_p99']['added']} s longer": report["canary_wait_p99"]["added"] > ADDED,
-        f"memory has grown by {grown >> 20} MB": grown > GROWTH,
-    }
-    attacks = [f"{one['name']}: {one['fell']}" for one in report["attacks"] if one.get("fell")]
-    return [text for text, true in found.items() if true] + attacks
-
-
-def show(report: dict[str, Any]) -> None:
-    """The report for people."""
-    waits, used = report["canary_wait_p99"], report["memory_bytes"]
-    print(f"engine restarts {report['engine_restarts']}, wrong answers {report['wrong_answers']} of "
-          f"{report['canary_answers']}, refused {report['canary_refused']}")  # fmt: skip
-    print(f"canary wait p99: {waits['calm']} s in calm, {waits['siege']} s under siege, {waits['added']} s added; "
-          f"longest {report['canary_wait_longest']} s")  # fmt: skip
-    print("memory: " + ", ".join(f"{name} {value >> 20} MB" for name, value in used.items()))
-    for one in report["attacks"]:
-        if one.get("skipped"):
-            print(f"  {one['item']} {one['name']}: no time left")
-            continue
-        said = ", ".join(f"{status} x{count}" for status, count in sorted(one["statuses"].items()))
-        verdict = f"FELL: {one['fell']}" if one["fell"] else "held"
-        print(f"  {one['item']} {one['name']}: {one['seconds']} s, canaries waited up to "
-              f"{one['longest_canary_wait']} s, {said}; {verdict}")  # fmt: skip
-    print("the server held" if not report["fell"] else "it fell: " + "; ".join(report["fell"]))
 
 
 def main() -> int:
@@ -313,6 +233,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="no attack is begun after so long")
     parser.add_argument("--model", default="toy", help="toy, default (the embedded one), or a directory")
     parser.add_argument("--only", action="append", default=[], choices=[attack.name for attack in ATTACKS])
+    parser.add_argument("--rounds", type=int, default=1, help="sieges of the same server, one after another")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -322,7 +243,7 @@ def main() -> int:
             from conftest import save_toy
 
             model = save_toy(Path(room))
-        report = siege(model, given.requests, given.minutes, given.only, given.seed)
+        report = siege(model, given.requests, given.minutes, given.only, given.seed, given.rounds)
     if given.json:
         print(json.dumps(report, indent=2))
     else:

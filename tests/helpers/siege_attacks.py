@@ -15,6 +15,7 @@ import httpx
 
 PATIENCE = 120.0  # seconds an attacker waits for an answer
 JSON = "application/json"
+SECRETS = 12  # that the thief is after
 client = httpx.Client(verify=False, limits=httpx.Limits(max_connections=None))  # noqa: S501 (loopback, without TLS)
 
 
@@ -125,23 +126,33 @@ def heavy_grammars(target: Target) -> Seen:
 
 
 def thief(target: Target) -> Seen:
-    """With the first key, read what the second was answered: drafts in the trace, prompts in `cached_tokens`."""
+    """With the first key, read what the second was answered: drafts in the trace, prompts in `cached_tokens`.
+
+    The owner plays it as well: where even the owner read nothing, the thief's failure would prove nothing.
+    """
+    with ThreadPoolExecutor(SECRETS) as pool:
+        taken = [list(pool.map(lambda number: _read(target, number, key), range(SECRETS))) for key in (0, 1)]  # noqa: B023
+    (stolen, told), (own, known) = (map(sum, zip(*taken[key], strict=True)) for key in (0, 1))
+    fell = [f"{stolen} drafts of another key's answers"] * (stolen > 0) + ["cached_tokens"] * (told > 0)
+    fell += ["the owner reads nothing either"] * (not own or not known)
+    return Seen(Counter({"secrets": SECRETS, "drafts the owner reads": own}), ", ".join(fell))
+
+
+def _read(target: Target, number: int, key: int) -> tuple[int, int]:
+    """How many drafts of a secret answer the trace shows to a key, and how many of its prompt's tokens were cached."""
     secret = {
-        "prompt": "a secret that fills more than one block of the cache, by far", "max_tokens": 60, "seed": 7,
-        "temperature": 1, "ignore_eos": True, "return_token_ids": True,
+        "prompt": f"secret {number}{key} that fills more than one block of the cache, by far", "max_tokens": 60,
+        "seed": number, "temperature": 1, "ignore_eos": True, "return_token_ids": True,
     }  # fmt: skip
-    victim = _answer(target, secret, key=1)
-    said = victim["choices"][0]["token_ids"]
+    said = _answer(target, secret, key=1)["choices"][0]["token_ids"]
     stolen = 0
     for at in range(4, 40, 6):
         forced = {"prompt": said[at - 4 : at], "allowed_token_ids": [said[at]], "max_tokens": 4, "ignore_eos": True}
-        answer = _answer(target, {**forced, "speculative": {"trace": True}}, key=0)
+        answer = _answer(target, {**forced, "speculative": {"trace": True}}, key)
         drafts = [step["draft"]["ids"] for step in answer.get("augury", {}).get("steps", []) if "draft" in step]
         stolen += any(_common(ids, said[at + 1 :]) >= 2 for ids in drafts)
-    details = _answer(target, secret, key=0)["usage"].get("prompt_tokens_details") or {}
-    told = details.get("cached_tokens") or 0
-    fell = ", ".join([f"{stolen} drafts of another key's answer"] * (stolen > 0) + ["cached_tokens"] * (told > 0))
-    return Seen(Counter({"200": 8}), fell)
+    details = _answer(target, secret, key)["usage"].get("prompt_tokens_details") or {}
+    return stolen, details.get("cached_tokens") or 0
 
 
 def _answer(target: Target, body: Any, key: int) -> Any:

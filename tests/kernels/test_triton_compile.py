@@ -28,6 +28,9 @@ DRAW = {
     "sum_left",
     "race_left",
     "finish",
+    "descend",
+    "sum_heights",
+    "find_end",
 }
 LAYERS = {"_attend", "_plan", "_rotate_and_store", "_rms_norm", "_add_rms_norm", "_silu_mul"}
 STEP = {"_lay_out", "_resume", "_walk", "_depths", "_fresh", "_level", "_gather"}

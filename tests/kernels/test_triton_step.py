@@ -17,7 +17,7 @@ from step_cases import DEVICE, TOKENS, Pass, passes, quick, slot_tables, with_fa
 from augury.engine import rows, settle
 from augury.engine.resume import resume
 from augury.engine.rows import Layout, Segments
-from augury.engine.scheduler import CONTINUES
+from augury.engine.scheduled import CONTINUES
 from augury.kernels import layout_triton, move_triton, top, verify, walk_triton
 from augury.verify.lossy import synthetic_walk
 from augury.verify.sampling import Outcome

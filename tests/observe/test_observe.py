@@ -196,6 +196,22 @@ def test_the_rest_of_prometheus() -> None:
     assert token_buckets(600) == [1, 2, 5, 10, 20, 50, 100, 200, 500]
 
 
+def test_answers_that_are_alike_are_counted_at_once() -> None:
+    """As many as a client leaves behind, with values on a bound, between two and beyond the last."""
+    registries = CollectorRegistry(), CollectorRegistry()
+    figures_of = [RequestProm(registry, "m", 512) for registry in registries]
+    for tokens in (0, 1, 3, 5, 4000):
+        figures = Finished("abort", tokens, tokens, 0, 0, tokens, float(tokens), None, None, None)
+        for _ in range(128):
+            figures_of[0].finished(figures)
+        figures_of[1].finished(figures, 128)
+    lines = [
+        [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
+        for registry in registries
+    ]
+    assert lines[0] == lines[1] and any("_bucket" in line and line.endswith(" 256.0") for line in lines[0])
+
+
 def test_live_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(live_module.time, "time", lambda: now[0])

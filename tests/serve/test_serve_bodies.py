@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from raw_http import code, drained
 from served import Served, served
 
@@ -23,7 +25,7 @@ from augury.serve.bodies import SMALL, Bodies
 from augury.serve.connection import UNREAD
 from augury.serve.errors import ApiError
 from augury.serve.limits import ALL_BODIES
-from augury.serve.openai import DetokenizeRequest
+from augury.serve.openai import MOST_MESSAGES, ChatRequest, DetokenizeRequest, TokenizeRequest
 
 KEY, MOST = "the-key", 1 << 20
 PATIENCE = 2.0
@@ -209,6 +211,77 @@ def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(
     with pytest.raises(ApiError) as refused:
         parsing._parsed()
     assert refused.value.status == 413 and "at most 1000" in refused.value.message
+
+
+def test_so_is_a_body_of_very_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them held the interpreter for a second."""
+    parsing = reading._Parsing({"type": "http"})
+    parsing.model = DetokenizeRequest
+    monkeypatch.setattr(reading.json, "loads", lambda _: pytest.fail("it was parsed"))
+    parsing._body = b"{" + b",".join(b'"%d":0' % i for i in range(reading.MOST_COLONS + 1)) + b"}"
+    with pytest.raises(ApiError) as refused:
+        parsing._parsed()
+    assert refused.value.status == 413 and "262145 colons" in refused.value.message
+
+
+def test_a_conversation_has_a_most_and_the_first_too_many_ends_it() -> None:
+    """120,000 empty messages, four megabytes, held the interpreter for half a second."""
+    message = {"role": "user", "content": ""}
+    assert ChatRequest.model_validate({"messages": [message] * MOST_MESSAGES})
+    for kind in (ChatRequest, TokenizeRequest):
+        with pytest.raises(ValidationError, match="at most 16384 items"):
+            kind.model_validate({"messages": [message] * MOST_MESSAGES + ["never looked at"]})
+
+
+DEEP = '{"a":' * 970 + "1" + "}" * 970
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "length"),
+    [
+        ("kv_transfer_params", DEEP, reading.LONG),  # it killed the engine: read in a thread, which has more room
+        ("kv_transfer_params", DEEP, 1),
+        ("structured_outputs", '{"json": ' + DEEP + "}", reading.LONG),
+        ("structured_outputs", '{"json": ' + json.dumps(DEEP) + "}", 1),
+        (
+            "response_format",
+            '{"type": "json_schema", "json_schema": {"name": "x", "schema": ' + DEEP + "}}",
+            reading.LONG,
+        ),
+        ("metadata", "[" * 100_000 + "]" * 100_000, 1),
+    ],
+)
+def test_what_is_nested_too_deeply_is_refused_and_nobody_dies(
+    server: Served, field: str, value: str, length: int
+) -> None:
+    engine = server.engine_pid()
+    body = json.dumps({"prompt": "x", "max_tokens": 1, "user": "u" * length, field: "@"}).replace('"@"', value)
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    answer = server.http.post("/v1/completions", content=body, headers=headers)
+    assert answer.status_code == 400, answer.text
+    fine = server.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}, headers=headers)
+    assert fine.status_code == 200 and server.engine_pid() == engine
+
+
+@given(st.recursive(st.none() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_levels_are_counted(value: Any) -> None:
+    def depth(one: Any) -> int:
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        return isinstance(one, (dict, list)) + max(map(depth, inner), default=0)
+
+    for levels in (1, 2, 3):
+        if isinstance(value, (dict, list)):
+            assert reading.nested(value, levels) == (depth(value) > levels)
+
+
+def test_nothing_is_collected_while_a_body_is_parsed() -> None:
+    with pytest.raises(ValueError, match="x"), reading._uncollected():
+        assert not gc.isenabled()
+        with reading._uncollected():
+            pass
+        assert not gc.isenabled()
+        raise ValueError("x")
+    assert gc.isenabled()
 
 
 def test_that_refusal_reaches_the_client(toy_model: Path) -> None:

@@ -79,19 +79,18 @@ def test_an_answer_cut_short_is_not_parsed(client: openai.OpenAI) -> None:
 
 
 def test_async_streams_with_tools(server: Served) -> None:
-    """Tools go to the template; what comes back is text, in a stream as well."""
+    """Tool messages go to the template; where nothing is to be called, what comes back is text."""
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
     messages: Any = [
         *CHAT,
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "sun"},
     ]
+    asked: Any = {"model": "toy", "messages": messages, "tools": TOOLS, "tool_choice": "none", "max_tokens": 12}
 
     async def ask() -> tuple[str, list[Any]]:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="key", max_retries=0) as made:
-            stream = await made.chat.completions.create(
-                model="toy", messages=messages, tools=TOOLS, max_tokens=12, stream=True, extra_body={"ignore_eos": True}
-            )
+            stream = await made.chat.completions.create(**asked, stream=True, extra_body={"ignore_eos": True})
             chunks = [chunk async for chunk in stream]
         return "".join(c.choices[0].delta.content or "" for c in chunks), [c.choices[0].finish_reason for c in chunks]
 

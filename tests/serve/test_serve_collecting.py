@@ -12,6 +12,7 @@ from queued import make_request
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
+from augury.serve import collecting
 from augury.serve.collecting import Collector
 from augury.serve.controls import Controls, with_drafter
 from augury.serve.errors import ApiError
@@ -38,6 +39,23 @@ def test_every_tenant_has_a_file_of_its_own(toy_model: Path, tmp_path: Path) -> 
     assert sorted(len(one) for one in found.values()) == [1, 1, 2]
     assert len(found["everyone"]) == 1
     assert not {"a", "b"} & found.keys()  # a salt may be a secret
+
+
+def test_a_salt_for_every_request_costs_neither_descriptors_nor_files(
+    toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "FILES", 40)
+    collector = Collector(tmp_path, 100_000, toy_model)
+    for number in (*range(50), 0, 49):
+        collector.keep(ended(10, f"salt {number}"))
+    before = lines(tmp_path)
+    assert len(before) == 41 and len(before["others"]) == 11 and len(collector._files) == collecting.OPEN
+    again = Collector(tmp_path, 100_000, toy_model)
+    again.keep(ended(10, "salt 1"))
+    again.keep(ended(10, "salt 99"))
+    after = lines(tmp_path)
+    assert after.keys() == before.keys() and len(after["others"]) == 12
+    assert sum(map(len, after.values())) == 54
 
 
 def test_there_is_a_cap_which_a_restart_remembers(toy_model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_http import code, exchange, raw_post
+from raw_http import code, drained, exchange, raw_post
 from served import Served, served
 
 from augury.serve.errors import LONGEST, LONGEST_NAME, ApiError, cut
-from augury.serve.strict_heads import MOST_BYTES, MOST_LINES, StrictHeads
+from augury.serve.strict_heads import CHUNK, FEW, MOST_BYTES, MOST_LINES, StrictHeads
 
 KEY = "the-key"
 ONE = {"prompt": "x", "max_tokens": 1}
@@ -43,6 +44,7 @@ ODD = {
     "bare CR": get("/health", "A: b\rC: d"),
     "5,000 headers": get("/health", *(f"a{i}: b" for i in range(5000))),
     "129 lines": get("/health", *(f"a{i}: b" for i in range(127))),
+    "chunks of a byte": POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n",
     "a long head": get("/health", "A: " + "b" * MOST_BYTES),
 }
 
@@ -51,6 +53,47 @@ ODD = {
 def test_oddities_get_one_refusal_and_a_closed_connection(server: Served, odd: bytes) -> None:
     answer = exchange(server, odd + get("/health"))  # ends when the server hangs up
     assert answer.count(b"HTTP/1.1") == 1 and code(answer) == 400, answer[:300]
+
+
+def chunked(*sizes: int) -> list[int]:
+    """Bytes of the events that h11 makes of a request with these chunks."""
+    reader = h11.Connection(h11.SERVER)
+    reader._receive_buffer = StrictHeads()
+    reader.receive_data(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+    reader.receive_data(b"".join(b"%x\r\n%b\r\n" % (size, b"x" * size) for size in sizes) + b"0\r\n\r\n")
+    found: list[int] = []
+    while not isinstance(event := reader.next_event(), h11.EndOfMessage):
+        if isinstance(event, h11.Data):
+            found.append(len(event.data))
+    return found
+
+
+def test_chunks_may_be_small_or_many_but_not_both() -> None:
+    """A megabyte in chunks of a byte held the event loop for seconds, before a key was looked at."""
+    for sizes in ([1] * (FEW - 1), [CHUNK] * (8 * FEW), [1, 2 * CHUNK] * (4 * FEW)):
+        assert chunked(*sizes) == list(sizes)
+    for sizes in ([1] * (FEW + 20), [CHUNK // 2] * (8 * FEW)):
+        with pytest.raises(h11.RemoteProtocolError, match="chunks that are too small"):
+            chunked(*sizes)
+
+
+def test_each_body_of_a_connection_has_its_own_chunks(server: Served) -> None:
+    body = json.dumps(ONE).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+    head += b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    small = b"".join(b"1\r\n%c\r\n" % byte for byte in body.ljust(FEW - 24)) + b"0\r\n\r\n"
+    answer = exchange(server, (head + b"\r\n" + small) * 2 + head + b"Connection: close\r\n\r\n" + small)
+    assert answer.count(b"HTTP/1.1 200") == 3, answer[:500]
+
+
+def test_a_body_that_goes_wrong_after_its_answer_only_ends_the_connection(server: Served) -> None:
+    refused = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+        line.sendall(refused)
+        assert code(line.recv(1 << 16)) == 401
+        line.sendall(b"no chunk\r\n")
+        assert not drained(line)
+    assert "Traceback" not in server.log
 
 
 def test_an_ordinary_head_passes(server: Served) -> None:

@@ -18,7 +18,7 @@ from augury.serve.errors import ApiError
 from augury.serve.lengths import SWALLOWED, Lengths, longest_token
 from augury.serve.openai import ChatMessage, CompletionRequest
 from augury.serve.plain_text import Guard
-from augury.serve.prompts import SHORT, Prompts
+from augury.serve.prompts import SHORT, Prompts, _for_template
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|a"]
 PIECES = [
@@ -251,3 +251,9 @@ def test_short_texts_do_not_wait_for_long_ones(tokenizer: Tokenizer) -> None:
         assert {len(ids) for ids in await asyncio.gather(*long)} == {SHORT + 1}
 
     asyncio.run(ask())
+
+
+def test_reasoning_goes_back_under_the_name_that_templates_know() -> None:
+    for told in ({"reasoning": "so"}, {"reasoning_content": "so"}, {"reasoning": "no", "reasoning_content": "so"}):
+        said = _for_template(ChatMessage.model_validate({"role": "assistant", "content": "x", **told}), 0)
+        assert said["reasoning_content"] == "so"

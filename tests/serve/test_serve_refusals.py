@@ -26,6 +26,9 @@ CHAT: Any = [{"role": "user", "content": "say abc abc abc"}]
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 SPEC = "speculative"
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+NO_SCHEMA = [{"type": "function", "function": {"name": "f", "parameters": "any"}}]
+OTHER = {"type": "function", "function": {"name": "g"}}
 REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
     ("completions", {"prompt": "x", "model": "other"}, 404, "model"),
     ("completions", {"prompt": "x", "model": "../../etc/passwd"}, 404, "model"),
@@ -53,6 +56,15 @@ REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
     ("chat/completions", {"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages"),
     ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages"),
     ("chat/completions", {"messages": CHAT, "tool_choice": "required"}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "tools": TOOLS}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "tools": TOOLS, "tool_choice": "always"}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "tools": TOOLS, "tool_choice": {"type": "function"}}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "tools": TOOLS, "tool_choice": OTHER}, 400, "tool_choice"),
+    ("chat/completions", {"messages": CHAT, "tools": [{}], "tool_choice": "required"}, 400, "tools"),
+    ("chat/completions", {"messages": CHAT, "tools": NO_SCHEMA, "tool_choice": "required"}, 400, "tools"),
+    ("chat/completions", {"messages": CHAT, "use_beam_search": True}, 400, "use_beam_search"),
+    ("chat/completions", {"messages": CHAT, "best_of": 4}, 400, "best_of"),
+    ("completions", {"prompt": "x", "use_beam_search": True}, 400, "use_beam_search"),
     ("chat/completions", {"messages": CHAT, "top_logprobs": 2}, 400, "top_logprobs"),
     ("chat/completions", {"messages": CHAT, "chat_template": "x"}, 400, "chat_template"),
     ("chat/completions", {"messages": CHAT, "chat_template_kwargs": {"tokenize": True}}, 400, "chat_template_kwargs"),
@@ -220,6 +232,7 @@ def test_refusals_in_our_own_words(server: Served) -> None:
 
 def test_tools_that_the_template_drops_are_told_of_once(server: Served) -> None:
     body = {"messages": CHAT, "max_tokens": 1, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    body["tool_choice"] = "required"
     for _ in range(2):
         assert server.http.post("/v1/chat/completions", json=body).status_code == 200
     assert server.log.count("this model's chat template does not write them") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import threading
@@ -178,3 +179,44 @@ def test_worse_is_worse_than_chance() -> None:
     near = Drafting(1000, 3000, 1470, (790, 440, 240))
     assert is_worse(good, bad)
     assert not is_worse(good, near) and not is_worse(bad, good)
+
+
+def _tear(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def _no_header(file: Path) -> None:
+    file.write_bytes(b"\xff" * 64)
+
+
+def _odd(name: str, value: object) -> Any:
+    def change(file: Path) -> None:
+        config = file.with_name("config.json")
+        config.write_text(json.dumps({**json.loads(config.read_text()), name: value}))
+
+    return change
+
+
+DAMAGE = {
+    "torn": _tear,
+    "no header": _no_header,
+    "gone": Path.unlink,
+    "heads": _odd("num_attention_heads", "many"),
+    "layers": _odd("num_hidden_layers", None),
+    "rope": _odd("rope_theta", {"a": []}),
+    "words": _odd("draft_vocab_size", [1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_broken_drafter_costs_nobody_the_engine(server: Served, drafters: Path, damage: str) -> None:
+    """A drafter may be swapped in while it is still being written."""
+    engine, broken = server.engine_pid(), drafters / f"broken {damage}"
+    shutil.copytree(drafters / "good", broken)
+    (weights,) = broken.glob("*.safetensors")
+    DAMAGE[damage](weights)
+    loaded = server.http.get("/augury/drafter").json()
+    answer = server.http.post("/augury/drafter", json={"directory": broken.name})
+    assert answer.status_code == 400 and answer.json()["error"]["message"], answer.text
+    assert server.http.get("/augury/drafter").json() == loaded
+    assert ask(server, PROMPTS[0]) and server.engine_pid() == engine

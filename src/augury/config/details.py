@@ -18,6 +18,7 @@ ONLY_READERS = {  # keys that other methods refuse, rather than leave unread, an
     "index_share_for_mtp_iteration": "works only with method={0!r}; remove it",
     "use_heterogeneous_vocab": "works only with method={0!r}, not {1!r}; remove it",
     "dspark_draft_topk": "works only with method={0!r}, not {1!r}; remove it",
+    "drafters": "works only with method={0!r}, not {1!r}; remove it",
     "draft_model_config": "is filled in by the engine for every method but {0}; remove it",
 }
 

@@ -18,6 +18,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.config.speculators import swap
 from augury.config.surfaces import SHORTCUTS
 from augury.config.transfer import KVTransferConfig, check_transfer
+from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
@@ -101,8 +102,9 @@ class EngineConfig(BaseModel):
         known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
         spec = resolve(with_drafter(self._wanted, target), known)
         assert spec is not None
-        check_target(read_facts(spec.model) if spec.model else None, target)
-        check_runnable(spec)
+        for part in spec.parts or (spec,):
+            check_target(read_facts(part.model) if part.model else None, target)
+            check_runnable(part)
         check_transfer(self.kv_transfer_config, spec.method)
         self.speculative_config = spec
         for note in spec.notes:
@@ -112,7 +114,7 @@ class EngineConfig(BaseModel):
 
 def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
     """The speculative_config, with vLLM's spec_* arguments and vllm-ascend's additional_config put in."""
-    wanted = given.get("speculative_config")
+    wanted = as_one(given.get("speculative_config"))
     if isinstance(wanted, SpeculativeConfig):
         wanted = wanted.to_dict()
     if wanted is not None and not isinstance(wanted, Mapping):

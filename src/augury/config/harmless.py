@@ -49,13 +49,9 @@ OF_A_SERVER = {
     "served_model_name": "it names a server's model, and there is no server",
     "generation_config": "sampling defaults are for servers; generate() takes SamplingParams",
 }
-AS_TEXT = "answers come as text; clients read calls and reasoning out of it"
 # Of `serve` only.
 FLAGS = {
-    "enable_auto_tool_choice": AS_TEXT,
-    "tool_call_parser": AS_TEXT,
-    "reasoning_parser": AS_TEXT,
-    "enable_reasoning": AS_TEXT,
+    "enable_reasoning": "--reasoning-parser alone says how reasoning is read",
     "enable_server_load_tracking": "GET /load is there in any case",
     "disable_frontend_multiprocessing": "the server and its engine are two processes",
     "uvicorn_log_level": "the log has errors, statistics and, if asked, a line for each request",
@@ -63,7 +59,7 @@ FLAGS = {
 SWITCHES = (
     "trust_remote_code", "disable_cascade_attn", "enable_expert_parallel", "enable_eplb", "disable_custom_all_reduce",
     "ray_workers_use_nsight", "use_v2_block_manager", "scheduler_reserve_full_isl", "kv_cache_metrics",
-    "enable_log_requests", "disable_log_requests", "enable_auto_tool_choice", "enable_reasoning",
+    "enable_log_requests", "disable_log_requests", "enable_reasoning",
     "enable_server_load_tracking", "disable_frontend_multiprocessing",
 )  # fmt: skip
 # Keys of config.json that only name things.

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.fingerprint import fingerprint, name_of
+from augury.methods.hybrid import drafters_of
 from augury.methods.registry import ALIASES, METHODS
 
 GROUP, INDEX, MARK = "augury.drafters", "drafters.json", "augury_target"
@@ -59,7 +60,9 @@ def installed() -> tuple[Installed, ...]:
 
 
 def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
-    """Drafters for a configuration that names a method with weights of its own and no model."""
+    """Drafters for a configuration that names a method with weights of its own and no model; of several, for each."""
+    if several := drafters_of(wanted):
+        return [one for part in several for one in offered(part)]
     given = wanted.get("method") if wanted is not None else None
     method = ALIASES.get(given, given) if isinstance(given, str) else None
     if wanted is None or wanted.get("model") or method not in METHODS or METHODS[method].weights != "draft":
@@ -70,14 +73,17 @@ def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
 
 def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mapping[str, Any]:
     """The same with the installed drafter of this target, where it left the drafter open and some are installed."""
+    if several := drafters_of(wanted):
+        return {**wanted, "drafters": [with_drafter(part, target) for part in several]}
     choices = offered(wanted)
     if not choices:
         return wanted
     mark = fingerprint(target.directory) if target is not None and target.directory is not None else ""
     for one in choices:
         if one.fingerprint == mark:
-            tokens = wanted.get("num_speculative_tokens") or one.tokens
-            return {**wanted, "model": str(one.directory), "num_speculative_tokens": tokens}
+            tokens = wanted.get("num_speculative_tokens")
+            found = {**wanted, "model": str(one.directory), "num_speculative_tokens": tokens or one.tokens}
+            return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if tokens == "auto" else found
     known = ", ".join(sorted({f"{one.target} ({one.package})" for one in choices}))
     raise ConfigError(
         f"speculative_config.model is missing, and no installed {choices[0].method} drafter was trained for this "

@@ -43,7 +43,7 @@ def read_spec_options(extra_args: Mapping[str, Any] | None, loaded: SpeculativeC
     most = _most(given, loaded)
     trace = given.get("trace", False)
     if loaded is None:
-        return without._replace(trace=trace)
+        return without._replace(trace=trace, max_draft=most)  # a prediction drafts without a method, too
     if most == 0:
         return SpecOptions(0, trace, SWITCHED_OFF)
     # The engine's own number is no bound: with a tree it counts levels, a bound counts nodes.

@@ -23,6 +23,7 @@ ELSEWHERE = {
     **dict.fromkeys(("temperature", "top_p", "top_k", "seed"), "a sampling parameter"),
     **dict.fromkeys(("gpu_memory_utilization", "max_num_seqs", "dtype"), "an argument of the engine"),
 }
+AUTO = Note("inferred", "adaptive", "true, because num_speculative_tokens is 'auto'.", refused=True)
 COMMON_SLIPS = {  # too far from the right name for a spelling check
     "k": "num_speculative_tokens",
     "num_tokens": "num_speculative_tokens",
@@ -46,6 +47,9 @@ class Written(NamedTuple):
 def read(given: Mapping[str, Any], as_of: str | None) -> Written:
     """Read a dictionary, or say in one line which key is wrong and what to write."""
     keys, notes = _clean_names(given, as_of)
+    if as_of is None and keys.get("num_speculative_tokens") == "auto":
+        keys, notes = {**keys, "adaptive": True}, (*notes, AUTO)
+        del keys["num_speculative_tokens"]
     refuse_traps(keys)
     keys = {name: value for name, value in keys.items() if name in KEYS}
     if as_of is not None:

@@ -65,12 +65,14 @@ def forgives(as_of: str) -> bool:
 
 def known_to(as_of: str, card: Method) -> bool:
     """Whether that release had the method at all."""
-    return valid_in(release(as_of), card.vllm_since, None)
+    return not card.own and valid_in(release(as_of), card.vllm_since, None)
 
 
 def check_method(method: str, card: Method, as_of: str) -> None:
     """Refuse a name that release did not know, or the method it arrives at where it cannot run that."""
     written = METHODS[ALIASES.get(method, method)]
+    if card.own:
+        raise ConfigError(f"speculative_config.method={method!r} is Augury's own; vLLM {as_of} refuses it.")
     wanted, since = release(as_of), written.aliases.get(method, written.vllm_since)
     if not valid_in(wanted, since, None):
         raise ConfigError(f"speculative_config.method={method!r} came with vLLM {since}; {as_of} refuses it: upgrade.")
@@ -90,6 +92,8 @@ def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]
     """Where vLLM takes the configuration and then does something else than one would think."""
     keys, wanted = case.keys, release(as_of or NEWEST)
     notes = list(class_refuses(card, case, as_of)) if as_of else []
+    if card.own:
+        return (Note("vllm", "method", f"vLLM has no {card.name!r}: it is Augury's own.", refused=True),)
     if card.vllm_fixed_tokens and keys.get("num_speculative_tokens_per_batch_size"):
         says = f"vLLM cannot combine it with {card.name}."
         notes.append(Note("vllm", "num_speculative_tokens_per_batch_size", says, refused=True))

@@ -6,7 +6,7 @@ Every stage looks at a case and returns the keys it decides, with a note for eac
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from augury.config.checks import check_against
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.history import renew_keys
+from augury.config.parts import joined, resolve_parts
 from augury.config.read import Written, read
 from augury.config.releases import check_method, vllm_quirks
 from augury.config.rules import settle_rule
@@ -22,13 +23,14 @@ from augury.config.settle import settle_method, settle_model, settle_tokens
 from augury.config.speculative import SpeculativeConfig
 from augury.config.validate import validated
 from augury.methods.facts import Target
+from augury.methods.hybrid import as_one
 from augury.methods.notes import Note
 from augury.methods.registry import METHODS
 from augury.methods.spec import Case, Change, Method
 
 
 def resolve(
-    given: Mapping[str, Any] | SpeculativeConfig | None,
+    given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | SpeculativeConfig | None,
     target: Target | None = None,
     as_of: str | None = None,
     drafter: ModelFacts | None = None,
@@ -40,7 +42,10 @@ def resolve(
     """
     if given is None:
         return None
-    written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else given, as_of)
+    written = read(given.to_dict() if isinstance(given, SpeculativeConfig) else as_one(given), as_of)
+    parts = resolve_parts(written.keys, partial(resolve, target=target, as_of=as_of))
+    if parts:
+        written = written._replace(keys=_of_parts(written.keys, parts))
     model, revision = written.keys.get("model"), written.keys.get("revision")
     files = (drafter or read_facts(model, revision)) if model else None
     case = Case(written.keys, target or Target(), files)
@@ -59,7 +64,13 @@ def resolve(
         *details.name_unused(card, case),
         *vllm_quirks(card, case, as_of),
     )
-    return _built(card, case, notes)
+    return _built(card, case, notes, parts)
+
+
+def _of_parts(keys: Mapping[str, Any], parts: tuple[SpeculativeConfig, ...]) -> dict[str, Any]:
+    """The keys of several drafters together: each as it was resolved, and the longest draft of any."""
+    longest = max(part.num_speculative_tokens for part in parts)
+    return {**keys, "drafters": [part.to_dict() for part in parts], "num_speculative_tokens": longest}
 
 
 def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:
@@ -78,9 +89,12 @@ def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable
     )
 
 
-def _built(card: Method, case: Case, notes: tuple[Note, ...]) -> SpeculativeConfig:
+def _built(
+    card: Method, case: Case, notes: tuple[Note, ...], parts: tuple[SpeculativeConfig, ...]
+) -> SpeculativeConfig:
     config = validated(SpeculativeConfig, case.keys)
-    config._notes = (*notes, *details.name_served(config))
+    config._parts = parts
+    config._notes = (*notes, *joined(config, parts), *details.name_served(config))
     config._lookahead = 2 if card.skips_first_row(case) else card.lookahead
     config._modules = card.modules(case)
     for name in ("draft_load_config", "draft_model_config"):

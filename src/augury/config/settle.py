@@ -19,6 +19,7 @@ from augury.methods.recognise import SPECULATORS, choose, is_import_path, vllm_v
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Change, Method
 
+ADAPTIVE_TOKENS = 6  # most that an adaptive drafter with weights is asked for where its checkpoint says nothing
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
@@ -122,6 +123,9 @@ def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
         return count, (Note("inferred", "num_speculative_tokens", f"{count}, the nodes of speculative_token_tree."),)
     told = card.default_tokens(case)
     found = told or stated_tokens(case.draft)
+    if found is None and case.keys.get("adaptive"):
+        longest = max(card.look_up.lengths) if card.look_up else ADAPTIVE_TOKENS
+        found = longest, "what adaptive drafting may go up to"
     if found is None:
         raise ConfigError(
             f"speculative_config.num_speculative_tokens was not provided and cannot be told for {card.name!r}; "

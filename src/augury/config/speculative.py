@@ -12,31 +12,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from augury.config.keys import OWN, key
+from augury.config.objects import RejectionSampler, TreeShape
 from augury.config.schedule import Schedule
 from augury.config.values import LOSSY, MOE_SINCE, KVCacheType, MoeBackend, SampleMethod
 from augury.methods.notes import Note
 from augury.methods.registry import METHODS
-from augury.methods.spec import MAX_NODES, Method
-
-
-class TreeShape(BaseModel):
-    """A draft tree grown best-first by path probability."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_nodes: int = key(MAX_NODES, "Most nodes a draft tree may have.", ge=1, le=MAX_NODES)
-    top_k: int = key(4, "Most children a node may have.", ge=1, le=MAX_NODES)
-
-
-class RejectionSampler(BaseModel):
-    """vllm-ascend's two lossy switches."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    enable_block_verify: bool = key(False, "Judge the draft as a block (needs 3 tokens or more). Lossy.")
-    enable_entropy_verify: bool = key(False, "Judge more mildly where the target is unsure. Lossy.")
-    posterior_threshold: float = key(0.95, "Upper bound of the entropy threshold.", gt=0, le=1)
-    posterior_alpha: float = key(0.4, "How strongly entropy lowers the threshold.", ge=0)
+from augury.methods.spec import Method
 
 
 class SpeculativeConfig(BaseModel):
@@ -48,12 +29,27 @@ class SpeculativeConfig(BaseModel):
 
     method: str = key("", "How drafts are made; told from `model` when left out.", accepts="a method's name, or null")
     model: str | None = key(None, "The drafter: a directory or hub id; for custom_class an import path.", min_length=1)
+    drafters: list[dict[str, Any]] | None = key(
+        None,
+        "For hybrid: the drafters, each a configuration of its own; a bare list of them means the same.",
+        since=OWN,
+        accepts="a list of objects, or null",
+    )
     num_speculative_tokens: int = key(0, "K: most tokens a draft may have.", gt=0)
     num_speculative_tokens_per_batch_size: list[tuple[int, int, int]] | None = key(
         None,
         "K by the number of running requests: [first, last, K] ranges from 1 on; K=0 pauses drafting.",
         since="0.24",
         accepts="a list of [first, last, K], or null",
+    )
+    adaptive: bool = key(
+        False,
+        "Choose every step how much each request drafts, 0 to K, by what it costs here and what is accepted; "
+        'what num_speculative_tokens "auto" means.',
+        since=OWN,
+    )
+    plain_pass_every: int = key(
+        64, "With adaptive: one pass in so many is plain, to measure the speed-up against it; 0: none.", since=OWN, ge=0
     )
     prompt_lookup_max: int | None = key(None, "Longest n-gram looked up (5 if both are left out).", ge=1)
     prompt_lookup_min: int | None = key(None, "Shortest n-gram looked up (5 if both are left out).", ge=1)
@@ -181,11 +177,17 @@ class SpeculativeConfig(BaseModel):
     _notes: tuple[Note, ...] = PrivateAttr(default=())
     _lookahead: int | None = PrivateAttr(default=None)  # where the checkpoint says more than the card
     _modules: int = PrivateAttr(default=1)  # layers that draft one after another
+    _parts: tuple[SpeculativeConfig, ...] = PrivateAttr(default=())
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """Every decision made on the user's behalf."""
         return self._notes
+
+    @property
+    def parts(self) -> tuple[SpeculativeConfig, ...]:
+        """The drafters of a hybrid, resolved; empty for every other method."""
+        return self._parts
 
     @property
     def card(self) -> Method:
@@ -247,6 +249,8 @@ class SpeculativeConfig(BaseModel):
     @property
     def kv_lookahead(self) -> int:
         """KV rows a request writes ahead of its known text."""
+        if self._parts:
+            return max(part.kv_lookahead for part in self._parts)
         ahead = self.card.lookahead if self._lookahead is None else self._lookahead
         return 0 if ahead == 0 else max(self.num_speculative_tokens, self.max_nodes, self._tree_rows) + ahead - 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.methods.hybrid import as_one
 
 ENVIRONMENT = "AUGURY_SPECULATIVE_CONFIG"
 FLAG = "--speculative-config"
@@ -32,6 +33,7 @@ def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
         ) from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{where} is nested too deeply, or holds a number with thousands of digits.") from None
+    given = as_one(given)
     if not isinstance(given, dict):
         raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
     return given

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from augury.model.target import Target
+from augury.observe.stats import Parts
 from augury.verify.sampling import Outcome, SlotSampling
 from augury.verify.tree import Draft
 
@@ -74,6 +75,7 @@ class Drafter:
     name: str = ""
     needs = Needs()
     branching = False  # whether a node may have more than one child
+    keeps_drafts = False  # it takes accepted drafts for its own, and does not read them again
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
 
     @property
@@ -87,6 +89,13 @@ class Drafter:
 
     def observe(self, outcome: Outcome) -> None:
         """See how the last drafts fared, a group each, in the order of the slots they were proposed for."""
+
+    def parts(self, slot: int) -> Parts:
+        """Who made the draft pending in a slot, where several draft: names and nodes, in the order of the chain."""
+        return ()
+
+    def discard(self, slot: int, length: int) -> None:
+        """The draft it has made for a slot, after `length` tokens of text, gives way to another's."""
 
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """A request takes a slot; its first `cached` tokens were found in the prefix cache. `request` names it, and

@@ -26,6 +26,7 @@ class ModelDrafter(Drafter):
     """Reads what is new, then drafts; rows of rejected drafts are written over."""
 
     name = "draft_model"
+    keeps_drafts = True
     needs = Needs()
     on_host = False
 
@@ -116,6 +117,10 @@ class ModelDrafter(Drafter):
     def admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
         """What the target found in its prefix cache lies in our rows as well."""
         self._cached[slot] = cached
+
+    def discard(self, slot: int, length: int) -> None:
+        """Rows of its own draft hold nothing of the one that is tried instead."""
+        self._cached[slot] = self._cached[slot].clamp(max=length)
 
     def reset(self, slot: int) -> None:
         """Forget a slot: its request has left."""

@@ -14,7 +14,7 @@ import torch
 
 from augury.engine.commit import Update
 from augury.engine.request import Request
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine

@@ -1,35 +1,64 @@
-"""How many draft nodes a request may spend in the coming step."""
+"""How many draft nodes each request may spend in the coming step."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from augury.engine.request import Request
+from augury.observe.steps import Step
+
 
 class Budget(Protocol):
-    """Decides on the host, from how many requests run; the device cuts it where a request nears its end."""
+    """Decides on the host, before a pass, how much that pass may draft; the device cuts it near a request's end."""
 
-    def limit(self, requests: int) -> int:
-        """Most nodes each of them may draft."""
+    sampling: bool  # whether the pass that it was asked for last is a sample of plain decoding
+
+    def seat(self, request: Request) -> None:
+        """A request takes a slot."""
+        ...
+
+    def allow(self, requests: list[Request], rows: int) -> list[int]:
+        """Most nodes each of the requests of a pass may draft; the pass has `rows` rows besides drafts."""
+        ...
+
+    def see(self, request: Request, depth: int, accepted: int) -> None:
+        """Hear how far a request's draft went and how much of it was accepted."""
+        ...
+
+    def learn(self, step: Step) -> None:
+        """Hear what a pass took."""
         ...
 
 
 class FixedBudget:
     """The same number, whoever runs."""
 
+    sampling = False
+
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
 
-    def limit(self, requests: int) -> int:
+    def seat(self, request: Request) -> None:
+        """Nothing depends on it."""
+
+    def allow(self, requests: list[Request], rows: int) -> list[int]:
         """Always the same."""
-        return self.nodes
+        return [self.nodes] * len(requests)
+
+    def see(self, request: Request, depth: int, accepted: int) -> None:
+        """Nothing depends on it."""
+
+    def learn(self, step: Step) -> None:
+        """Nothing depends on it."""
 
 
-class ScheduledBudget:
+class ScheduledBudget(FixedBudget):
     """As many as a table says for the number of requests in the step; 0 pauses drafting while that many run."""
 
     def __init__(self, table: list[int]) -> None:
+        super().__init__(max(table))
         self.table = table  # index 0 is unused
 
-    def limit(self, requests: int) -> int:
+    def allow(self, requests: list[Request], rows: int) -> list[int]:
         """The table's number; its last one for more requests than it has."""
-        return self.table[min(requests, len(self.table) - 1)]
+        return [self.table[min(len(requests), len(self.table) - 1)]] * len(requests)

@@ -13,10 +13,12 @@ import torch
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.drafters.base import Drafter, DrafterSetup
+from augury.engine.adaptive import adaptive_budget
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
+from augury.engine.predict import room
 from augury.engine.runner import Runner
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
@@ -43,7 +45,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     config.device = str(device)
     target = copy(loaded) if loaded is not None else _load(config, directory, device)
     _choose_sizes(config, target)
-    assert config.max_num_seqs and config.max_num_batched_tokens
+    assert config.max_num_seqs
     drafter = build_drafter(config, target, directory)
     check_exact(config, device, drafter)
     blocks = _num_blocks(config, target, drafter)
@@ -51,8 +53,29 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     if drafter is not None:
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
+    scheduler = _scheduler(config, blocks, stats)
+    on_gpu = device.type == "cuda"
+    runner = Runner(
+        target,
+        state,
+        make_judge(config.speculative_config, device),
+        drafter,
+        config.block_size,
+        scheduler.lookahead,
+        capture=on_gpu and target.capturable and not config.enforce_eager,
+        nodes=config.speculative_config.max_nodes if config.speculative_config else None,
+    )
+    runner.warm_up((1, 8))
+    if drafter is not None:
+        drafter.warm_up(device)
+    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
+    return Engine(runner, scheduler, _budget(config, runner), stats, depth=int(on_gpu))
+
+
+def _scheduler(config: EngineConfig, blocks: int, stats: EngineStats) -> Scheduler:
+    assert config.max_num_seqs and config.max_num_batched_tokens
     spec = config.speculative_config
-    scheduler = Scheduler(
+    return Scheduler(
         BlockPool(blocks),
         config.max_num_seqs,
         config.block_size,
@@ -62,22 +85,6 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         stats,
         spec.kv_lookahead if spec else 0,
     )
-    on_gpu = device.type == "cuda"
-    runner = Runner(
-        target,
-        state,
-        make_judge(spec, device),
-        drafter,
-        config.block_size,
-        scheduler.lookahead,
-        capture=on_gpu and target.capturable and not config.enforce_eager,
-    )
-    engine = Engine(runner, scheduler, _budget(config), stats, depth=int(on_gpu))
-    runner.warm_up((1, 8))
-    if drafter is not None:
-        drafter.warm_up(device)
-    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
-    return engine
 
 
 def check_exact(config: EngineConfig, device: torch.device, drafter: Drafter | None) -> None:
@@ -105,7 +112,7 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
     state = SlotState.allocate(
         config.max_num_seqs,
         config.max_model_len,
-        spec.max_nodes if spec else 1,
+        room(spec, device),
         config.block_size,
         target.vocab_size,
         device,
@@ -198,9 +205,11 @@ def _cache_bytes(config: EngineConfig, target: Target) -> int:
     return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-def _budget(config: EngineConfig) -> Budget:
+def _budget(config: EngineConfig, runner: Runner) -> Budget:
     spec = config.speculative_config
     assert config.max_num_seqs
+    if spec is not None and spec.adaptive:
+        return adaptive_budget(spec, config.max_num_seqs, runner)
     if spec is not None and spec.schedule:
         return ScheduledBudget(spec.schedule.table(config.max_num_seqs))
     return FixedBudget(spec.max_nodes if spec else 1)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from augury.engine.request import Request
 from augury.engine.runner import Flight
 from augury.kernels.verify import tree_depths
-from augury.observe.stats import EngineStats
+from augury.observe.stats import EngineStats, shared_out
 from augury.observe.steps import Step
 
 
@@ -32,7 +32,18 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
         last.drafts.append((nodes, accepted, depth))
         last.contexts.append(request.length)
         request.spec_steps.append((nodes, accepted))
+        if request.draft_parts:
+            _count_parts(request, nodes, accepted, stats, last)
     return Update(request, tokens, accepted)
+
+
+def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats, last: Step) -> None:
+    """Enter a draft under the names of those who made it."""
+    for name, tried, taken in shared_out(request.draft_parts, nodes, accepted):
+        last.parts.append((name, tried, taken))
+        for figures in (stats.by_drafter, request.by_drafter):
+            before = figures.get(name, (0, 0))
+            figures[name] = before[0] + tried, before[1] + taken
 
 
 def drafted(flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], list[int]]:

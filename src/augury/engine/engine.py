@@ -14,14 +14,17 @@ from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted
 from augury.engine.grammar import Ahead
 from augury.engine.masks import prune, read_ahead
+from augury.engine.predict import NAME as PREDICTED
+from augury.engine.predict import predict
 from augury.engine.request import Request
 from augury.engine.runner import Flight, Runner
-from augury.engine.scheduler import CONTINUES, ScheduledRequest, Scheduler
+from augury.engine.scheduled import CONTINUES, ScheduledRequest
+from augury.engine.scheduler import Scheduler
 from augury.engine.scoring import record_logprobs
 from augury.engine.state import SlotState
 from augury.engine.trace import trace_step
 from augury.model.target import Target
-from augury.observe.stats import EngineStats
+from augury.observe.stats import EngineStats, Parts
 from augury.observe.steps import Step
 
 NO_STEP = Step(0, 0, 0, 0, 0.0)
@@ -96,9 +99,9 @@ class Engine:
 
     def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
         """Write newcomers to their slots and queue a pass."""
-        step = self._begin(scheduled)
         for request in self.scheduler.seated:
             self.seat(request)
+        step = self._begin(scheduled)
         flight = self.runner.launch(scheduled, step)
         self.scheduler.launched(scheduled)
         return flight
@@ -149,6 +152,8 @@ class Engine:
         self.state.seat(request)
         request.seated_at = request.seated_at or time.perf_counter()
         if self.drafter is not None and fresh:
+            self.budget.seat(request)
+            self.runner.forget(request.slot)  # of one that was preempted
             self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
 
     def _begin(self, scheduled: list[ScheduledRequest]) -> Step:
@@ -157,14 +162,22 @@ class Engine:
             for s in scheduled
             if CONTINUES < s.start < s.request.prompt_len
         ]
-        rows = sum(s.num_new_tokens + s.nodes for s in scheduled)
-        return Step(len(scheduled), rows, sum(prompts), self.budget.limit(len(scheduled)), time.perf_counter())
+        known = sum(s.num_new_tokens for s in scheduled)
+        allowed = [0] * len(scheduled)
+        if self.drafter is not None:
+            allowed = self.budget.allow([s.request for s in scheduled], known)
+        for item, nodes in zip(scheduled, allowed, strict=True):
+            item.request.allowed = 0 if item.request.follows else item.request.spec_options.at_most(nodes)
+        rows = known + sum(s.nodes for s in scheduled)
+        begun, sample = time.perf_counter(), self.budget.sampling
+        return Step(len(scheduled), rows, sum(prompts), max(allowed), begun, sample=sample)
 
     def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = flight.land()  # here the host waits for the pass
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
-        ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes)
+        predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
+        ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes, predicted)
         self.stats.steps += 1
         updates = []
         for g, (item, line) in enumerate(zip(flight.scheduled, report, strict=False)):
@@ -172,6 +185,7 @@ class Engine:
                 continue  # it has left its slot since
             try:
                 update = self._commit(item, g, line, flight)
+                item.request.draft_parts = self._parts(item.request, nodes[g], g in predicted)
                 self._leave_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
             except Exception as error:
                 update = end(self, item.request, error)
@@ -179,6 +193,7 @@ class Engine:
                 updates.append(update)
         now = time.perf_counter()
         flight.step.seconds, self._landed = now - max(flight.step.begun, self._landed), now
+        self.budget.learn(flight.step)
         return updates
 
     def _commit(self, item: ScheduledRequest, g: int, line: list[int], flight: Flight) -> Update | None:
@@ -188,16 +203,26 @@ class Engine:
             ran, nodes = request.computed + bool(emitted), line[-3] if flight.output.draft is not None else 0
             flight.step.rows -= item.nodes - nodes + (not emitted)
         kept = request.accept(emitted, accepted)
+        if request.prediction is not None and kept < len(emitted):
+            request.prediction.unread(kept)
         if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, flight.output)
         self.scheduler.commit(request, ran, accepted, kept)
         if not kept:
             return None
         update = count(request, nodes, emitted[:kept], min(accepted, kept), self.stats, flight.step)
+        if nodes and (PREDICTED, nodes) not in request.draft_parts:
+            self.budget.see(request, min(nodes, request.draft_depth), update.accepted)
         if request.spec_options.trace:
             traced = trace_step(item, g, flight.output, update.tokens, update.accepted, flight.step)
             update = update._replace(trace=traced)
         return update
+
+    def _parts(self, request: Request, nodes: int, predicted: bool) -> Parts:
+        """Who made the draft that is pending now; empty where there is one drafter."""
+        if predicted:
+            return ((PREDICTED, nodes),)
+        return self.drafter.parts(request.slot) if nodes and self.drafter is not None else ()
 
     def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
         """Note what is pending, without what a grammar forbids; a request that has ended leaves."""
@@ -213,6 +238,7 @@ class Engine:
             if self.drafter is not None and request.slot >= 0:
                 if self.saver is not None:
                     self.saver.finish(request)  # its blocks are still its own
+                self.runner.leave(request.slot, request.length)
                 self.drafter.reset(request.slot)
         finally:
             self.scheduler.finish(request)

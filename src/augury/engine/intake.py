@@ -7,12 +7,15 @@ import threading
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.per_request import SpecOptions, read_spec_options
+from augury.config.prediction import KEY as PREDICTION
+from augury.config.prediction import check_prediction, read_prediction
 from augury.config.sampling import SamplingParams
 from augury.engine.edits import Edits
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar, Grammars
 from augury.engine.request import Request
 from augury.engine.text import TextStream
+from augury.index.prediction import Expected, Follower
 from augury.model.tokenizer import Tokenizer
 
 
@@ -53,7 +56,22 @@ class Intake:
         spec_options = read_spec_options(params.extra_args, self.config.speculative_config)
         names = [f"{name}-{i}" if params.n > 1 else name for i in range(params.n)]
         edits = Edits.of(params, self._words(params))  # once for all n
-        return [self._request(names[i], tokens, params, i, spec_options, edits) for i in range(params.n)]
+        made = [self._request(names[i], tokens, params, i, spec_options, edits) for i in range(params.n)]
+        if (expected := self._expected(params)) is not None:
+            for request in made:
+                request.prediction = Follower(expected)
+        return made
+
+    def _expected(self, params: SamplingParams) -> Expected | None:
+        """The text that the client expects, as tokens; None where it says nothing."""
+        given = read_prediction(params.extra_args)
+        if given is None:
+            return None
+        if isinstance(given, str):
+            self._need_tokenizer(PREDICTION)
+            given = self.tokenizer.encode(given, special=False)
+        check_prediction(given, self.config.max_model_len or 0, self.engine.target.vocab_size)
+        return Expected(given) if given else None
 
     def _words(self, params: SamplingParams) -> list[list[int]]:
         """The tokens of bad words; those of the last list are kept, which the prompts of one request share."""

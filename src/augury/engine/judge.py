@@ -46,21 +46,23 @@ def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
     if rule == "synthetic":
         return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
     decide = _by_rejection(rule, config, device)
-    if rule == "standard" and face(device) == "triton":
-        decide = _standard_in_triton(decide)
+    if rule in ("standard", "block") and face(device) == "triton":
+        decide = _in_triton(rule, decide)
     return Judge(decide)
 
 
-def _standard_in_triton(otherwise: Decide) -> Decide:
-    """`standard` over chains without probabilities in memory; drafts that branch are left to the reference."""
-    from augury.kernels import acceptance_triton, standard_triton
+def _in_triton(rule: str, otherwise: Decide) -> Decide:
+    """A rejection rule over chains without probabilities in memory; drafts that branch are left to the reference."""
+    from augury.kernels import acceptance_triton, block_triton, rejection_triton, standard_triton
+
+    judge = standard_triton.standard if rule == "standard" else block_triton.block
 
     def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft, seeds = layout.draft, sampling.seed[slots]
-        if not standard_triton.runs(draft):
+        if not rejection_triton.runs(draft):
             return otherwise(logits, layout, sampling, slots)
         tests = acceptance_triton.uniforms(seeds, layout.ends, draft.parents)
-        return standard_triton.standard(logits, layout.draws, sampling, layout.first, draft, tests, seeds, layout.ends)
+        return judge(logits, layout.draws, sampling, layout.first, draft, tests, seeds, layout.ends)
 
     return decide
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.engine.grammar import Ahead, advance
 from augury.engine.request import Request
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.kernels.verify import unpacked
 from augury.verify.sampling import Masks
@@ -51,7 +51,11 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
 
 
 def read_ahead(
-    scheduled: list[ScheduledRequest], report: list[list[int]], draft: Draft | None, nodes: list[int]
+    scheduled: list[ScheduledRequest],
+    report: list[list[int]],
+    draft: Draft | None,
+    nodes: list[int],
+    predicted: dict[int, list[int]],
 ) -> dict[int, Ahead]:
     """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
 
@@ -68,6 +72,8 @@ def read_ahead(
         grammar, (_, count, *emitted) = scheduled[g].request.grammar, report[g]
         assert grammar is not None
         drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if draft is not None else ([], [])
+        if g in predicted:  # what a client expects has taken the drafter's place
+            drafted = predicted[g], list(range(-1, nodes[g] - 1))
         asked[g] = Ahead(grammar, emitted[:count], *drafted)
     advance(asked.values())
     return asked

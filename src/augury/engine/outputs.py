@@ -47,6 +47,7 @@ class RequestOutput:
 def completion(request: Request, num_spec_tokens: int | None) -> CompletionOutput:
     """The answer as it stands; `num_spec_tokens` is the engine's K, None without speculation."""
     wants_logprobs = request.params.logprobs is not None
+    without = num_spec_tokens is None and not request.spec.num_drafts  # a prediction drafts without a method, too
     return CompletionOutput(
         index=request.index,
         text=request.text.text if request.text else "",
@@ -55,7 +56,7 @@ def completion(request: Request, num_spec_tokens: int | None) -> CompletionOutpu
         logprobs=list(request.logprobs) if wants_logprobs else None,
         finish_reason=request.finish_reason,
         stop_reason=request.stop_reason,
-        spec_decode_metrics=None if num_spec_tokens is None else spec_metrics(request, num_spec_tokens),
+        spec_decode_metrics=None if without else spec_metrics(request, num_spec_tokens or 0),
         from_draft=list(request.from_draft),
     )
 
@@ -72,8 +73,17 @@ def spec_metrics(request: Request, num_spec_tokens: int, detailed: bool = False)
         "num_draft_tokens": spec.num_draft_tokens,
         "num_accepted_draft_tokens": spec.num_accepted_tokens,
         "num_spec_tokens": num_spec_tokens,
-        "acceptance_histogram": [taken.count(j) for j in range(num_spec_tokens + 1)],
+        "acceptance_histogram": [taken.count(j) for j in range(max([num_spec_tokens, *taken]) + 1)],
         **lists,
+        **({"by_drafter": _by_drafter(request)} if request.by_drafter else {}),
+    }
+
+
+def _by_drafter(request: Request) -> dict[str, dict[str, int]]:
+    """Who drafted how much, where several did."""
+    return {
+        name: {"num_draft_tokens": drafted, "num_accepted_draft_tokens": accepted}
+        for name, (drafted, accepted) in request.by_drafter.items()
     }
 
 

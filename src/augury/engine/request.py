@@ -10,7 +10,8 @@ from augury.config.sampling import SamplingParams
 from augury.engine.edits import NOTHING, Edits
 from augury.engine.grammar import Grammar
 from augury.engine.text import TextStream
-from augury.observe.stats import SpecStats
+from augury.index.prediction import Follower
+from augury.observe.stats import ByDrafter, Parts, SpecStats
 
 
 class Logprob(NamedTuple):
@@ -42,6 +43,7 @@ class Request:
     spec_options: SpecOptions = field(default_factory=SpecOptions)  # what it says of speculation
     grammar: Grammar | None = None  # the form its text must have
     edits: Edits = NOTHING  # what it does to logits, shared by the n answers
+    prediction: Follower | None = None  # the text its client expects, and where in it the answer stands
     client: tuple[str, str] = ("", "")  # who takes turns with others: a key, and an HTTP request of its
 
     # set by the scheduler
@@ -58,6 +60,7 @@ class Request:
     allowed: int = 0  # nodes the last pass launched may draft
     draft_nodes: int = 0  # nodes of the draft pending in the slot
     draft_depth: int = 0  # and how many tokens of it could be accepted
+    draft_parts: Parts = ()  # who made them, in order; empty where one drafter makes all
     cached_tokens: int = 0  # prompt tokens found in the prefix cache when first admitted
     preemptions: int = 0
     added_at: float = 0.0  # on time.perf_counter(): when it was queued,
@@ -72,6 +75,7 @@ class Request:
     cumulative_logprob: float = 0.0
     spec: SpecStats = field(default_factory=SpecStats)
     spec_steps: list[tuple[int, int]] = field(default_factory=list)  # drafted and accepted, for each step with a draft
+    by_drafter: ByDrafter = field(default_factory=dict)  # drafted and accepted tokens, where several draft
 
     scores_prompt: bool = field(init=False)  # its prompt's log-probabilities are recorded: the first of n answers' job
     watched: bool = field(init=False)  # it is to be scored or explained
@@ -98,7 +102,12 @@ class Request:
     @property
     def needs_host(self) -> bool:
         """Whether the host must see each of its passes before the next: to mask, to score, to explain."""
-        return self.watched or self.grammar is not None
+        return self.watched or self.grammar is not None or self.prediction is not None
+
+    @property
+    def follows(self) -> bool:
+        """Whether its text agrees so well with what its client expects that no drafter need guess."""
+        return self.prediction is not None and self.prediction.sure
 
     @property
     def tenant(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from augury.engine.scheduler import CONTINUES
+from augury.engine.scheduled import CONTINUES
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
 from augury.engine.advance import StepOutput, advance
+from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
 from augury.engine.masks import GroupMasks, gather
 from augury.engine.resume import resume
 from augury.engine.rows import Segments, StepShape, round_up, row_sizes
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
@@ -40,6 +41,7 @@ class StepInput(NamedTuple):
     logits_rows: int  # lines in use
     requests: int  # groups in use
     masks: GroupMasks | None = None  # what grammars allow, if anyone has one
+    rests: bool = False  # nobody has a draft or may have one next: the drafter may rest
 
 
 @dataclass(slots=True)
@@ -72,28 +74,31 @@ class Runner:
         block_size: int,
         lookahead: int,
         capture: bool,
+        nodes: int | None = None,
     ) -> None:
         self.target = target
         self.state = state
         self.judge = judge
         self.drafter = drafter
         self.block_size = block_size
+        self._nodes = state.draft.tokens.shape[1] if nodes is None else nodes  # a pending draft may have room for more
         self.limits = DraftLimits(lookahead, drafter is not None and drafter.branching)
         self.captured = Captured(self.advance, state.padding_slot) if capture else None
         # Our own kernels look everything up by slot, so one graph serves every mix of requests.
         self.looks_up = face(target.device) == "triton"
         self.on_gpu = target.device.type == "cuda"
         self._drafter_seconds: float | None = None
+        self.backlog: Backlog | None = None  # where the drafter's reading may wait while nobody drafts
 
     @property
     def nodes(self) -> int:
         """The largest draft."""
-        return self.state.draft.tokens.shape[1] if self.drafter is not None else 0
+        return self._nodes if self.drafter is not None else 0
 
     def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
         """Queue a pass for these; a drafter on the host is asked before this returns."""
         self._drafter_seconds = None
-        step_input = self.prepare(scheduled, step.budget)
+        step_input = self.prepare(scheduled)
         output = self.run(step_input)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(step_input, output)  # what to try next
         if not self.on_gpu:
@@ -105,14 +110,13 @@ class Runner:
         landed.record()
         return Flight(scheduled, step, output, drafts, report, landed)
 
-    def prepare(self, scheduled: list[ScheduledRequest], budget: int) -> StepInput:
+    def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
         """Write new blocks to their tables; size the pass and say what each request runs in it."""
         self.state.give_blocks([item.request for item in scheduled])
         groups, size, columns = round_up(len(scheduled)), self.block_size, []
         table = self.state.staging.reserve(8 * groups).view(8, groups).zero_()
         table[0] = self.state.padding_slot
         for s, r in ((item, item.request) for item in scheduled):
-            r.allowed = r.spec_options.at_most(budget) if self.drafter is not None else 0
             columns.append(
                 (r.slot, s.start, s.num_new_tokens, s.nodes, s.scored, s.active, len(r.blocks) * size, r.allowed)
             )
@@ -120,12 +124,16 @@ class Runner:
         logits_rows = sum(s.scored + s.nodes for s in scheduled)
         shape = self._shape(scheduled, logits_rows)
         masks = gather(scheduled, shape.groups, self.target.device)
-        return StepInput(table, shape, logits_rows, len(scheduled), masks)
+        rests = shape.steady and not any(s.nodes or s.request.allowed for s in scheduled)
+        return StepInput(table, shape, logits_rows, len(scheduled), masks, rests)
 
     def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
         groups, rows = round_up(len(scheduled)), round_up(sum(s.num_new_tokens + s.nodes for s in scheduled))
         branching = self.drafter is not None and self.drafter.branching
         steady = all(s.steady for s in scheduled)
+        if steady and self.drafter is not None and self.drafter.keeps_drafts:
+            # After guesses that were not its own it has more to read than a captured pass has room for.
+            steady = not any(s.request.draft_parts for s in scheduled)
         if self.looks_up:
             if steady:  # the smallest graph that has room
                 rows = next((size for size in row_sizes(groups, self.nodes) if size >= rows), rows)
@@ -188,18 +196,38 @@ class Runner:
         """Ask the drafter, and leave the drafts in the slots."""
         assert self.drafter is not None
         begun = time.perf_counter()
+        inputs = self._draft_input(step_input, segments, output)
+        if self.backlog is not None and step_input.rests and not self.backlog.full:
+            self.backlog.put_aside(inputs)
+            self.state.draft.count[segments.slots] = 0
+            return Draft.empty(len(segments.slots), self.nodes)
+        if self.backlog is not None:
+            inputs = self.backlog.hand_over(inputs)
         self.drafter.observe(output.outcome)
-        draft = self.drafter.propose(self._draft_input(step_input, segments, output))
+        draft = self.drafter.propose(inputs)
         if self.drafter.on_host:  # a file or a user's class may name tokens that the target does not have
             draft.count = torch.minimum(draft.count, first_outside(draft.tokens, self.target.vocab_size))
         pending, slots = self.state.draft, segments.slots
-        pending.tokens[slots], pending.parents[slots], pending.count[slots] = draft.tokens, draft.parents, draft.count
+        width = draft.tokens.shape[1]  # a prediction may need more room than the drafter
+        pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
+        pending.count[slots] = draft.count
         if draft.probs is not None:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
         if not self.on_gpu:  # there the work is only queued by now
             self._drafter_seconds = time.perf_counter() - begun
         return draft
+
+    def forget(self, slot: int) -> None:
+        """Another request takes a slot."""
+        if self.backlog is not None:
+            self.backlog.forget(slot)
+
+    def leave(self, slot: int, length: int) -> None:
+        """A request leaves its slot: the drafter reads what was put aside, because others may share its blocks."""
+        if self.backlog is not None and (inputs := self.backlog.last_of(slot, length, self.state, self.block_size)):
+            assert self.drafter is not None
+            self.drafter.propose(inputs)
 
     def _draft_input(self, step_input: StepInput, segments: Segments, output: StepOutput) -> DraftInput:
         nodes = self.state.draft.tokens.shape[1]
@@ -231,6 +259,19 @@ class Runner:
             for plain, greedy in ((True, True), (True, False), (False, False)):
                 shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
                 self.advance(self._blank(shape))
+
+    @torch.inference_mode()
+    def run_blank(self, rows: int) -> float:
+        """Run a pass of padding as large as a decode pass of `rows`; the drafter's part of it, in seconds."""
+        self._drafter_seconds = None
+        if self.looks_up:  # the graph of so many requests without drafts
+            branching = self.drafter is not None and self.drafter.branching
+            shape = StepShape(rows, rows, rows, 0, False, False, True, branching, True)
+        else:
+            span = min(128, self.state.block_tables.shape[1] * self.block_size)
+            shape = StepShape(1, rows, rows, span, True, True, self.drafter is not None, False)
+        self.run(self._blank(shape))
+        return self._drafter_seconds or 0.0
 
     @torch.inference_mode()
     def capture_graphs(self, most_groups: int, budget: int) -> None:

@@ -3,50 +3,24 @@
 Decoding requests come first, each with its pending draft; what is left of the token budget reads prompts. A request
 that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
-Slots go to clients in turn (turns.py), and where there is none, a client that holds many gives its newest to one that
-holds few. The n answers to one prompt read it once (siblings.py).
+Slots go to clients in turn (turns.py), and where there is none, or no block (crowding.py), a client that holds many
+gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from augury.engine.blocks import BlockPool
+from augury.engine.crowding import crowding, giving_way
 from augury.engine.prefix import extend_keys, scope_of
 from augury.engine.request import Request
+from augury.engine.scheduled import CONTINUES, ScheduledRequest, schedule_request
 from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
 
 SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
-CONTINUES = -1  # a start that only the device knows: a pass under way draws for the request
-
-
-class ScheduledRequest(NamedTuple):
-    """What one request runs in a pass."""
-
-    request: Request
-    start: int  # tokens already in the cache, or CONTINUES
-    num_new_tokens: int  # tokens of its text to run: a prompt chunk, or the one drawn last
-    nodes: int  # draft nodes to run after them; of a request that continues, the most that may be pending
-    active: bool  # the pass reaches the end of the text, so a token is drawn
-    scored: int  # of the new tokens, those that want logits: the last if active, all of a prompt to be scored
-    steady: bool  # it drew a token in the pass before
-    epoch: int
-    reach: int  # no cache row at or past this is touched
-
-
-def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> ScheduledRequest:
-    """The request's next tokens and the first nodes of its draft."""
-    start = request.sent
-    end = start + num_new_tokens
-    active = end == request.length
-    asked = request.scores_prompt and start < request.prompt_len
-    scored = num_new_tokens if asked else int(active)
-    return ScheduledRequest(
-        request, start, num_new_tokens, nodes, active, scored, request.decoding, request.epoch, end + nodes
-    )
 
 
 def _decodes(request: Request) -> bool:
@@ -192,7 +166,7 @@ class Scheduler:
                     request.blocks += self.pool.take(min(need, self.pool.num_free))
 
     def _reserve(self, request: Request, rows: int) -> bool:
-        """Get blocks for `rows` cache rows, if need be from the newest request, which may be this one.
+        """Get blocks for `rows` cache rows, if need be from who holds many, or the newest, which may be this one.
 
         Nobody is preempted while a pass is under way, since it may end requests: then it returns False.
         """
@@ -200,7 +174,7 @@ class Scheduler:
         while need > self.pool.num_free:
             if any(r.in_flight for r in self.running):
                 return False
-            victim = self.running[-1]
+            victim = giving_way(self.running, request, need)
             self._preempt(victim)
             if victim is request:
                 return True
@@ -209,19 +183,38 @@ class Scheduler:
         return True
 
     def _make_room(self) -> bool:
-        """Preempt the newest request of a client that holds many slots for one that waits and holds few.
+        """Preempt the newest request of a client that holds many slots or blocks for one that waits and holds few.
 
-        One for each pass. As in `_reserve` not while a pass is under way, since it may free a slot: then it is False.
+        One for each pass. As in `_reserve` not while a pass is under way, since it may free some: then it is False.
         """
-        holder = () if self._free_slots or not self.waiting else self.waiting.holder(self.waiting.first)
-        if not holder:
+        victim = self._in_the_way(self.waiting.first) if self.waiting else None
+        if victim is None:
             return True
         if any(r.in_flight for r in self.running):
             return False
+        self._preempt(victim)
+        return True
+
+    def _in_the_way(self, newcomer: Request) -> Request | None:
+        """Who has to leave for the first that waits, if anyone."""
+        if self._free_slots:
+            need = self._lacking(newcomer)
+            return crowding(self.running, newcomer, need) if need > self.pool.num_free else None
+        holder = self.waiting.holder(newcomer)
+        if not holder:
+            return None
         held = [r for r in self.running if r.client[: len(holder)] == holder]
         jobs = Counter(r.client for r in held)
-        self._preempt(max(held, key=lambda r: (jobs[r.client], r.arrival)))  # never the client's oldest: it has several
-        return True
+        return max(held, key=lambda r: (jobs[r.client], r.arrival))  # never the client's oldest: it has several
+
+    def _lacking(self, request: Request) -> int:
+        """Blocks that a request which waits has to be given, those it can share left out."""
+        blocks = -(-request.length // self.block_size)
+        if blocks <= self.pool.num_free:
+            return blocks
+        shared = self._shared_blocks(request)
+        self.pool.release(shared)
+        return blocks - len(shared)
 
     def _preempt(self, request: Request) -> None:
         self._leave(request)

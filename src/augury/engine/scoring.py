@@ -7,7 +7,7 @@ from torch import Tensor
 
 from augury.engine.advance import StepOutput
 from augury.engine.request import Logprob, LogprobDict, Request
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.verify.logprobs import score
 
 

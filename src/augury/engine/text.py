@@ -25,6 +25,7 @@ class TextStream:
         self._stop = list(stop)
         self._keep_stop = keep_stop
         self._longest = max((len(s) for s in stop), default=0)
+        self._ends = frozenset(s[-1:] for s in stop)
 
     def push(self, token: int, watch: bool = True) -> str | None:
         """Take one more token; returns the stop string that now ends the text, having cut the text there."""
@@ -51,11 +52,16 @@ class TextStream:
         return len(self.text) if finished or not self._stop else max(0, len(self.text) - self._longest + 1)
 
     def _cut(self, fresh: int) -> str | None:
-        """Find the stop string that ends first in the text from `fresh` on."""
-        start = max(0, fresh - self._longest + 1)
-        found = [(at, s) for s in self._stop if (at := self.text.find(s, start)) >= 0]
-        if not found:
-            return None
-        at, stop = min(found, key=lambda hit: hit[0] + len(hit[1]))
-        self.text = self.text[: at + len(stop) if self._keep_stop else at]
-        return stop
+        """Find the stop string that ends first in the text from `fresh` on.
+
+        It is looked for from its end: a search would try each place of a thousand characters again with every token,
+        and strings that nearly match a text everywhere would make everybody wait.
+        """
+        for end in range(fresh + 1, len(self.text) + 1):
+            if self.text[end - 1] not in self._ends:
+                continue
+            for stop in self._stop:
+                if self.text.endswith(stop, 0, end):
+                    self.text = self.text[: end if self._keep_stop else end - len(stop)]
+                    return stop
+        return None

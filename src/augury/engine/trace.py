@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from augury.engine.advance import StepOutput
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.observe.steps import Step
 
 

@@ -12,6 +12,7 @@ from augury.methods.dspark import DSPARK
 from augury.methods.eagle import EAGLE
 from augury.methods.eagle3 import EAGLE3
 from augury.methods.extract_hidden_states import EXTRACT_HIDDEN_STATES
+from augury.methods.hybrid import HYBRID
 from augury.methods.medusa import MEDUSA
 from augury.methods.mlp_speculator import MLP_SPECULATOR
 from augury.methods.mtp import MTP
@@ -25,7 +26,7 @@ METHODS: dict[str, Method] = {
     card.name: card
     for card in (
         NGRAM, NGRAM_GPU, SUFFIX, DRAFT_MODEL, EAGLE, EAGLE3, MTP, MEDUSA, MLP_SPECULATOR, DFLASH, DSPARK,
-        CUSTOM_CLASS, EXTRACT_HIDDEN_STATES,
+        HYBRID, CUSTOM_CLASS, EXTRACT_HIDDEN_STATES,
     )
 }  # fmt: skip
 LOOK_UPS = {name: card.look_up for name, card in METHODS.items() if card.look_up}

@@ -10,6 +10,7 @@ from augury.methods.bands import Band as Band
 from augury.methods.facts import ModelFacts, Target
 from augury.methods.notes import Note
 
+NEVER = "augury"  # `vllm_since` of a method that vLLM does not have
 MAX_NODES = 63  # the largest draft: the ancestors of a node fit the bits of one int64
 
 # Keys of speculative_config that only drafters with weights of their own read.
@@ -204,6 +205,11 @@ class Method:
     def kinds(self) -> tuple[str, ...]:
         """Model types of its checkpoints."""
         return (*self.signs.speculators, *self.signs.model_types, *self.aliases)
+
+    @property
+    def own(self) -> bool:
+        """Whether vLLM has nothing like it."""
+        return self.vllm_since == NEVER
 
     @property
     def has_weights(self) -> bool:

@@ -23,6 +23,7 @@ class SpecDecodingLogging:
         self.num_draft_tokens: list[int] = []
         self.num_accepted_tokens: list[int] = []
         self.accepted_tokens_per_pos_lists: list[list[int]] = []
+        self.speedup: tuple[float, float, float] | None = None
         self.last_log_time = time.monotonic()
 
     def observe(self, spec_decoding_stats: SpecDecodingStats) -> None:
@@ -40,12 +41,14 @@ class SpecDecodingLogging:
             columns = zip(*self.accepted_tokens_per_pos_lists, strict=True)
             rates = ", ".join(f"{sum(column) / drafts:.3f}" for column in columns)
             overall = accepted / drafted * 100 if drafted else float("nan")
+            measured = "" if self.speedup is None else ", Measured: {:.2f}x plain (95 %: {:.2f} to {:.2f})"
             log_fn(
                 f"SpecDecoding metrics: Mean acceptance length: {1 + accepted / drafts:.2f}, "
                 f"Accepted throughput: {accepted / seconds:.2f} tokens/s, "
                 f"Drafted throughput: {drafted / seconds:.2f} tokens/s, "
                 f"Accepted: {accepted} tokens, Drafted: {drafted} tokens, "
                 f"Per-position acceptance rate: {rates}, Avg Draft acceptance rate: {overall:.1f}%"
+                + measured.format(*(self.speedup or ()))
             )
         self.reset()
 

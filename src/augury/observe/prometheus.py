@@ -121,6 +121,13 @@ class EngineProm:
             registry=registry,
         )
         self._counters |= {f"grammars_{o}": grammars.labels(*self._labels, o) for o in GRAMMAR_OUTCOMES}
+        self._by_drafter = [
+            Counter(f"augury:spec_decode_num_{what}_tokens_by_drafter", text, (*LABELS, "drafter"), registry=registry)
+            for what, text in (
+                ("draft", "Tokens drafted, by who drafted them, where several draft."),
+                ("accepted", "Drafted tokens accepted, by who drafted them, where several draft."),
+            )
+        ]
         info = {"engine": "0", **{name: str(value) for name, value in cache.items()}}
         Gauge("vllm:cache_config_info", "The KV cache, in labels.", list(info), registry=registry).labels(**info).set(1)
 
@@ -150,8 +157,17 @@ class EngineProm:
         """Count one step."""
         self._tokens.observe(step.prompt_rows + step.generation_tokens)
         self._seconds.labels(*self._labels, "whole").observe(step.seconds)
+        for name, *counts in step.parts:
+            for metric, count in zip(self._by_drafter, counts, strict=True):
+                metric.labels(*self._labels, name).inc(count)
         if step.drafter_seconds is not None:
             self._seconds.labels(*self._labels, "drafter").observe(step.drafter_seconds)
+
+
+MEASURED = (
+    "Measured speed-up at the load of the last step: passes with drafts against plain ones run on purpose, with a 95 % "
+    "interval; NaN until enough pairs are there, or where drafting does not adapt."
+)
 
 
 class SpeculationProm:
@@ -179,6 +195,9 @@ class SpeculationProm:
         self._share = gauge("augury:rejected_share_of_step_time", share).labels(*labels)
         self._spent = self._lost = 0.0
         self._estimate = SpeedupEstimate()
+        measured = gauge("augury:speedup_measured", MEASURED, "bound")
+        self._measured = [measured.labels(*labels, bound) for bound in ("ratio", "low", "high")]
+        self._hear(None)
         gauge("augury:speedup_estimate", HOW + ".").labels(*labels).set_function(self._estimate.value)  # when asked for
 
     def step(self, step: Step) -> None:
@@ -190,3 +209,9 @@ class SpeculationProm:
         self._share.set(self._lost / self._spent if self._spent else 0.0)
         self._k.set(step.budget)
         self._estimate.observe(step)
+        if step.speedup is not None:
+            self._hear(step.speedup)
+
+    def _hear(self, speedup: tuple[float, ...] | None) -> None:
+        for shown, value in zip(self._measured, speedup or (float("nan"),) * 3, strict=True):
+            shown.set(value)

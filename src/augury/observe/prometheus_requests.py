@@ -90,21 +90,21 @@ class RequestProm:
         """Count a refused request."""
         self._refused.labels(self._labels[0], reason).inc()
 
-    def finished(self, answer: Finished) -> None:
-        """Count a finished answer."""
-        self._ended[answer.reason].inc()
-        self._whole.observe(answer.whole)
+    def finished(self, answer: Finished, times: int = 1) -> None:
+        """Count a finished answer, or several that are alike."""
+        self._ended[answer.reason].inc(times)
+        self._whole.observe(answer.whole, times=times)
         if answer.queued is not None:
-            self._queued.observe(answer.queued)
+            self._queued.observe(answer.queued, times=times)
         if answer.prefill is not None and answer.decode is not None:
-            self._prefill.observe(answer.prefill)
-            self._decode.observe(answer.decode)
-            self._inference.observe(answer.prefill + answer.decode)
+            self._prefill.observe(answer.prefill, times=times)
+            self._decode.observe(answer.decode, times=times)
+            self._inference.observe(answer.prefill + answer.decode, times=times)
             if answer.generation_tokens > 1:
-                self._per_token.observe(answer.decode / (answer.generation_tokens - 1))
-        self._prompt.observe(answer.prompt_tokens)
-        self._generated.observe(answer.generation_tokens)
-        self._computed.observe(answer.prompt_tokens - answer.cached_tokens)
+                self._per_token.observe(answer.decode / (answer.generation_tokens - 1), times=times)
+        self._prompt.observe(answer.prompt_tokens, times=times)
+        self._generated.observe(answer.generation_tokens, times=times)
+        self._computed.observe(answer.prompt_tokens - answer.cached_tokens, times=times)
         if answer.max_tokens is not None:
-            self._max_tokens.observe(answer.max_tokens)
-        self._preempted.observe(answer.preemptions)
+            self._max_tokens.observe(answer.max_tokens, times=times)
+        self._preempted.observe(answer.preemptions, times=times)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+Parts = tuple[tuple[str, int], ...]  # who made a draft: names, and nodes of each, in order
+ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
 GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 
@@ -48,11 +50,23 @@ class SpecStats:
         return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
 
 
+def shared_out(parts: Parts, nodes: int, accepted: int) -> list[tuple[str, int, int]]:
+    """Name, drafted and accepted tokens of each part of a chain whose first `nodes` were judged."""
+    found, begin = [], 0
+    for name, size in parts:
+        drafted = min(size, nodes - begin)
+        if drafted > 0:
+            found.append((name, drafted, min(max(accepted - begin, 0), drafted)))
+        begin += size
+    return found
+
+
 @dataclass(slots=True)
 class EngineStats:
     """Counters since the engine started."""
 
     spec: SpecStats = field(default_factory=SpecStats)
+    by_drafter: ByDrafter = field(default_factory=dict)  # where several draft
     steps: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -101,6 +115,11 @@ def as_metrics(stats: EngineStats, model: str, gauges: dict[str, float], specula
     metrics.append(Counter("vllm:num_preemptions", labels, stats.preemptions))
     for reason, count in stats.finished.items():
         metrics.append(Counter("vllm:request_success", {**labels, "finished_reason": reason}, count))
+    for name, counts in stats.by_drafter.items():
+        for what, value in zip(("draft", "accepted"), counts, strict=True):
+            metrics.append(
+                Counter(f"augury:spec_decode_num_{what}_tokens_by_drafter", {**labels, "drafter": name}, value)
+            )
     if speculating:
         spec = stats.spec
         metrics += [

@@ -18,7 +18,10 @@ class Step:
     drafter_seconds: float | None = None  # None where it cannot be measured separately: a captured pass, a GPU
     generation_tokens: int = 0
     drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each verified draft
+    speedup: tuple[float, float, float] | None = None  # measured times plain at its load, and a 95 % interval
+    sample: bool = False  # without drafts on purpose, to be laid against passes with drafts
     contexts: list[int] = field(default_factory=list)  # tokens of the request of each, after the pass
+    parts: list[tuple[str, int, int]] = field(default_factory=list)  # name, drafted, accepted, where several draft
 
     @property
     def decoding_only(self) -> bool:

@@ -64,6 +64,10 @@ class ResponseFormat(Protocol):
         """What a choice's stream begins with, before any token."""
         ...
 
+    def ahead(self, index: int, update: Message) -> list[dict[str, Any]]:
+        """What a step added that has chunks of its own, before `delta`."""
+        ...
+
     def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
         """What a step added to a choice; None when there is nothing to show yet."""
         ...
@@ -179,6 +183,8 @@ class Answers:
                 if (opening := self.shape.opening(index)) is not None:
                     yield self._chunk([{"index": index, **opening, "finish_reason": None}])
             async for index, update in updates:
+                for ahead in self.shape.ahead(index, update):
+                    yield self._chunk([{"index": index, **ahead, "finish_reason": None}])
                 large = len(update.get("prompt_logprobs") or ()) * self._asked > LARGE
                 write = asyncio.to_thread(self._written_delta, index, update) if large else None
                 if (chunk := self._delta(index, update) if write is None else await write) is not None:
@@ -221,12 +227,19 @@ class Answers:
 
     def usage(self) -> dict[str, Any]:
         """Tokens in and out; counted as they come, since every chunk may say it."""
-        return {
+        usage: dict[str, Any] = {
             "prompt_tokens": self._read,
             "completion_tokens": self._written,
             "total_tokens": self._read + self._written,
             "prompt_tokens_details": {"cached_tokens": self._cached},
         }
+        if self.request.prediction is not None:  # told of an answer when it has ended
+            found = [end for answer in self.answers if (end := answer.end.get("prediction"))]
+            usage["completion_tokens_details"] = {
+                "accepted_prediction_tokens": sum(accepted for accepted, _ in found),
+                "rejected_prediction_tokens": sum(rejected for _, rejected in found),
+            }
+        return usage
 
     def _figures(self) -> dict[str, Any]:
         """How speculation went, where there is one answer to say it of, and what a connector has saved."""

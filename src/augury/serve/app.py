@@ -28,6 +28,7 @@ from augury.serve.openai import (
     TokenizeRequest,
 )
 from augury.serve.reading import BodyRoute
+from augury.serve.responses.routes import mount_responses
 from augury.serve.scope import CLIENT, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
@@ -64,6 +65,7 @@ def make_app(service: Service) -> FastAPI:
     app = FastAPI(title="Augury", version=version_of("augury"), docs_url=None, redoc_url=None, redirect_slashes=False)
     app.router.route_class = BodyRoute
     _generation(app, service)
+    mount_responses(app, service, STREAMED, ERRORS)
     _tokens(app, service)
     _state(app, service)
     mount_swaps(app, service)
@@ -97,7 +99,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         service.check_model(body.model)
         service.defaults.fill(body)
         body.came_from(request.scope[TENANT], request.scope[CLIENT])
-        reading = chat(body, service.prompts, service.client, service.name, settings.metrics)
+        reading = chat(body, service.prompts, service.client, service.name, settings.metrics, service.parsers)
         return await _answer(await while_connected(request.receive, reading), request)
 
 
@@ -249,6 +251,10 @@ def _errors(app: FastAPI) -> None:
         response = (_unreadable(error.__cause__) or ApiError(error.status_code, str(error.detail))).response()
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
+
+    @app.exception_handler(RecursionError)
+    async def too_deep(_: Request, __: RecursionError) -> Response:
+        return ApiError(400, "the body is nested too deeply.").response()  # read in a thread, which has more room
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 Off unless asked for, because prompts are private. Every tenant has a file of its own, readable by the server's user
 alone, and nothing is written once there are so many tokens. A disk that fails ends the collecting, never an answer.
+A client may send a new `cache_salt` with every request, so few files are open and those after the first FILES are one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import TextIO
 
@@ -19,6 +21,7 @@ from augury.engine.request import Request
 
 logger = logging.getLogger("augury")
 ABOUT = "about.json"
+FILES, OPEN = 1024, 16  # files in the directory, and those that are open
 ENDED = ("stop", "length")  # how an answer ends that nobody gave up on
 
 
@@ -27,8 +30,9 @@ class Collector:
 
     def __init__(self, directory: Path, most_tokens: int, target: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory, self._files = directory, dict[str, TextIO]()
+        self._directory, self._files = directory, OrderedDict[str, TextIO]()  # the least recently used first
         self._left = most_tokens - sum(_tokens_in(file) for file in directory.glob("*.jsonl"))
+        self._names = {file.stem for file in directory.glob("*.jsonl")}
         self._claim(target)
 
     def _claim(self, target: Path) -> None:
@@ -57,12 +61,17 @@ class Collector:
             logger.warning("as many tokens are collected in %s as were asked for.", self._directory)
 
     def _file(self, tenant: str) -> TextIO:
-        if tenant not in self._files:
-            name = hashlib.sha256(tenant.encode()).hexdigest()[:16] if tenant else "everyone"
-            path = self._directory / f"{name}.jsonl"
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            self._files[tenant] = os.fdopen(descriptor, "a", encoding="ascii")
-        return self._files[tenant]
+        name = hashlib.sha256(tenant.encode()).hexdigest()[:16] if tenant else "everyone"
+        if name not in self._names and len(self._names) >= FILES:
+            name = "others"
+        self._names.add(name)
+        if name not in self._files:
+            descriptor = os.open(self._directory / f"{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._files[name] = os.fdopen(descriptor, "a", encoding="ascii")
+            if len(self._files) > OPEN:
+                self._files.popitem(last=False)[1].close()
+        self._files.move_to_end(name)
+        return self._files[name]
 
 
 def _tokens_in(file: Path) -> int:

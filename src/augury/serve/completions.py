@@ -56,6 +56,10 @@ class CompletionShape:
             return None
         return {"text": self._echo(index), "logprobs": None}
 
+    def ahead(self, index: int, update: Message) -> list[dict[str, Any]]:
+        """Nothing: a step is one chunk."""
+        return []
+
     def delta(self, index: int, answer: Answer, update: Message) -> dict[str, Any] | None:
         """What a step added."""
         text, scored = update["text"], list(update.get("logprobs", ()))
@@ -120,6 +124,8 @@ async def completions(
             starts.append(await prompts.decode(ids[:1]))
     if not tokens:
         raise ApiError(400, "prompt: there is none; give at least one.", "prompt")
+    if request.prediction is not None:
+        params = await prompts.expected(request.prediction.text, params)
     shape = CompletionShape(request, tokens, echoed, starts)
     return Answers(request, client, tokens, params, shape, "cmpl", model, metrics)
 

@@ -58,6 +58,13 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
             super().data_received(data)
             self._expect(self.conn.their_state)
 
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is no request, or hang up where a response has begun already."""
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:
+                self.transport.abort()
+
         def on_response_complete(self) -> None:
             """What is missing may be another request's now."""
             super().on_response_complete()

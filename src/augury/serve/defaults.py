@@ -9,7 +9,7 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 from augury.model.errors import ModelError
-from augury.serve.openai import ChatRequest, Generation
+from augury.serve.openai import CompletionRequest, Generation
 
 FILE = "generation_config.json"
 TAKEN = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
@@ -52,9 +52,9 @@ class Defaults:
         if self.longest is None:
             return
         given = False
-        for name in ("max_tokens", "max_completion_tokens"):
+        for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
             if (most := getattr(request, name, None)) is not None:
                 setattr(request, name, min(most, self.longest))
                 given = True
         if not given:  # a completion has vLLM's default of 16
-            request.max_tokens = self.longest if isinstance(request, ChatRequest) else min(16, self.longest)
+            request.max_tokens = min(16, self.longest) if isinstance(request, CompletionRequest) else self.longest

@@ -97,7 +97,9 @@ class EngineProcess:
                 self.swap.undo()
             else:
                 self.swap.put(Path(directory))
-        except (ConfigError, ModelError, OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # half a file, or one that is odd, must not cost anybody the engine
+            if not isinstance(error, (ConfigError, ModelError, OSError)):
+                logger.error("a drafter in %s cannot be loaded", directory, exc_info=error)
             self.channel.send({"type": "control", "error": " ".join(str(error).split())[:500]})
             return
         self.channel.send({"type": "control", "drafter": self.swap.loaded})

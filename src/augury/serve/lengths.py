@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from augury.config.prediction import KEY as PREDICTION
 from augury.serve.errors import ApiError
 
 SWALLOWED = 1024  # bytes a token may stand for where the tokenizer drops or folds text before it cuts it
@@ -41,6 +42,12 @@ class Lengths:
         if size > SPARE * self.text:
             least = -(-size // self.token)
             raise self._too_long(f"at least {least} tokens ({size} bytes) before the template is applied", "messages")
+
+    def check_expected(self, size: int) -> None:
+        """Refuse an expected text that no answer could be."""
+        if size > self.text:
+            why = f"{PREDICTION} has at least {-(-size // self.token)} tokens ({size} bytes) but max_model_len is "
+            raise ApiError(400, f"{why}{self.context}; shorten it.", PREDICTION)
 
     def check_tokenized(self, size: int, param: str) -> None:
         """Refuse what /tokenize would work on for too long."""

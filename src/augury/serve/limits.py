@@ -18,7 +18,7 @@ from augury.serve.visitors import Headers, check_visitor
 
 GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
 FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
-WORK = ("/v1/completions", "/v1/chat/completions")
+WORK = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 WITH_BODY = (*WORK, "/tokenize", "/detokenize", "/augury/drafter")  # no other body is read
 ALL_BODIES = 4  # bodies of the largest size that may be in memory at a time
 

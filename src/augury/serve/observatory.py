@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -56,6 +57,7 @@ class Observatory:
         self.live.step(step)
         if self.speculation is not None:
             self.speculation.step(step)
+            self.spec_lines.speedup = step.speedup or self.spec_lines.speedup
         if self.spec is not None and step.drafts:
             stats = SpecDecodingStats.new(self.k)
             for nodes, accepted, depth in step.drafts:
@@ -102,21 +104,11 @@ class Observatory:
 
     def aborted(self, job: Job, reason: str) -> None:
         """A job has ended early."""
-        now = time.perf_counter()
-        for index in set(range(job.n)) - job.ended:
-            figures = Finished(
-                reason,
-                job.prompt_tokens,
-                job.generated[index],
-                0,
-                0,
-                job.max_tokens,
-                now - job.arrived,
-                None,
-                None,
-                None,
-            )
-            self.requests.finished(figures)
+        whole = time.perf_counter() - job.arrived
+        alike = Counter(tokens for index, tokens in enumerate(job.generated) if index not in job.ended)
+        for tokens, answers in alike.items():
+            shared = (job.max_tokens, whole, None, None, None)
+            self.requests.finished(Finished(reason, job.prompt_tokens, tokens, 0, 0, *shared), answers)
         if len(job.ended) < job.n:
             self.requests.n.observe(job.n)
 

@@ -11,11 +11,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from augury.config.sampling import MAX_LOGPROBS, MOST, SamplingParams
 from augury.serve.errors import ApiError, cut, field_of
+from augury.serve.expected import Prediction
 from augury.serve.keys import salted
 from augury.serve.structure import Structured
+from augury.serve.unsupported import check_unsupported
 
 logger = logging.getLogger("augury")
 MOST_CHOICES = 1024  # answers one HTTP request may ask for
+MOST_MESSAGES = 1 << 14  # of a conversation; each is checked in turn, while everyone else waits
 MOST_STOPS, LONGEST_STOP = 64, 1000  # stop strings of a request, and characters of each
 BARRED = 8192  # characters of all bad words together, which are tokenized one by one
 MOST_UNKNOWN, LONGEST_NAME = 64, 64  # fields that are not ours, and characters of a name that may be a misspelling
@@ -56,10 +59,8 @@ IGNORED = (
     "store",
     "metadata",
     "service_tier",
-    "parallel_tool_calls",
     "reasoning_effort",
     "modalities",
-    "prediction",
     "verbosity",
     "prompt_cache_key",
     "safety_identifier",
@@ -120,6 +121,7 @@ class Generation(Structured):
     speculative: dict[str, Any] | None = Field(
         None, description="This request's speculation: enabled, num_speculative_tokens, method, trace."
     )
+    prediction: Prediction | None = Field(None, description="The text that is expected, to draft from.")
 
     _tenant: str = PrivateAttr("")  # set by `came_from`; no fields, so that no client can write them
     _client: str = PrivateAttr("")
@@ -152,6 +154,7 @@ class Generation(Structured):
         if (barred := sum(map(len, self.bad_words or ()))) > BARRED:
             raise ApiError(400, f"bad_words: {barred} characters; at most {BARRED} in all.", "bad_words")
         unknown, fields = self.model_extra or {}, list(type(self).model_fields)
+        check_unsupported(unknown)
         if len(unknown) > MOST_UNKNOWN:
             first = cut(next(iter(unknown)), LONGEST_NAME)
             why = f"{len(unknown)} fields are not known here, {first!r} the first; at most {MOST_UNKNOWN} are ignored."
@@ -233,12 +236,14 @@ class ChatMessage(BaseModel):
 class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
     logprobs: bool | None = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST)
     tools: Objects | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = True
     add_generation_prompt: bool | None = True
     continue_final_message: bool | None = False
     add_special_tokens: bool | None = False
@@ -248,8 +253,6 @@ class ChatRequest(Generation):
     def check(self) -> None:
         """Refuse what cannot be done here."""
         self.check_common()
-        if self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice must be 'none' or 'auto': calls are not forced here.", "tool_choice")
         if self.chat_template is not None:
             raise ApiError(400, "chat_template: only the model's own template is used; leave it out.", "chat_template")
         if self.top_logprobs is not None and not self.logprobs:
@@ -263,13 +266,19 @@ class ChatRequest(Generation):
                 400, "continue_final_message and add_generation_prompt exclude each other.", "continue_final_message"
             )
 
+    def structure_field(self) -> str | None:
+        """The field that asks for a structure: `tools`, where a call is forced."""
+        return super().structure_field() or ("tools" if self.tools else None)
+
 
 class TokenizeRequest(BaseModel):
     """POST /tokenize: a prompt, or messages."""
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(None, min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(
+        None, min_length=1, max_length=MOST_MESSAGES
+    )
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = True
     return_token_strs: bool | None = False

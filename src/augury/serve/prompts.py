@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from augury.config.prediction import KEY as PREDICTION
 from augury.model.errors import ModelError
 from augury.model.tokenizer import Tokenizer
 from augury.serve.errors import ApiError
@@ -75,6 +76,15 @@ class Prompts:
         except ModelError as error:
             raise ApiError(400, str(error), "prompt") from None
 
+    async def expected(self, text: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Sampling parameters with the token ids of an expected text, which may be as long as the context."""
+        self.lengths.check_expected(in_bytes([text]))
+        try:
+            ids = await self._away(len(text), True, self.tokenizer.encode, text, False)
+        except ModelError as error:
+            raise ApiError(400, f"{PREDICTION}: {error}", PREDICTION) from None
+        return {**params, "extra_args": {**params.get("extra_args", {}), PREDICTION: ids}}
+
     async def decode(self, tokens: list[int], to_run: bool = True) -> str:
         """The text of token ids."""
         return await self._away(len(tokens), to_run, self.tokenizer.decoder(False), tokens)
@@ -133,6 +143,8 @@ def _for_template(message: ChatMessage, number: int) -> dict[str, Any]:
             raise ApiError(400, f'{where} may hold text parts only: {{"type": "text", "text": ...}}.', "messages")
         content = "".join(parts)  # type: ignore[arg-type]
     said["content"] = content
+    if isinstance(thoughts := said.get("reasoning"), str):
+        said.setdefault("reasoning_content", thoughts)  # the name that templates know for what we call `reasoning`
     for call in said.get("tool_calls", ()):
         function = call.get("function")
         if isinstance(function, dict) and isinstance(function.get("arguments"), str):

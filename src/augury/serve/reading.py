@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request, Response
@@ -17,7 +19,32 @@ from augury.serve.scope import BODY
 
 LONG = 1 << 17  # bytes; shorter ones are parsed sooner than handed to a thread
 MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 20  # no more values than these; a parser cannot be sliced
+DEEPEST = 256  # levels; an interpreter gives up at a number that depends on where it stands, and the engine at another
+MOST_COLONS = 1 << 18  # no more fields than these: each name that is new costs ten times what a number does
 _reader = ThreadPoolExecutor(1, "read")  # one at a time: a parser holds the interpreter as long as it runs
+
+
+def nested(value: Any, levels: int) -> bool:
+    """Whether lists and objects lie in each other over more than so many levels."""
+    level = [value]
+    for _ in range(levels):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No collections of garbage meanwhile: each looks at all lists so far, again and again, and finds none to free."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Parsing(Request):
@@ -35,7 +62,12 @@ class _Parsing(Request):
         if (marks := sum(map(self._body.count, MARKS))) > MOST_MARKS:
             why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
             raise ApiError(413, why)
-        value = json.loads(self._body)
+        if (colons := self._body.count(b":")) > MOST_COLONS:
+            raise ApiError(413, f"the body has {colons} colons; at most {MOST_COLONS}. Send fewer at a time.")
+        with _uncollected():
+            value = json.loads(self._body)
+        if sum(map(self._body.count, (b"[", b"{"))) > DEEPEST and nested(value, DEEPEST):
+            raise ApiError(400, f"the body is nested too deeply: more than {DEEPEST} levels.")
         self._body = b"{}"  # it may be megabytes, and the answer may take minutes
         if (held := self.scope.get(BODY)) is not None:
             held.release()

@@ -97,8 +97,8 @@ class Report:
         request, spec = self.request, self._llm.config.speculative_config
         now = time.perf_counter()
         figures: dict[str, Any] = {}
-        if spec is not None:
-            figures = spec_metrics(request, spec.num_speculative_tokens, self._detailed)
+        if spec is not None or request.spec.num_drafts:
+            figures = spec_metrics(request, spec.num_speculative_tokens if spec else 0, self._detailed)
         figures["enabled"] = request.spec_options.off is None
         if request.spec_options.off is not None:
             figures["why"] = request.spec_options.off
@@ -109,6 +109,7 @@ class Report:
             "speculative_decoding": figures,
             "cached": request.cached_tokens,
             "preemptions": request.preemptions,
+            "prediction": [request.prediction.accepted, request.prediction.rejected] if request.prediction else None,
             "queued": request.seated_at - request.added_at,
             "prefill": self._first_at - request.seated_at,
             "decode": now - self._first_at,

@@ -29,6 +29,7 @@ from augury.serve.engine_client import EngineClient
 from augury.serve.engine_start import EngineFailed
 from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
+from augury.serve.parsers.choose import settled
 from augury.serve.prompts import Prompts
 from augury.serve.service import Service, Settings
 from augury.serve.welcome import welcome
@@ -128,7 +129,9 @@ class Server:
                 await client.start()
                 observatory.open(self.settings.names[0], client.facts)
                 prompts = Prompts(await loading, client.facts["max_model_len"])
-                service = Service(self.settings, client, prompts, observatory, int(time.time()), defaults)
+                template = str(prompts.tokenizer.inner.chat_template or "")
+                parsers = settled(self.settings.parsers, self.settings.tool_choice, template)
+                service = Service(self.settings, client, prompts, observatory, int(time.time()), defaults, parsers)
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None

@@ -10,6 +10,7 @@ from augury.serve.engine_client import EngineClient
 from augury.serve.errors import ApiError
 from augury.serve.limits import Gate, Limits
 from augury.serve.observatory import Observatory
+from augury.serve.parsers.choose import Parsers
 from augury.serve.prompts import Prompts
 
 
@@ -33,6 +34,8 @@ class Settings:
     collect: str | None = None  # where answers are written down, as token ids
     collect_tokens: int = 20_000_000  # at most
     swap_from: str | None = None  # the directory under which drafters lie that may be swapped in
+    tool_choice: bool = False  # models may call tools when they want to
+    parsers: Parsers = field(default_factory=Parsers)  # by name; a tool parser that is not named is the template's
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Service:
     observatory: Observatory
     created: int
     defaults: Defaults = field(default_factory=Defaults)
+    parsers: Parsers = field(default_factory=Parsers)
     gate: Gate | None = None  # set when the application is made
 
     @property

@@ -66,6 +66,7 @@ class EventStream(Response):
         release: Callable[[], None],
         overrun: asyncio.Event,
         in_the_way: Callable[[], bool],
+        done: bytes = DONE,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -73,6 +74,7 @@ class EventStream(Response):
         self._release = release  # called in the end, even if not one event was asked for
         self._overrun = overrun  # the client reads too slowly
         self._in_the_way = in_the_way  # whether it holds slots that others wait for
+        self._done = done  # what says that no event follows
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that leaves ends it."""
@@ -107,10 +109,11 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": _event(error.body()), "more_body": True})
         finally:
             await events.aclose()  # type: ignore[attr-defined]
-        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+        await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
 
 def _event(value: dict[str, Any] | str) -> bytes:
-    """An event's bytes; a text is JSON already."""
+    """An event's bytes; a text is JSON already, and an event with a type has a line for it."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-    return f"data: {text}\n\n".encode()
+    named = f"event: {value['type']}\n" if isinstance(value, dict) and "type" in value else ""
+    return f"{named}data: {text}\n\n".encode()

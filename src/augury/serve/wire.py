@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from augury.config.prediction import KEY as PREDICTION
+
 LONG = 4096  # entries of lists in a message
 HEADER = struct.Struct("!I")
 Message = dict[str, Any]
@@ -29,6 +31,7 @@ async def pack_aside(message: Message) -> bytes:
     """The same for a job, in a thread where its lists are long."""
     params = message["params"]
     entries = sum(len(params.get(name) or ()) for name in ("logit_bias", "allowed_token_ids"))
+    entries += len((params.get("extra_args") or {}).get(PREDICTION) or ())
     return await asyncio.to_thread(pack, message) if entries > LONG else pack(message)
 
 

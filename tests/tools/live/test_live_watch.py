@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -170,30 +171,19 @@ def test_a_resize_shows_at_once() -> None:
 
 
 def test_a_server_that_hangs_holds_up_no_other() -> None:
-    def silence(handler: Any) -> None:
-        time.sleep(5)
+    """The silent one answers only after the other's line has been read, which waits for it no longer than --timeout."""
+    heard, timeout = threading.Event(), 120.0
 
-    with staged(*HEALTHY) as good, staged(silence) as stuck:
-        words = [
-            sys.executable,
-            "-c",
-            RUN,
-            "watch",
-            stuck.url,
-            good.url,
-            "--interval",
-            "0.2",
-            "--json",
-            "--timeout",
-            "4",
-        ]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        begun = time.monotonic()
-        row = json.loads(process.stdout.readline())
-        process.terminate()
-        process.communicate(timeout=10)
-    assert row["url"] == good.url and time.monotonic() - begun < 4
+    with staged(*HEALTHY) as good, staged(lambda handler: heard.wait(2 * timeout)) as stuck:
+        watched = ["watch", stuck.url, good.url, "--interval", "0.2", "--json", "--timeout", str(timeout)]
+        with subprocess.Popen([sys.executable, "-c", RUN, *watched], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            begun = time.monotonic()
+            row = json.loads(process.stdout.readline())
+            waited = time.monotonic() - begun
+            heard.set()
+            process.terminate()
+    assert row["url"] == good.url and waited < timeout
 
 
 CONFIG = 'vllm serve m -sc \'{"method": "eagle3", "model": "x", "num_speculative_tokens": %d}\''

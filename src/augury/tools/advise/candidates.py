@@ -99,7 +99,9 @@ def _released(method: str, asked: Question) -> bool:
     """Whether the release runs it; our own engine runs all of them."""
     card = METHODS[method]
     gap = card.vllm_gap is not None and valid_in(asked.release, *card.vllm_gap)
-    return asked.ours or (valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap)
+    if card.own or asked.ours:
+        return asked.ours
+    return valid_in(asked.release, card.vllm_since, card.vllm_until) and not gap
 
 
 def _model_free(asked: Question) -> Iterator[Candidate]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine
-    from augury.engine.scheduler import ScheduledRequest
+    from augury.engine.scheduled import ScheduledRequest
 
 # What the target cannot do without; everything else is overhead.
 MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"

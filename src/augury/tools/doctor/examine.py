@@ -131,14 +131,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
         problems += more
     target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
     facts = command_facts(args, config, method, number)
-    facts |= model_facts(facts, target, draft, args.number("max-model-len"))
-    facts |= field_facts(args, facts, target, draft, others)
-    facts["arctic"] = others.arctic
-    facts["hub_drafter"] = (
-        bool(facts["model"]) and draft is None and not str(facts["model"]).startswith((".", "/", "~"))
-    )
-    if args.flag("config") is not None and not args.speculates:
-        facts["speculates"] = None  # that file may well configure it
+    facts |= _facts_beside(args, facts, target, draft, others)
     if args.speculates or (others.speculating and facts["benchmarks_serving"]):
         problems += default_problems(args, target)
     if args.speculates:
@@ -149,6 +142,20 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     result.target = args.target
     result.findings = list(findings(args, known, problems, number))
     return result
+
+
+def _facts_beside(
+    args: Arguments, facts: dict[str, Any], target: ModelFacts | None, draft: ModelFacts | None, others: Beside
+) -> dict[str, Any]:
+    """What the models' files, the field and the commands around it add to a command's own facts."""
+    more = model_facts(facts, target, draft, args.number("max-model-len"))
+    more |= field_facts(args, facts | more, target, draft, others)
+    model = (facts | more)["model"]
+    more["arctic"] = others.arctic
+    more["hub_drafter"] = bool(model) and draft is None and not str(model).startswith((".", "/", "~"))
+    if args.flag("config") is not None and not args.speculates:
+        more["speculates"] = None  # that file may well configure it
+    return more
 
 
 def _release(found: FoundCommand, asked: Asked) -> tuple[str | None, str]:

@@ -73,6 +73,8 @@ def _rows(entry: Entry, card: Method | None) -> Iterator[tuple[str, str]]:
 
 def _in_vllm(card: Method) -> str:
     """Its releases, and how it runs in the newest."""
+    if card.own:
+        return f"never: it is {card.vllm_since}'s own"
     if card.vllm_until is not None:
         return f"{card.vllm_since} to before {card.vllm_until}; nothing runs it since, and Augury does"
     said = f"{card.vllm_since} and later"

@@ -12,14 +12,17 @@ from augury.tools.live.window import Window
 
 
 def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
-    """The server's own estimate, where it can be true."""
-    told = window.after.speed_up
+    """What the server has measured or estimates itself, where it can be true."""
+    told, interval = window.after.speed_up, window.after.speed_up_range
     if told is None:
         return None
     if "speed_up" not in facts:
         return Check("speed-up", "unknown", f"{told:.2f} times, it says", "over its tokens a step")
     state, fix, entry = verdict(facts, "below-plain")
-    return Check("speed-up", state, f"{facts['speed_up']:.2f} times", "1, by its own estimate", fix, entry)
+    said, how = f"{facts['speed_up']:.2f} times", "1, by its own estimate"
+    if interval is not None:
+        said, how = f"{said} plain, 95 % interval {interval[0]:.2f} to {interval[1]:.2f}", "1, against plain passes"
+    return Check("speed-up", state, said, how, fix, entry)
 
 
 def queue(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:

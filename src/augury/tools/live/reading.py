@@ -61,7 +61,8 @@ class Reading:
     method: str | None = None  # ours
     k_now: int | None = None  # ours: most tokens a request may draft at the moment
     lossy: bool | None = None  # ours
-    speed_up: float | None = None  # ours: the server's own estimate
+    speed_up: float | None = None  # ours: the server's own estimate, or what it has measured
+    speed_up_range: tuple[float, float] | None = None  # ours: a 95 % interval, where it has measured
 
     @property
     def speculates(self) -> bool:
@@ -146,11 +147,15 @@ def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[st
 def _ours(samples: dict[str, Series]) -> dict[str, Any]:
     methods = [labels.get("method") for labels, value in samples.get("augury:method_info", []) if value]
     k, lossy = _max(samples.get("augury:num_speculative_tokens", [])), _max(samples.get("augury:lossy_rule", []))
+    measured = {labels.get("bound"): value for labels, value in samples.get("augury:speedup_measured", [])}
+    low, high = (measured.get(bound, math.nan) for bound in ("low", "high"))
+    ratio = _max([({}, measured["ratio"])]) if "ratio" in measured else None
     return {
         "method": methods[0] if methods else None,
         "k_now": None if k is None else int(k),
         "lossy": None if lossy is None else bool(lossy),
-        "speed_up": _max(samples.get("augury:speedup_estimate", [])),
+        "speed_up": _max(samples.get("augury:speedup_estimate", [])) if ratio is None else ratio,
+        "speed_up_range": (low, high) if math.isfinite(low) and math.isfinite(high) else None,
     }
 
 

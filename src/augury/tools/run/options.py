@@ -17,6 +17,7 @@ from augury.config import surfaces
 
 API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
+TOOLS = "Tools and reasoning"
 SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
 PLAIN = (str, int, float, bool)
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -71,6 +72,11 @@ class ServerOptions(BaseModel):
         None, SPECULATION, "Write the token ids of answers to this directory, to train a drafter on them.", "DIR"
     )
     collect_tokens: int = _server(20_000_000, SPECULATION, "Tokens that are collected, at most.", ge=1)
+    enable_auto_tool_choice: bool = _server(False, TOOLS, "The model may call a request's tools when it wants to.")
+    tool_call_parser: str | None = _server(
+        None, TOOLS, "How it writes calls, by vLLM's names; without it, the chat template tells.", "NAME"
+    )
+    reasoning_parser: str | None = _server(None, TOOLS, "How it marks its reasoning, by vLLM's names.", "NAME")
     disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
     log_stats_interval: float = _server(
         10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"

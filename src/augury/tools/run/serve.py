@@ -10,6 +10,7 @@ from typing import Any
 
 from augury.model.errors import ModelError
 from augury.serve.limits import Limits
+from augury.serve.parsers.choose import named_parsers
 from augury.serve.server import ServeError, Server
 from augury.serve.service import Settings
 from augury.serve.visitors import is_loopback
@@ -46,6 +47,8 @@ def settings_of(model: str, engine: dict[str, Any], given: ServerOptions) -> Set
         given.collect,
         given.collect_tokens,
         given.swap_from,
+        given.enable_auto_tool_choice,
+        named_parsers(given.tool_call_parser, given.reasoning_parser),
     )
 
 

@@ -70,6 +70,8 @@ def run_training(
     config = read_config(directory)
     if not runs_dense(config):
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
+    if order.vocabulary > config.vocab_size:  # before the target answers prompts for hours
+        raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")
     corpus, held = _texts(order, directory, settings["longest"], tell)
     device = device_of(order.device)
     teacher = Teacher(
@@ -194,8 +196,6 @@ def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
     """All tokens, or those the answers hold most often, in order."""
     if not count:
         return torch.arange(config.vocab_size)
-    if count > config.vocab_size:
-        raise ConfigError(f"--vocabulary {count}: the target has only {config.vocab_size} words.")
     return said_most(corpus, count, torch.arange(config.vocab_size), config.vocab_size)
 
 

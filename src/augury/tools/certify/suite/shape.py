@@ -97,7 +97,9 @@ def tools(pair: Pair) -> dict[str, Any]:
     """A call that the request forces comes with whole arguments, streamed or not, and they are the plain server's."""
     calls = 0
     for city in CITIES:
-        prompt = f"What will the weather be in {city} for the next 3 days?"
+        # The question holds the arguments, so that a drafter that copies has something to copy.
+        wanted = json.dumps({"city": city, "days": 3}, separators=(",", ":"))
+        prompt = f"What will the weather be in {city} for the next 3 days? Call get_weather with {wanted} now."
         asked = {"tools": [TOOL], "tool_choice": FORCED, "max_tokens": max(pair.fast.max_tokens, 64)}
         said = pair.fast.chat(prompt, **asked)
         ways = {"whole": _call(said, prompt), "streamed": _call(pair.fast.chat_stream(prompt, **asked), prompt)}

@@ -1,4 +1,4 @@
-"""The target's law and the `standard` rule in Triton against the torch reference: interpreted, or on a GPU."""
+"""The target's distribution and the rejection rules in Triton against the torch reference: interpreted, or on a GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from draw_oracle import scenario
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("triton")
 from triton_reference import DEVICE, moved, quick, same_functions
 
-from augury.kernels import probs_triton, standard_triton, verify_probs
+from augury.kernels import block_triton, probs_triton, rejection_triton, standard_triton, verify_probs
 from augury.verify import rejection
 from augury.verify.sampling import Draws, SlotSampling
 from augury.verify.tree import Draft, chain_parents
@@ -67,18 +67,25 @@ def chains(seed: int, sampled: bool) -> tuple[Tensor, Draws, SlotSampling, Tenso
     return logits, draws, params, first, draft
 
 
+RULES = {"standard": (standard_triton.standard, rejection.standard), "block": (block_triton.block, rejection.block)}
+
+
+@pytest.mark.parametrize("rule", RULES)
 @quick(5)
 @given(st.integers(0, 10**6), st.booleans())
-def test_standard_decides_like_the_reference(seed: int, sampled: bool) -> None:
+@example(34, True)  # `block` accepts two drafts after one that fails, as in the next
+@example(34, False)
+def test_a_rule_decides_like_the_reference(rule: str, seed: int, sampled: bool) -> None:
+    ours, reference = RULES[rule]
     logits, draws, params, first, draft = chains(seed, sampled)
     logits, draws, params, draft, first = logits.to(DEVICE), moved(draws), moved(params), moved(draft), first.to(DEVICE)
     groups, nodes = draft.tokens.shape
     seeds, starts = params.seed, torch.full((groups,), 3, device=DEVICE)
     tests = uniforms(seeds, starts[:, None] + torch.arange(nodes, device=DEVICE), nodes)
-    got = standard_triton.standard(logits, draws, params, first, draft, tests, seeds, starts, 128)
+    got = ours(logits, draws, params, first, draft, tests, seeds, starts, 128)
     lines = (first[:, None] + torch.arange(nodes + 1, device=DEVICE)).clamp(0, len(logits) - 1)
     probs = verify_probs.probabilities(logits, draws, params)[lines]
-    verdict = rejection.standard(probs, draft, first >= 0, tests)
+    verdict = reference(probs, draft, first >= 0, tests)
     want = finish(verdict, last_noise(verdict, seeds, starts))
     for field in fields(want):
         assert getattr(got, field.name).tolist() == getattr(want, field.name).tolist(), field.name
@@ -86,6 +93,6 @@ def test_standard_decides_like_the_reference(seed: int, sampled: bool) -> None:
 
 def test_only_chains_are_known() -> None:
     chain = Draft.empty(1, 2)
-    assert not standard_triton.runs(chain)
-    assert standard_triton.runs(replace(chain, branching=False))
-    assert not standard_triton.runs(replace(chain, branching=False, distinct=True))
+    assert not rejection_triton.runs(chain)
+    assert rejection_triton.runs(replace(chain, branching=False))
+    assert not rejection_triton.runs(replace(chain, branching=False, distinct=True))

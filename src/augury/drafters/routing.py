@@ -1,0 +1,112 @@
+"""Which of several drafters leads, for one request and one step: the one that promises most tokens for its cost.
+
+Each drafter is judged by the text that came, whether its own guess was tried or not: a look-up's guess costs nothing to
+make, so it is always known how it would have fared. A look-up is judged by its run, the tokens it has foretold one
+after another: a copy that has held for sixteen tokens rarely ends at the next. A model is judged by position. What a
+request has shown is mixed with what all requests have shown; both fade, so that a change of text is noticed within a
+few dozen steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+RUNS = (1, 4, 8, 16)  # runs are told apart up to here
+BY_RUN = (0.25, 0.5, 0.75, 0.85, 0.92)  # what is believed of a look-up before anything is seen,
+OF_A_MODEL = 0.6  # and of a model, at every position
+WEIGHT = 4.0  # what all requests have shown counts as much as this many tokens of a request's own
+FADES = 0.98  # what was seen before counts so much less with every token
+ROW = 0.03  # a row of the target's pass, in passes of one row,
+STEP = 0.1  # and a token that a model drafts
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often guesses of one kind were right."""
+
+    right: float = 0.0
+    tried: float = 0.0
+
+    def add(self, right: bool) -> None:
+        """Count one guess."""
+        self.right, self.tried = FADES * self.right + right, FADES * self.tried + 1
+
+    def rate(self, before: float) -> float:
+        """The share that is right, given what was believed before."""
+        return (self.right + WEIGHT * before) / (self.tried + WEIGHT)
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one drafter, from one request or from all of them."""
+
+    tallies: dict[int, Tally] = field(default_factory=dict)  # by the kind of guess: a class of runs, or a position
+
+    def of(self, kind: int) -> Tally:
+        """The tally of one kind."""
+        return self.tallies.setdefault(kind, Tally())
+
+
+def kind_of(run: int) -> int:
+    """The class of a run."""
+    return sum(run >= bound for bound in RUNS)
+
+
+@dataclass(slots=True)
+class Guess:
+    """What a drafter guesses for one request, and how it stood then."""
+
+    tokens: list[int]
+    run: int = 0
+
+
+class Scores:
+    """All that is known of one drafter."""
+
+    def __init__(self, is_model: bool) -> None:
+        self.is_model = is_model
+        self._all = Record()
+        self._own: dict[int, Record] = {}  # by slot
+        self._runs: dict[int, int] = {}
+
+    def forget(self, slot: int) -> None:
+        """A request has left its slot."""
+        self._own.pop(slot, None)
+        self._runs.pop(slot, None)
+
+    def run(self, slot: int) -> int:
+        """Tokens that it has foretold one after another."""
+        return self._runs.get(slot, 0)
+
+    def judge(self, slot: int, guess: Guess, came: Sequence[int]) -> None:
+        """Compare a guess with the text that came; of what lies beyond that text nothing is known."""
+        known = min(len(guess.tokens), len(came))
+        right = next((i for i in range(known) if guess.tokens[i] != came[i]), known)
+        own = self._own.setdefault(slot, Record())
+        for i in range(min(right + 1, known)):
+            kind = i if self.is_model else kind_of(guess.run)
+            for record in (self._all, own):
+                record.of(kind).add(i < right)
+        whole = right == known and known > 0
+        # A guess that ran out says nothing of the token after it, except that nothing spoke against it.
+        self._runs[slot] = guess.run + len(came) if whole else 0
+
+    def rates(self, slot: int, run: int, length: int) -> list[float]:
+        """The chance of each token of a guess, given those before it."""
+        own = self._own.get(slot) or Record()
+        if not self.is_model:
+            kind = kind_of(run)
+            return [own.of(kind).rate(self._all.of(kind).rate(BY_RUN[kind]))] * length
+        return [own.of(i).rate(self._all.of(i).rate(OF_A_MODEL)) for i in range(length)]
+
+    def promise(self, slot: int, run: int, length: int) -> tuple[float, int]:
+        """The best of its drafts up to a length: tokens for each pass's worth of time, and how long that draft is."""
+        best, most, tokens, chance = 0, 1.0, 1.0, 1.0
+        for i, rate in enumerate(self.rates(slot, run, length)):
+            chance *= rate
+            tokens += chance
+            value = tokens / (1 + ROW * (i + 1) + (STEP * (i + 1) if self.is_model else 0))
+            if value > most:
+                best, most = i + 1, value
+        return most, best

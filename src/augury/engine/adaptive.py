@@ -1,0 +1,42 @@
+"""Speculation that adapts: what `num_speculative_tokens: "auto"` builds when an engine starts."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from augury.config.speculative import SpeculativeConfig
+from augury.engine.backlog import Backlog
+from augury.engine.cost import DraftCost, RowCost, measure_rows
+from augury.engine.goodput import Costs, GoodputBudget
+from augury.engine.rows import round_up
+from augury.engine.runner import Runner
+
+MEASURED_ROWS = 64  # passes of more rows are judged by these until some have been run
+LOOK_UP_SECONDS = 1e-4  # of a drafter on the host, until it has been heard
+LEVEL_SHARE = 0.1  # of a plain pass: what a level of a drafter with weights takes, until it has been heard
+
+
+def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner) -> GoodputBudget:
+    """Measure what passes cost here, and let the drafter rest while nobody drafts."""
+    drafter, nodes = runner.drafter, spec.max_nodes
+    assert drafter is not None
+
+    def seconds(rows: int) -> float:
+        begun = time.perf_counter()
+        spent = runner.run_blank(rows)
+        if runner.on_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - begun - spent
+
+    seconds(1)  # whatever is compiled or loaded on first use
+    most = slots if runner.looks_up else slots * (1 + nodes)
+    rows = RowCost(measure_rows(seconds, min(MEASURED_ROWS, most), round_up))
+    level = LOOK_UP_SECONDS if drafter.on_host else LEVEL_SHARE * seconds(1)
+    if runner.captured:  # the drafter is part of the pass, however deep it goes
+        level = 0.0
+    if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
+        runner.backlog = Backlog(runner.state.padding_slot)
+    costs = Costs(rows, DraftCost(level))
+    return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every)

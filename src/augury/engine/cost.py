@@ -1,0 +1,73 @@
+"""What a pass costs on this machine: the target's part by rows, the drafter's by how deep it drafts.
+
+The target's part is measured when the engine starts, on passes of padding, and corrected by every step that is run: a
+step that takes longer than expected raises all sizes a little and its own more. The drafter's part is fitted
+to what its calls take. Only the proportions matter: the controller compares one pass with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+
+import numpy as np
+
+Floats = np.ndarray
+BOUND = 1.25  # one step may say at most this much, up or down: a machine that others use has slow moments
+TOGETHER, ALONE = 0.03, 0.25  # how far all sizes, and a step's own on top of it, follow what it says
+FORGET = 0.98  # of what is known of a drafter, with each of its calls
+ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps will correct them
+
+
+class RowCost:
+    """Seconds of a target's pass by its rows, at the sizes that passes are rounded up to."""
+
+    def __init__(self, points: Mapping[int, float]) -> None:
+        sizes = sorted(points)
+        self._sizes = np.array(sizes)
+        self._seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
+
+    def __call__(self, rows: Floats) -> Floats:
+        """Past the last size each further row costs what those before it do on average."""
+        seconds = self._seconds[np.minimum(np.searchsorted(self._sizes, rows), len(self._sizes) - 1)]
+        beyond = np.maximum(rows - self._sizes[-1], 0)
+        return seconds + beyond * (self._seconds[-1] / self._sizes[-1])  # type: ignore[no-any-return]
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Hear what a pass took."""
+        if seconds <= 0:
+            return
+        ratio = min(max(seconds / float(self(np.array(rows))), 1 / BOUND), BOUND)
+        self._seconds *= ratio**TOGETHER
+        if rows <= self._sizes[-1]:
+            self._seconds[np.searchsorted(self._sizes, rows)] *= ratio**ALONE
+        self._seconds = np.maximum.accumulate(self._seconds)
+
+
+class DraftCost:
+    """Seconds of a drafter by how deep it goes and for how many: a call, a level, and a row of a level each cost."""
+
+    def __init__(self, level: float) -> None:
+        # A guess until the drafter has been heard: it weighs as much as a tenth of a call.
+        self._squares = np.diag([0.1, 0.1, 0.1])
+        self._products = self._squares @ np.array([0.0, level, 0.0])
+        self._fit = np.array([0.0, level, 0.0])
+
+    def __call__(self, depth: Floats, requests: int) -> Floats:
+        """Seconds to draft so deep for so many; 0 levels cost only the call."""
+        base, level, row = self._fit
+        return np.maximum(base + depth * (level + row * requests), 0.0)
+
+    def learn(self, depth: int, requests: int, seconds: float) -> None:
+        """Hear what a call took."""
+        x = np.array([1.0, depth, depth * requests])
+        self._squares = FORGET * self._squares + np.outer(x, x)
+        self._products = FORGET * self._products + x * seconds
+        ridge = 1e-3 * np.trace(self._squares) * np.eye(3)  # depths that never vary tell the parts apart by size alone
+        self._fit = np.linalg.solve(self._squares + ridge, self._products + ridge @ np.maximum(self._fit, 0))
+
+
+def measure_rows(run: Callable[[int], float], most: int, rounded: Callable[[int], int]) -> dict[int, float]:
+    """Time passes of every size up to `most` that passes are rounded up to, the best of a few rounds each."""
+    sizes = sorted({rounded(rows) for rows in range(1, most + 1)})
+    return {size: min(run(size) for _ in range(ROUNDS if size <= FEW else 1)) for size in sizes}

@@ -1,0 +1,158 @@
+"""How much to draft, decided every step for every request: what makes the most tokens a second on this machine.
+
+A request's next row is worth the chance that its draft gets that far; a pass costs what its rows cost. Rows are given
+out where they are worth most until another would lower the tokens a second of the whole pass. Nobody need draft: then
+a pass is plain decoding, and the drafter rests. Whoever does not draft is asked for a short draft now and then, less
+and less often while that changes nothing, so that a change of text is noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from augury.engine.cost import DraftCost, Floats, RowCost
+from augury.engine.odds import Odds
+from augury.engine.paired import Paired, Speedup
+from augury.engine.request import Request
+from augury.observe.steps import Step
+
+logger = logging.getLogger("augury")
+GAIN = 1.01  # a draft must promise this much over none: less is within what is known of the costs
+SOON, LATE = 8, 32  # steps a request is left without drafts before it is asked again, at first and at most
+PROBE = 2  # tokens it is asked for then
+PROBES_MAY_COST = 0.005  # of the time: one request at a time is asked, and less often where rows are dear
+PAUSE = 1024  # steps without drafts at a load where they were measured to lose
+
+
+class Costs(NamedTuple):
+    """What passes take here."""
+
+    target: RowCost
+    drafter: DraftCost
+
+
+class GoodputBudget:
+    """Rows where they pay most."""
+
+    def __init__(self, nodes: int, slots: int, costs: Costs, branching: bool = False, slice_every: int = 64) -> None:
+        self.nodes = nodes
+        self.costs = costs
+        self.odds = Odds(slots, nodes)
+        self.paired = Paired()
+        self._branching = branching
+        self._slice_every = slice_every
+        self._steps = 0
+        self.sampling = self._sliced = False
+        self._paused: dict[int, int] = {}  # number of requests: the step until which they do without
+        self._quiet = np.zeros(slots, dtype=np.int64)  # steps since a slot last drafted
+        self._patience = np.full(slots, SOON)  # steps it is left without
+        self._credit = 1.0  # passes that probes may still cost
+        self._seen: list[tuple[int, int, int]] = []
+
+    def seat(self, request: Request) -> None:
+        """A request takes a slot."""
+        self.odds.seat(request.slot, request.tenant)
+        self._quiet[request.slot], self._patience[request.slot] = 0, SOON
+
+    def allow(self, requests: list[Request], rows: int) -> list[int]:
+        """Most nodes each of the requests may draft in a pass that has `rows` rows besides drafts."""
+        self._steps += 1
+        self.sampling = self._sliced  # what is drafted in one pass is judged in the next
+        self._sliced = bool(self._slice_every) and self._steps % self._slice_every == 0
+        if self._sliced:
+            return [0] * len(requests)
+        slots = np.array([request.slot for request in requests])
+        if self._paused.get(len(requests), 0) > self._steps:
+            return [0] * len(requests)
+        most = np.array([request.spec_options.at_most(self.nodes) for request in requests])
+        given = np.minimum(self._share_out(self.odds.reach(slots), rows, most), most)
+        return self._with_probe(given, slots, rows, most).tolist()  # type: ignore[no-any-return]
+
+    def see(self, request: Request, depth: int, accepted: int) -> None:
+        """Hear how a request's draft fared; it is entered with its pass."""
+        self._seen.append((request.slot, depth, accepted))
+
+    def learn(self, step: Step) -> None:
+        """Enter a pass: what it took, and how its drafts fared."""
+        if self._seen:
+            slots, depth, accepted = np.array(self._seen).T
+            self.odds.see(slots, depth, accepted)
+            self._quiet[slots] = 0
+            self._seen.clear()
+        spent = step.drafter_seconds
+        self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
+        if spent is not None and step.budget and step.decoding_only:
+            self.costs.drafter.learn(step.budget, step.requests, spent)
+        self.paired.enter(step)
+        found = self.paired.estimate(step.requests) if step.requests else None
+        if found is not None:
+            step.speedup = found.ratio, found.low, found.high
+            self._pause_where_it_loses(step.requests, found)
+
+    def _share_out(self, reach: Floats, rows: int, most: np.ndarray) -> np.ndarray:
+        reach = np.where(np.arange(self.nodes) < most[:, None], reach, 0.0)
+        if self._branching:
+            return self._all_or_none(reach, rows)
+        return share_out(reach, rows, self.costs)
+
+    def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
+        """Trees are grown whole: everyone's pay together, or nobody's."""
+        requests = len(reach)
+        without = requests / self.costs.target(np.array([rows]))[0]
+        seconds = self.costs.target(np.array([rows + requests * self.nodes])) + self.costs.drafter(
+            np.array([self.nodes]), requests
+        )
+        pays = (requests + reach.sum()) / seconds[0] > GAIN * without
+        return np.full(requests, self.nodes if pays else 0)
+
+    def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
+        """Ask whoever has been without drafts for longest, if that is long enough and can be afforded."""
+        self._quiet[slots] += 1
+        self._patience[slots[given > 0]] = SOON
+        self._credit = min(self._credit + PROBES_MAY_COST, 1.0)
+        overdue = np.where((given == 0) & (most > 0), self._quiet[slots] - self._patience[slots], -1)
+        who = int(overdue.argmax())
+        if overdue[who] < 0:
+            return given
+        nodes = min(self.nodes if self._branching else PROBE, int(most[who]))
+        price = self._price(rows + int(given.sum()), nodes, len(slots), given.max() == 0)
+        if price <= self._credit:
+            self._credit -= price
+            self._patience[slots[who]] = min(2 * self._patience[slots[who]], LATE)
+            given[who] = nodes
+        return given
+
+    def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
+        """What a probe adds to a pass, in passes; where nobody else drafts, the drafter's part too."""
+        before, after = self.costs.target(np.array([rows, rows + nodes]))
+        drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) if wakes else 0.0
+        return float((after - before + drafting) / before)
+
+    def _pause_where_it_loses(self, requests: int, found: Speedup) -> None:
+        if found.high < 1:
+            self._paused[requests] = self._steps + PAUSE
+            self.paired.forget(requests)
+            said = "speculation pauses at %d running requests: measured %.2fx plain decoding (95 %%: %.2f to %.2f)"
+            logger.warning(said, requests, found.ratio, found.low, found.high)
+
+
+def share_out(reach: Floats, rows: int, costs: Costs) -> np.ndarray:
+    """Nodes for every request, from the chance that each of its positions is accepted, [requests, positions].
+
+    For every depth the drafter may go to, the best rows are taken in order; the best of all these wins.
+    """
+    requests, positions = reach.shape
+    best_rate = GAIN * requests / costs.target(np.array([float(rows)]))[0]
+    given = np.zeros(requests, dtype=np.int64)
+    drafting = costs.drafter(np.arange(1.0, positions + 1), requests)
+    for depth in range(1, positions + 1):
+        worth = np.sort(reach[:, :depth], axis=None)[::-1]
+        seconds = costs.target(rows + np.arange(1.0, len(worth) + 1)) + drafting[depth - 1]
+        rates = (requests + np.cumsum(worth)) / seconds
+        top = int(rates.argmax())
+        if rates[top] > best_rate and worth[top] > 0:
+            best_rate, given = rates[top], (reach[:, :depth] >= worth[top]).sum(axis=1)
+    return given

@@ -1,0 +1,83 @@
+"""The guarantee that can be read: how fast this engine is with its drafts, against itself without them.
+
+Now and then one pass is run without drafts for everyone. The passes between two of these are laid against them: tokens
+a second with drafts, the drafter's time included, over tokens a second without. What the ratio is worth is said by an
+interval over the last of them, one for every class of load, because it is load that turns a gain into a loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from augury.observe.steps import Step
+
+KEPT, LEAST = 64, 8  # pairs that an estimate rests on, at most and at least
+
+
+class Speedup(NamedTuple):
+    """Times plain decoding, with a 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(slots=True)
+class LoadClass:
+    """What was measured while so many requests ran."""
+
+    logs: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    tokens: int = 0  # since the last plain pass
+    seconds: float = 0.0
+    found: Speedup | None = None
+
+    def add(self, ratio: float) -> None:
+        """Take in one pair: the mean of the ratios and its interval, on the logarithm's scale."""
+        self.logs.append(math.log(ratio))
+        n = len(self.logs)
+        if n < LEAST:
+            return
+        mean = sum(self.logs) / n
+        spread = math.sqrt(sum((log - mean) ** 2 for log in self.logs) / (n - 1))
+        reach = (1.96 + 2.4 / n) * spread / math.sqrt(n)  # Student's factor, closely enough from 8 on
+        self.found = Speedup(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
+
+
+class Paired:
+    """Pairs of drafted and plain passes, by class of load."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, LoadClass] = {}
+        self.last = 0  # the class of the last step
+
+    def enter(self, step: Step) -> None:
+        """Take in a pass in which nobody read a prompt; a sample ends a pair."""
+        if not step.decoding_only or not step.requests or step.seconds <= 0:
+            return
+        self.last = load_class(step.requests)
+        load = self._classes.setdefault(self.last, LoadClass())
+        if not step.sample:
+            load.tokens += step.generation_tokens
+            load.seconds += step.seconds
+        elif load.tokens and not step.drafts:
+            plain = step.generation_tokens / (step.seconds - (step.drafter_seconds or 0.0))
+            load.add(load.tokens / load.seconds / plain)
+            load.tokens, load.seconds = 0, 0.0
+
+    def estimate(self, requests: int | None = None) -> Speedup | None:
+        """How many times plain at this many requests, or at the load of the last step."""
+        load = self._classes.get(self.last if requests is None else load_class(requests))
+        return load.found if load else None
+
+    def forget(self, requests: int) -> None:
+        """Begin anew at a load: something has changed there."""
+        self._classes.pop(load_class(requests), None)
+
+
+def load_class(requests: int) -> int:
+    """1, 2, 3 to 4, 5 to 8, ... requests."""
+    return (requests - 1).bit_length()

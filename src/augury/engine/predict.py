@@ -1,0 +1,79 @@
+"""Guesses from what clients expect: between two passes they take the place of a drafter's where they promise more."""
+
+from __future__ import annotations
+
+import torch
+
+from augury.config.speculative import SpeculativeConfig
+from augury.drafters.base import Drafter
+from augury.engine.request import Request
+from augury.engine.runner import Flight
+from augury.engine.scheduler import ScheduledRequest
+from augury.engine.state import SlotState
+from augury.index.prediction import LONGEST
+
+NAME = "prediction"  # of its guesses, among drafters
+
+
+def room(spec: SpeculativeConfig | None, device: torch.device) -> int:
+    """Nodes a pending draft may have, so that a prediction's guesses fit.
+
+    Captured passes grow with the widest draft, and other rules than `coupled` have tables of the method's width: there
+    a prediction makes do with the method's own number.
+    """
+    if spec is None:
+        return LONGEST
+    widened = spec.rule == "coupled" and device.type == "cpu"
+    return max(spec.max_nodes, LONGEST) if widened else spec.max_nodes
+
+
+def predict(
+    flight: Flight,
+    report: list[list[int]],
+    nodes: list[int],
+    depths: list[int],
+    state: SlotState,
+    drafter: Drafter | None,
+) -> dict[int, list[int]]:
+    """Guesses that now are pending instead of the drafter's, by group; `nodes` and `depths` follow them.
+
+    Nobody without a prediction pays for this.
+    """
+    found = {}
+    for g, item in enumerate(flight.scheduled):
+        if item.request.prediction is None or item.epoch != item.request.epoch or not report[g][1]:
+            continue
+        guesses = _read(item, report[g], state.draft.tokens.shape[1])
+        if guesses and item.request.prediction.outweighs(nodes[g]):
+            if drafter is not None:
+                drafter.discard(item.request.slot, item.request.length + report[g][1])
+            _leave(guesses, item.request.slot, state)
+            found[g], nodes[g], depths[g] = guesses, len(guesses), len(guesses)
+    return found
+
+
+def _read(item: ScheduledRequest, line: list[int], width: int) -> list[int]:
+    """Take what a pass has added to a request, and say what should follow."""
+    request, (accepted, count, *emitted) = item.request, line
+    assert request.prediction is not None
+    if _guessed(request) and item.nodes:
+        request.prediction.judged(item.nodes, accepted)
+    request.prediction.follow(emitted[:count])
+    left = request.max_len - request.length - count - 1  # the last token of a request needs no draft
+    return request.prediction.guesses(max(0, request.spec_options.at_most(min(width, left))))
+
+
+def _guessed(request: Request) -> bool:
+    return any(name == NAME for name, _ in request.draft_parts)
+
+
+def _leave(guesses: list[int], slot: int, state: SlotState) -> None:
+    """Write a chain to a slot's pending draft; where rules ask for the draft's law, it is certain of each."""
+    pending, count = state.draft, len(guesses)
+    tokens = torch.tensor(guesses, device=pending.tokens.device)
+    pending.tokens[slot, :count] = tokens
+    pending.parents[slot, :count] = torch.arange(-1, count - 1, device=tokens.device)
+    pending.count[slot] = count
+    if pending.probs is not None:
+        pending.probs[slot, :count] = 0.0
+        pending.probs[slot, torch.arange(count, device=tokens.device), tokens] = 1.0

@@ -1,0 +1,70 @@
+"""The routes of the Responses API."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from augury.serve.chat import chat
+from augury.serve.responses.answering import ResponseAnswers
+from augury.serve.responses.request import ResponsesRequest
+from augury.serve.responses.store import Store
+from augury.serve.scope import CLIENT, TENANT
+from augury.serve.service import Service
+from augury.serve.stream import EventStream, while_connected
+
+Statuses = dict[int | str, dict[str, Any]]
+
+
+def mount_responses(app: FastAPI, service: Service, streamed: Statuses, errors: Statuses) -> None:
+    """Add the routes; responses are kept as long as the server runs, at most."""
+    store = Store(service.settings.limits.num_keys)
+
+    @app.post("/v1/responses", responses=streamed, response_model=dict[str, Any])
+    async def create_response(body: ResponsesRequest, request: Request) -> Response:
+        """Answer a conversation, as OpenAI's Responses API does."""
+        service.check_model(body.model)
+        service.defaults.fill(body)
+        body.came_from(request.scope[TENANT], request.scope[CLIENT])
+        return await _answer(await while_connected(request.receive, _read(body, service, store)), request)
+
+    @app.get("/v1/responses/{name}", responses=errors)
+    async def get_response(name: str, request: Request) -> dict[str, Any]:
+        """A response that is kept."""
+        return store.get(request.scope[CLIENT], name).response
+
+    @app.delete("/v1/responses/{name}", responses=errors)
+    async def delete_response(name: str, request: Request) -> dict[str, Any]:
+        """Forget a response."""
+        store.forget(request.scope[CLIENT], name)
+        return {"id": name, "object": "response", "deleted": True}
+
+
+async def _read(body: ResponsesRequest, service: Service, store: Store) -> ResponseAnswers:
+    body.check()
+    body.check_common()
+    earlier = body.previous_response_id
+    before = store.get(body.client, earlier, "previous_response_id").items if earlier else []
+    asked = body.chat(before)
+    made = await chat(
+        asked, service.prompts, service.client, service.name, service.settings.metrics, service.parsers, ResponseAnswers
+    )
+    assert isinstance(made, ResponseAnswers)
+    tokenizer = service.prompts.tokenizer
+    made.attend(body, before, partial(store.keep, body.client), lambda text: len(tokenizer.encode(text, special=False)))
+    return made
+
+
+async def _answer(answers: ResponseAnswers, request: Request) -> Response:
+    if not answers.request.stream:
+        return await while_connected(request.receive, answers.whole())
+    try:
+        await while_connected(request.receive, answers.begin())
+    except BaseException:
+        answers.drop()
+        raise
+    assert answers.batch is not None
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way, done=b"")

@@ -1,0 +1,150 @@
+"""Drafters together: the text is plain decoding's whoever leads, and whoever promises most leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from generating import DEVICE, PROMPTS, held_to_plain, ids
+
+from augury import LLM, SamplingParams
+from augury.drafters.routing import Guess, Scores
+from augury.observe.stats import shared_out
+from augury.train.gates import Gates
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+SUFFIX = {"method": "suffix", "num_speculative_tokens": 6}
+MODELS = ("eagle3", "draft_model", "medusa")
+
+
+@pytest.fixture(scope="module")
+def plain(toy_model: Path) -> LLM:
+    return LLM(str(toy_model), device=DEVICE, max_model_len=256)
+
+
+@pytest.fixture(scope="module")
+def heads(toy_model: Path, plain: LLM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    prompts = [plain.get_tokenizer().encode(prompt) for prompt in PROMPTS]
+    gates = Gates(toy_model, prompts, 40, tmp_path_factory.mktemp("gates"))
+    trained = {kind: gates.train(kind, steps=40).directory for kind in ("eagle3", "medusa")}
+    return {**trained, "draft_model": toy_model}
+
+
+def together(toy_model: Path, *parts: dict[str, Any], **others: Any) -> LLM:
+    settings = {"max_model_len": 256, **others}
+    return LLM(str(toy_model), device=DEVICE, speculative_config=list(parts), **settings)
+
+
+def model(heads: dict[str, Path], kind: str) -> dict[str, Any]:
+    return {"method": kind, "model": str(heads[kind]), "num_speculative_tokens": 3}
+
+
+def test_look_ups_together_are_held_to_plain(toy_model: Path, plain: LLM) -> None:
+    llm = together(toy_model, NGRAM, SUFFIX)
+    held_to_plain(llm, plain, PROMPTS)
+    stats = llm.engine.stats
+    assert set(stats.by_drafter) == {"ngram", "suffix"}
+    assert sum(drafted for drafted, _ in stats.by_drafter.values()) == stats.spec.num_draft_tokens
+    assert sum(accepted for _, accepted in stats.by_drafter.values()) == stats.spec.num_accepted_tokens > 0
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_and_a_look_up_are_held_to_plain(
+    toy_model: Path, plain: LLM, heads: dict[str, Path], kind: str
+) -> None:
+    llm = together(toy_model, NGRAM, model(heads, kind))
+    held_to_plain(llm, plain, PROMPTS)
+    assert set(llm.engine.stats.by_drafter) == {"ngram", kind}  # both have drafted
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_num_seqs": 2, "block_size": 4},
+        {"max_num_batched_tokens": 8, "max_num_seqs": 8},
+        {"num_gpu_blocks_override": 14, "block_size": 8, "max_model_len": 88},  # preempts
+    ],
+    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()),
+)
+def test_however_it_is_served(toy_model: Path, plain: LLM, heads: dict[str, Path], settings: dict[str, Any]) -> None:
+    llm = together(toy_model, NGRAM, SUFFIX, model(heads, "eagle3"), **settings)
+    params = [SamplingParams(temperature=0.8, seed=i, max_tokens=40, ignore_eos=True) for i in range(8)]
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    if "num_gpu_blocks_override" in settings:
+        assert llm.engine.stats.preemptions > 0
+
+
+def test_the_models_cache_stays_whole_where_another_leads(toy_model: Path, plain: LLM, heads: dict[str, Path]) -> None:
+    """The target as its own drafter is always right, unless it has missed something of the text."""
+    llm = together(toy_model, NGRAM, {**model(heads, "draft_model"), "num_speculative_tokens": 1})
+    params = [SamplingParams(temperature=0.0, max_tokens=150, ignore_eos=True) for _ in PROMPTS]
+    assert ids(llm, PROMPTS, params) == ids(plain, PROMPTS, params)
+    drafted, accepted = llm.engine.stats.by_drafter["draft_model"]
+    assert drafted > 0
+    assert accepted >= 0.95 * drafted
+    assert llm.engine.stats.by_drafter["ngram"][1] > 0
+
+
+def test_a_prediction_beside_a_draft_model(toy_model: Path, plain: LLM, heads: dict[str, Path]) -> None:
+    spec = model(heads, "draft_model")
+    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=spec)
+    bare = [SamplingParams(temperature=0.0, max_tokens=100, ignore_eos=True) for _ in PROMPTS]
+    want = ids(plain, PROMPTS, bare)
+    # It agrees for a while, differs, and agrees again: each changes whose guesses are tried.
+    edited = [[*answer[:30], 3, *answer[40:60], 5, *answer[70:]] for answer in want]
+    params = [p.clone(extra_args={"prediction": e}) for p, e in zip(bare, edited, strict=True)]
+    assert ids(llm, PROMPTS, params) == want
+    spec_stats, (drafted, accepted) = llm.engine.stats.spec, llm.engine.stats.by_drafter["prediction"]
+    others = spec_stats.num_draft_tokens - drafted, spec_stats.num_accepted_tokens - accepted
+    assert others[0] > 0 and others[1] >= 0.95 * others[0]
+
+
+def test_a_requests_figures_name_the_parts(toy_model: Path) -> None:
+    llm = together(toy_model, NGRAM, SUFFIX)
+    (output,) = llm.generate("abcabcabc", SamplingParams(temperature=0, max_tokens=60, ignore_eos=True), use_tqdm=False)
+    figures = output.outputs[0].spec_decode_metrics
+    assert figures is not None
+    parts = figures["by_drafter"]
+    assert sum(part["num_draft_tokens"] for part in parts.values()) == figures["num_draft_tokens"] > 0
+    names = {metric.labels.get("drafter") for metric in llm.get_metrics() if metric.name.endswith("_by_drafter")}
+    assert names == set(parts)
+
+
+def test_a_run_that_holds_is_believed_and_one_that_breaks_is_not() -> None:
+    scores = Scores(is_model=False)
+    weak, length = scores.promise(0, 0, 8)
+    for _ in range(10):
+        scores.judge(0, Guess([1, 2, 3, 4], scores.run(0)), [1, 2, 3, 4, 5])
+    strong, longer = scores.promise(0, scores.run(0), 8)
+    assert scores.run(0) == 50 and strong > 3 > weak and longer == 8 > length
+    scores.judge(0, Guess([1, 2], scores.run(0)), [1, 9])
+    assert scores.run(0) == 0
+    for _ in range(200):
+        scores.judge(0, Guess([1, 2, 3, 4]), [9])
+    assert scores.promise(0, 0, 8) == (1.0, 0)  # it had better not guess
+    others = Scores(is_model=False)
+    assert scores.promise(7, 0, 8)[0] <= others.promise(7, 0, 8)[0]  # a new request begins with what others showed
+
+
+def test_what_lies_beyond_the_text_is_not_held_against_a_guess() -> None:
+    scores = Scores(is_model=True)
+    for _ in range(20):
+        scores.judge(0, Guess([1, 2, 3]), [1])
+    first, second, third = scores.rates(0, 0, 3)
+    assert first > 0.9 and second == third == pytest.approx(0.6)
+    scores.forget(0)
+    assert scores.rates(0, 0, 1)[0] == pytest.approx(scores.rates(5, 0, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "accepted", "want"),
+    [
+        (7, 5, [("a", 3, 3), ("b", 4, 2)]),
+        (7, 2, [("a", 3, 2), ("b", 4, 0)]),
+        (4, 4, [("a", 3, 3), ("b", 1, 1)]),
+        (3, 0, [("a", 3, 0)]),
+    ],
+)
+def test_a_chain_is_shared_out(nodes: int, accepted: int, want: list[tuple[str, int, int]]) -> None:
+    assert shared_out((("a", 3), ("b", 4)), nodes, accepted) == want
