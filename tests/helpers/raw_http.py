@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import suppress
 from typing import Any
@@ -31,6 +32,17 @@ def drained(raw: socket.socket) -> bytes:
         while piece := raw.recv(65536):
             got += piece
     return got
+
+
+def answered(raw: socket.socket) -> bytes:
+    """One whole answer of a known length: its head and its body may come in two pieces."""
+    got = b""
+    while True:
+        got += raw.recv(65536)
+        head, end, body = got.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if end and length and len(body) >= int(length[1]):
+            return got
 
 
 def code(answer: bytes) -> int:

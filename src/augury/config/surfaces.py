@@ -20,9 +20,24 @@ UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
+    """One speculative_config: an object, or a list of drafters that work together."""
+    return _object(as_one(_parsed(text, where)), where)
+
+
+def object_from_json(text: str, where: str) -> dict[str, Any]:
     """One JSON object, or a line that says what is wrong with it."""
+    return _object(_parsed(text, where), where)
+
+
+def _object(given: Any, where: str) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
+    return given
+
+
+def _parsed(text: str, where: str) -> Any:
     try:
-        given = json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_once)
     except ConfigError:
         raise
     except json.JSONDecodeError as error:
@@ -33,10 +48,6 @@ def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
         ) from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{where} is nested too deeply, or holds a number with thousands of digits.") from None
-    given = as_one(given)
-    if not isinstance(given, dict):
-        raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
-    return given
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.config.surfaces import SHORTCUTS, from_json
+from augury.config.surfaces import SHORTCUTS, object_from_json
 from augury.tools.run import options
 from augury.tools.run.options import ENGINE, SPECULATION, ServerOptions, SpeculationOptions, options_of, takes
 from augury.tools.shared.options import Json
@@ -134,7 +134,7 @@ def serve(
     given["speculative_config"] = options.speculation(given)
     for name in ("kv_transfer_config", "hf_overrides"):
         if (text := given[name]) is not None:
-            given[name] = from_json(text, f"--{name.replace('_', '-')}")
+            given[name] = object_from_json(text, f"--{name.replace('_', '-')}")
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch
