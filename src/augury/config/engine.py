@@ -51,6 +51,10 @@ class EngineConfig(BaseModel):
     exact: bool = Field(
         default=False, description="On a GPU: the same bits for a row in any batch, with chains of drafts or without."
     )
+    cpu_arithmetic: Literal["exact", "fast"] = Field(
+        default="exact",
+        description="On a CPU, with packed weights: float32's precision, or activations of 8 bits as in llama.cpp.",
+    )
     seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(

@@ -103,6 +103,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target
         packed=config.load_format != "safetensors",
         dummy=config.load_format == "dummy",
         exact=config.exact,
+        fast=config.cpu_arithmetic == "fast",
     )
 
 

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from augury.kernels.tiles import Tiled
     from augury.model.packed import Packed
     from augury.model.target import Rows
+
+    AnyPacked = Packed | Tiled
 
 
 class Ops(Protocol):
@@ -30,8 +33,12 @@ class Ops(Protocol):
         """x [R, in] times weight [out, in], plus bias."""
         ...
 
-    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
-        """The same with a packed matrix, and the same bits as with its float32 twin."""
+    def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
+        """A packed matrix as packed_linear reads it best; `fast` lets it round activations to 8 bits."""
+        ...
+
+    def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
+        """The same with a packed matrix that was arranged here."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

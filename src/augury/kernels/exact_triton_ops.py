@@ -18,6 +18,7 @@ from augury.kernels.attend_triton import View
 from augury.kernels.triton_ops import TritonOps
 
 if TYPE_CHECKING:
+    from augury.kernels import AnyPacked
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -43,7 +44,11 @@ class ExactTritonOps(TritonOps):
         product = fused.linear if self._agrees.get(shape) else matrix_triton.linear
         return product(x, weight) if bias is None else product(x, weight) + bias
 
-    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+    def arrange(self, weight: Packed, fast: bool) -> Packed:
+        """As it is: packed matrices are a CPU's."""
+        return weight
+
+    def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Unpack, then multiply."""
         return self.linear(x, weight.unpacked(), bias)
 

@@ -14,16 +14,18 @@ from augury.kernels import fused, threads
 
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
-from augury.kernels import attention_numba, fused_numba, matrix_numba, packed_numba  # noqa: E402
+from augury.kernels import attention_numba, digits_numba, fused_numba, machine, matrix_numba, packed_numba  # noqa: E402
+from augury.kernels.tiles import Tiled, tiled  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
+    from augury.kernels import AnyPacked
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
 Array = np.ndarray[Any, Any]
 
-VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product
+VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache beside their unfinished sums
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
 PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which it does
@@ -58,9 +60,9 @@ class NumbaOps:
         return View(arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Row-invariant, except for many rows in bf16, where AMX is many times faster."""
+        """Row-invariant, except for many rows in bf16 on machines that multiply bf16, which is many times faster."""
         rows, width = x.shape
-        vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS
+        vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS and machine.BF16_PRODUCTS
         if vendor or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
         out, array = _fresh(rows, len(weight))
@@ -72,13 +74,19 @@ class NumbaOps:
                 matrix_numba.linear_share(0, 1, whole[panel], matrix, added, array[panel])
         return out
 
-    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+    def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
+        """In tiles for integer arithmetic where that is asked for, or as exact as float32 and faster."""
+        if fast or machine.DOT_PRODUCTS:
+            return tiled(weight, digits_numba.FAST if fast else digits_numba.EXACT)
+        return weight
+
+    def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Row-invariant."""
         codes, scales = _lasting(weight.codes), _lasting(weight.scales)
         out, array = _fresh(len(x), len(weight))
-        whole = _array(x)
+        whole, product = _array(x), _packed_product(weight)
         for panel in _panels(len(x)):
-            packed_numba.linear_packed(self._threads, whole[panel], codes, scales, _optional(bias), array[panel])
+            product(self._threads, whole[panel], codes, scales, _optional(bias), array[panel])
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -204,6 +212,12 @@ class NumbaOps:
         else:
             attention_numba.attend_share(0, 1, *given)
         return out
+
+
+def _packed_product(weight: AnyPacked) -> Any:
+    if not isinstance(weight, Tiled):
+        return packed_numba.linear_packed
+    return digits_numba.linear_fast if weight.digits == digits_numba.FAST else digits_numba.linear_exact
 
 
 def _panels(rows: int) -> list[slice]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from augury.kernels import attention, fused
 
 if TYPE_CHECKING:
+    from augury.kernels import AnyPacked
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -25,7 +26,11 @@ class TorchOps:
     silu_mul = staticmethod(fused.silu_mul)
     attend = staticmethod(attention.attend)
 
-    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+    def arrange(self, weight: Packed, fast: bool) -> Packed:
+        """As it is; nothing here is made faster by rounding."""
+        return weight
+
+    def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Unpack, then multiply."""
         return fused.linear(x, weight.unpacked(), bias)
 

@@ -10,6 +10,7 @@ from augury.kernels import activation_triton, attend_triton, attention, fused, n
 from augury.kernels.attend_triton import View
 
 if TYPE_CHECKING:
+    from augury.kernels import AnyPacked
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -26,7 +27,11 @@ class TritonOps:
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
     silu_mul = staticmethod(activation_triton.silu_mul)
 
-    def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
+    def arrange(self, weight: Packed, fast: bool) -> Packed:
+        """As it is: packed matrices are a CPU's."""
+        return weight
+
+    def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Unpack, then multiply."""
         return fused.linear(x, weight.unpacked(), bias)
 

@@ -35,8 +35,15 @@ def strip(builder: Any, count: Any, carried: list[Any], body: Body) -> list[Any]
     return loop(builder, whole, count, 1, carried, body)
 
 
-def loop(builder: Any, first: Any, last: Any, rounds: int, carried: list[Any], body: Body) -> list[Any]:
-    """Emit a loop that runs body `rounds` times a turn."""
+def loop_of(builder: Any, count: Any, carried: list[Any], body: Body) -> list[Any]:
+    """Emit `for i in range(count): carried = body(i, carried)`."""
+    return loop(builder, const(count, 0), count, 1, carried, body, step=1)
+
+
+def loop(
+    builder: Any, first: Any, last: Any, rounds: int, carried: list[Any], body: Body, step: int = LANES
+) -> list[Any]:
+    """Emit a loop that runs body `rounds` times a turn, each `step` further."""
     before = builder.block
     test, turn, after = (builder.append_basic_block(f"strip.{part}") for part in ("test", "turn", "end"))
     builder.branch(test)
@@ -47,9 +54,9 @@ def loop(builder: Any, first: Any, last: Any, rounds: int, carried: list[Any], b
     builder.position_at_end(turn)
     results = phis
     for number in range(rounds):
-        results = body(builder.add(i, const(i, number * LANES)), results)
+        results = body(builder.add(i, const(i, number * step)), results)
     i.add_incoming(first, before)
-    i.add_incoming(builder.add(i, const(i, rounds * LANES)), turn)
+    i.add_incoming(builder.add(i, const(i, rounds * step)), turn)
     for phi, start, result in zip(phis, carried, results, strict=True):
         phi.add_incoming(start, before)
         phi.add_incoming(result, turn)

@@ -27,15 +27,21 @@ class Dense:
     capturable = True
 
     def __init__(
-        self, config: Any, ops: Ops, embedding: Tensor, layers: list[Layer], norm: Tensor, head: AnyLinear
+        self,
+        config: Any,
+        ops: Ops,
+        embedding: Tensor | PackedLinear,
+        layers: list[Layer],
+        norm: Tensor,
+        head: AnyLinear,
     ) -> None:
         self.vocab_size: int = config.vocab_size
         self.hidden_size: int = config.hidden_size
         self.num_layers: int = config.num_hidden_layers
         self.max_position = context_length(config)
-        self.device = embedding.device
+        self.device = norm.device
         # The CPU kernels compute in float32 whatever the weights are stored in.
-        self.cache_dtype = torch.float32 if self.device.type == "cpu" else embedding.dtype
+        self.cache_dtype = torch.float32 if self.device.type == "cpu" else norm.dtype
         dim = head_dim(config)
         self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
         self.cache = KVCache()
@@ -64,6 +70,8 @@ class Dense:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """See Target.embed."""
+        if isinstance(self._embedding, PackedLinear):
+            return self._embedding.weight.lines(tokens)
         return F.embedding(tokens, self._embedding).to(self.cache_dtype)
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -80,23 +88,27 @@ class Dense:
         packed: bool = False,
         dummy: bool = False,
         exact: bool = False,
+        fast: bool = False,
     ) -> Dense:
         """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones.
 
-        `exact`: see kernels.choose.
+        `exact`: see kernels.choose; `fast`: see Ops.arrange.
         """
         config, ops = read_config(directory), choose(device, exact)
         plan, length = _Plan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:
             checkpoint.require(plan.shapes(), plan.spare)
-            read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device)
+            read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device, fast)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
-            embedding = read.matrix("model.embed_tokens.weight")
-            head = read.linear(["model.embed_tokens" if config.tie_word_embeddings else "lm_head"], bias=False)
-            if config.tie_word_embeddings and isinstance(head, Linear):
-                head.weight = embedding  # one matrix, not two copies
+            tied = config.tie_word_embeddings
+            head = read.linear(["model.embed_tokens" if tied else "lm_head"], bias=False)
+            embedding: Tensor | PackedLinear  # one matrix with the head where they are tied, not two copies
+            if tied:
+                embedding = head.weight if isinstance(head, Linear) else head
+            else:
+                embedding = read.matrix("model.embed_tokens.weight")
             return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), head)
 
 
@@ -110,7 +122,9 @@ class _Reader:
         ops: Ops,
         dtype: torch.dtype,
         device: torch.device,
+        fast: bool,
     ) -> None:
+        self._fast = fast
         self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
         self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
 
@@ -128,7 +142,7 @@ class _Reader:
         weights = tuple(f"{name}.weight" for name in names)
         packed = self._packed.matrix(weights) if self._packed else None
         if packed is not None:
-            return PackedLinear(self._ops, packed, added)
+            return PackedLinear(self._ops, self._ops.arrange(packed, self._fast), added)
         return Linear(self._ops, self.matrix(*weights), added)
 
     @property

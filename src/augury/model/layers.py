@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.tiles import Tiled
 from augury.model.packed import Packed
 
 
@@ -29,7 +30,7 @@ class PackedLinear:
     """The same, with the matrix as its file has it."""
 
     ops: Ops
-    weight: Packed
+    weight: Packed | Tiled
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:

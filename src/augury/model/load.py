@@ -26,12 +26,13 @@ def load_target(
     packed: bool = True,
     dummy: bool = False,
     exact: bool = False,
+    fast: bool = False,
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
     read. `dummy` reads config.json alone and makes random weights. `exact`: on a GPU a row's bits depend on its own
-    tokens alone, as they do on a CPU.
+    tokens alone, as they do on a CPU. `fast`: activations are rounded to 8 bits where weights are packed.
     """
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)
@@ -49,7 +50,7 @@ def load_target(
         return Adapter.load(directory, kind, device, max_model_len, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact)
+    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast)
 
 
 def runs_dense(config: Any) -> bool:

@@ -47,6 +47,10 @@ class Packed:
             codes = self.codes.view(len(self), -1, BLOCK)
         return torch.addcmul(self.scales[..., 1:], codes.float(), self.scales[..., :1]).view(len(self), -1)
 
+    def lines(self, wanted: Tensor) -> Tensor:
+        """Some lines of the float32 matrix."""
+        return Packed(self.codes[wanted], self.scales[wanted]).unpacked()
+
 
 class PackedFile:
     """The packed matrices of a converted directory, read by name."""

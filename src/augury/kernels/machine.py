@@ -1,0 +1,42 @@
+"""The machine that the CPU kernels are compiled for: its vectors, and the instructions that decide between loops."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+APPLE = {"asimddp"} if sys.platform == "darwin" else set()  # every ARM core that Apple sold in a computer has them
+ARM = llvm.get_process_triple().startswith(("aarch64", "arm64"))
+
+
+@cache
+def extensions() -> frozenset[str]:
+    """The instruction-set extensions in use, by LLVM's names; Linux knows more of an ARM core than LLVM asks for."""
+    told = os.environ.get("NUMBA_CPU_FEATURES")
+    found = {name for name, there in llvm.get_host_cpu_features().items() if there}
+    if told is not None:
+        found = {name[1:] for name in told.split(",") if name.startswith("+")}
+    elif ARM:
+        flags = _linux_flags() | APPLE
+        found |= {name for name, flag in (("dotprod", "asimddp"), ("bf16", "bf16")) if flag in flags}
+    return frozenset(found)
+
+
+def _linux_flags() -> set[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return set()
+    flags = re.search(r"^Features\s*:(.*)$", text, re.MULTILINE)
+    return set(flags[1].split()) if flags else set()
+
+
+DOT_PRODUCTS = ARM and "dotprod" in extensions()  # sixteen products of bytes an instruction
+BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch's take minutes a prompt
+# Floats in a vector register: a tile of packed weights has as many lines.
+LINES = 16 if "avx512f" in extensions() else 8 if "avx2" in extensions() else 4

@@ -1,0 +1,217 @@
+"""Integer dot products of packed weights with activations in fixed point.
+
+An activation is a whole number of at most 23 bits times the scale of its block, and is kept as signed bytes: three
+digits to the base 256, or one where speed matters more than precision. Products of codes and digits are summed as
+integers, 32 weights of a line at a time, so that no order of additions can change them; a block's sum is then rounded
+once to float32, scaled and added to its line's. Lines lie beside each other in a vector (see model/tiles.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from augury.kernels.machine import DOT_PRODUCTS, LINES
+from augury.kernels.tiles import BLOCK, GROUP
+from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask, pointers
+
+GROUPS = BLOCK // GROUP
+BASE_BITS = 8
+FACTORS = 2  # floats beside a block of digits: its scale, and the sum of its activations
+TOP = {
+    1: 127,
+    3: 127 << 16,
+}  # the largest activation of a block, in units: as high as rounding can never exceed three digits
+LITTLE_BITS = 0x0D800000  # 2**-100: a block with nothing larger counts as zeros, whose inverse would overflow
+INFINITY_BITS = 0x7F800000
+
+FLOATS = ir.VectorType(F32, LINES)
+INTS = ir.VectorType(I32, LINES)
+BYTES = ir.VectorType(I8, GROUP * LINES)
+BLOCK_FLOATS = ir.VectorType(F32, BLOCK)
+BLOCK_INTS = ir.VectorType(I32, BLOCK)
+BLOCK_BYTES = ir.VectorType(I8, BLOCK)
+FOUR_GROUPS = ir.VectorType(I32, 4)
+
+
+def make_tile(rows: int, tiles: int, digits: int) -> Any:
+    """Some rows of activations times some tiles of LINES lines."""
+
+    @intrinsic
+    def product(typing, codes, scales, tile, numbers, factors, row, blocks, out, o, apart):
+        """out[o + r*apart + t*LINES + i] = row r . line i of tile t; uint8 codes are pairs of halves, int8 whole."""
+        signature = types.void(codes, scales, INDEX, numbers, factors, INDEX, INDEX, out, INDEX, INDEX)
+        halved = not codes.dtype.signed
+        code_bytes = LINES * BLOCK // (2 if halved else 1)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _, _, tile, _, _, row, blocks, _, _, apart = args
+
+            def starts(array: int, first: Any, count: int, size: int) -> list[Any]:
+                data = make_array(signature.args[array])(context, builder, value=args[array]).data
+                whole = builder.mul(blocks, const(blocks, size))
+                return [
+                    at(builder, data, builder.mul(builder.add(first, const(first, n)), whole)) for n in range(count)
+                ]
+
+            weights, pairs = starts(0, tile, tiles, code_bytes), starts(1, tile, tiles, 2 * LINES)
+            lines, scaled = starts(3, row, rows, digits * BLOCK), starts(4, row, rows, FACTORS)
+
+            def body(block: Any, totals: Sequence[Any]) -> list[Any]:
+                def part(start: Any, size: int) -> Any:
+                    return at(builder, start, builder.mul(block, const(block, size)))
+
+                done = list(totals)
+                for t in range(tiles):
+                    groups = _code_groups(builder, part(weights[t], code_bytes), halved)
+                    scale, shift = _vectors(builder, part(pairs[t], 2 * LINES), FLOATS, 2)
+                    for r in range(rows):
+                        exact = _block_sum(builder, groups, part(lines[r], digits * BLOCK), digits, halved)
+                        step, whole = (_splat(builder, part(scaled[r], FACTORS), i) for i in (0, 1))
+                        place = r * tiles + t
+                        done[place] = _fma(builder, exact, builder.fmul(scale, step), done[place])
+                        done[place] = _fma(builder, shift, whole, done[place])
+                return done
+
+            none = ir.Constant(FLOATS, [0.0] * LINES)
+            totals = loop_of(builder, blocks, [none] * (rows * tiles), body)
+            first = pointers(context, builder, signature, args)(7, 8)
+            for n, total in enumerate(totals):
+                line = at(builder, first, builder.mul(apart, const(apart, n // tiles)))
+                target = at(builder, line, const(apart, n % tiles * LINES))
+                builder.store(total, builder.bitcast(target, FLOATS.as_pointer())).align = 4
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return product
+
+
+def make_split(digits: int) -> Any:
+    """Activations to digits."""
+
+    @intrinsic
+    def split(typing, x, start, numbers, place, factors, f):
+        """Put a block of x in `numbers`, highest digits first, and its scale and its sum in `factors`.
+
+        A block with an infinity or NaN gets the scale NaN, one of next to nothing the scale 0.
+        """
+        signature = types.void(x, INDEX, numbers, INDEX, factors, INDEX)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = pointers(context, builder, signature, args)
+            values = _vectors(builder, pointer(0, 1), BLOCK_FLOATS, 1)[0]
+            step, inverse = _step(builder, values, TOP[digits])
+            scaled = builder.fmul(values, _splatted(builder, inverse, BLOCK_FLOATS))
+            rest = builder.fptosi(_call(builder, "llvm.rint.v32f32", BLOCK_FLOATS, scaled), BLOCK_INTS)
+            whole = builder.sitofp(_call(builder, "llvm.vector.reduce.add.v32i32", I32, rest), F32)
+            for digit in reversed(range(digits)):
+                low = builder.trunc(rest, BLOCK_BYTES)
+                target = at(builder, pointer(2, 3), const(args[3], digit * BLOCK))
+                builder.store(low, builder.bitcast(target, BLOCK_BYTES.as_pointer())).align = 1
+                rest = builder.ashr(builder.sub(rest, builder.sext(low, BLOCK_INTS)), mask(*[BASE_BITS] * BLOCK))
+            for n, value in enumerate((step, builder.fmul(whole, step))):
+                builder.store(value, at(builder, pointer(4, 5), const(args[5], n)))
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return split
+
+
+def _step(builder: Any, values: Any, top: int) -> tuple[Any, Any]:
+    """What one unit of a block is worth, and its inverse."""
+    bits = builder.and_(builder.bitcast(values, BLOCK_INTS), mask(*[0x7FFFFFFF] * BLOCK))
+    largest = _call(builder, "llvm.vector.reduce.umax.v32i32", I32, bits)
+    magnitude = builder.bitcast(largest, F32)
+    step = builder.fmul(magnitude, F32(1 / top))
+    inverse = builder.fdiv(F32(float(top)), magnitude)
+    little = builder.icmp_unsigned("<", largest, I32(LITTLE_BITS))
+    endless = builder.icmp_unsigned(">=", largest, I32(INFINITY_BITS))
+    step = builder.select(endless, F32(float("nan")), builder.select(little, F32(0.0), step))
+    return step, builder.select(builder.or_(endless, little), F32(0.0), inverse)
+
+
+def _vectors(builder: Any, address: Any, kind: Any, count: int) -> list[Any]:
+    """Vectors that lie one after another."""
+    start, found = builder.bitcast(address, kind.as_pointer()), []
+    for n in range(count):
+        vector = builder.load(builder.gep(start, [I32(n)], inbounds=True))
+        vector.align = 4
+        found.append(vector)
+    return found
+
+
+def _code_groups(builder: Any, address: Any, halved: bool) -> list[Any]:
+    """The codes of a block, four of each line in a vector."""
+    if not halved:
+        return _vectors(builder, address, BYTES, GROUPS)
+    raw = _vectors(builder, address, BYTES, GROUPS // 2)
+    low, four = (ir.Constant(BYTES, [number] * BYTES.count) for number in (15, 4))
+    return [builder.and_(vector, low) for vector in raw] + [builder.lshr(vector, four) for vector in raw]
+
+
+def _block_sum(builder: Any, groups: Sequence[Any], address: Any, digits: int, halved: bool) -> Any:
+    """The sum of codes times activations over a block, rounded once to float32."""
+    sums = []
+    for digit in range(digits):
+        start = at(builder, address, I32(digit * BLOCK))
+        activations = _vectors(builder, start, FOUR_GROUPS, GROUPS // 4)
+        total = ir.Constant(INTS, [0] * LINES)
+        for n, group in enumerate(groups):
+            four = builder.shuffle_vector(activations[n // 4], activations[n // 4], mask(*[n % 4] * LINES))
+            total = _dot(builder, total, group, builder.bitcast(four, BYTES))
+        sums.append(total)
+    if digits == 1:
+        return builder.sitofp(sums[0], FLOATS)
+    high, rest = sums[0], builder.add(builder.shl(sums[1], _ints(BASE_BITS)), sums[2])
+    if not halved:  # the rest has more bits than a float32: what exceeds two digits goes to the third
+        high = builder.add(high, builder.ashr(rest, _ints(2 * BASE_BITS)))
+        rest = builder.and_(rest, _ints((1 << 2 * BASE_BITS) - 1))
+    base = ir.Constant(FLOATS, [float(1 << 2 * BASE_BITS)] * LINES)
+    return _fma(builder, builder.sitofp(high, FLOATS), base, builder.sitofp(rest, FLOATS))
+
+
+def _dot(builder: Any, total: Any, a: Any, b: Any) -> Any:
+    """total[i] += a[4i] * b[4i] + ... + a[4i+3] * b[4i+3], signed bytes."""
+    if DOT_PRODUCTS:
+        return _call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, total, a, b)
+    # Pairs of 16-bit products: compilers know this form (pmaddwd, and vpdpwssd with the addition).
+    words, half = ir.VectorType(ir.IntType(16), BYTES.count), BYTES.count // 2
+    wide, pairs = [builder.sext(vector, words) for vector in (a, b)], ir.VectorType(I32, half)
+    products = []
+    for odd in (0, 1):
+        lanes = mask(*range(odd, BYTES.count, 2))
+        left, right = (builder.sext(builder.shuffle_vector(v, v, lanes), pairs) for v in wide)
+        products.append(builder.mul(left, right))
+    sums = builder.add(*products)
+    even, odd_ = (builder.shuffle_vector(sums, sums, mask(*range(first, half, 2))) for first in (0, 1))
+    return builder.add(total, builder.add(even, odd_))
+
+
+def _ints(number: int) -> Any:
+    return ir.Constant(INTS, [number] * LINES)
+
+
+def _splat(builder: Any, pointer: Any, place: int) -> Any:
+    return _splatted(builder, builder.load(at(builder, pointer, I32(place))), FLOATS)
+
+
+def _splatted(builder: Any, scalar: Any, kind: Any) -> Any:
+    nothing = ir.Constant(kind, ir.Undefined)
+    return builder.shuffle_vector(builder.insert_element(nothing, scalar, I32(0)), nothing, mask(*[0] * kind.count))
+
+
+def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _call(builder, f"llvm.fma.v{LINES}f32", FLOATS, a, b, c)
