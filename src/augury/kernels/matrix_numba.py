@@ -121,11 +121,11 @@ def _blocks(x, weight, first, last, out):
 
 
 @njit(**OPTIONS)
-def add_bias(out, bias, first, last):
-    """Add a bias to output columns first .. last-1, if it has any elements."""
+def add_bias(out, bias):
+    """Add a bias, if it has any elements; after all shares, because a last block may write again what is not its own."""
     if bias.size > 0:
         for r in range(out.shape[0]):
-            for column in range(first, last):
+            for column in range(out.shape[1]):
                 out[r, column] += bias[column]
 
 
@@ -137,19 +137,26 @@ def columns_of(thread, threads, columns, step):
 
 
 @njit(**OPTIONS)
-def linear_share(thread, threads, x, weight, bias, out):
-    """What one thread does of out [R, out] = x [R, in] times weight [out, in], plus bias if it has any elements."""
+def _share(thread, threads, x, weight, out):
+    """What one thread does of out [R, out] = x [R, in] times weight [out, in]."""
     many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
     first, last = columns_of(thread, threads, weight.shape[0], LINES if many else 4)
     if many:
         _blocks(x, weight, first, last, out)
     else:
         _columns(x, weight, first, last, out)
-    add_bias(out, bias, first, last)
+
+
+@njit(**OPTIONS)
+def linear_alone(x, weight, bias, out):
+    """out = x times weight, plus bias if it has any elements, on one thread."""
+    _share(0, 1, x, weight, out)
+    add_bias(out, bias)
 
 
 @njit(parallel=True, **OPTIONS)
 def linear_parallel(threads, x, weight, bias, out):
-    """All shares at once."""
+    """The same on several."""
     for share in prange(threads):
-        linear_share(np.int64(share), threads, x, weight, bias, out)
+        _share(np.int64(share), threads, x, weight, out)
+    add_bias(out, bias)

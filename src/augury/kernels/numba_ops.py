@@ -71,7 +71,7 @@ class NumbaOps:
             if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
                 matrix_numba.linear_parallel(self._threads, whole[panel], matrix, added, array[panel])
             else:
-                matrix_numba.linear_share(0, 1, whole[panel], matrix, added, array[panel])
+                matrix_numba.linear_alone(whole[panel], matrix, added, array[panel])
         return out
 
     def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
@@ -84,9 +84,14 @@ class NumbaOps:
         """Row-invariant."""
         codes, scales = _lasting(weight.codes), _lasting(weight.scales)
         out, array = _fresh(len(x), len(weight))
-        whole, product = _array(x), _packed_product(weight)
+        whole, added = _array(x), _optional(bias)
         for panel in _panels(len(x)):
-            product(self._threads, whole[panel], codes, scales, _optional(bias), array[panel])
+            if isinstance(weight, Tiled):
+                digits_numba.linear_digits(
+                    self._threads, whole[panel], codes, scales, weight.digits, added, array[panel]
+                )
+            else:
+                packed_numba.linear_packed(self._threads, whole[panel], codes, scales, added, array[panel])
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -212,12 +217,6 @@ class NumbaOps:
         else:
             attention_numba.attend_share(0, 1, *given)
         return out
-
-
-def _packed_product(weight: AnyPacked) -> Any:
-    if not isinstance(weight, Tiled):
-        return packed_numba.linear_packed
-    return digits_numba.linear_fast if weight.digits == digits_numba.FAST else digits_numba.linear_exact
 
 
 def _panels(rows: int) -> list[slice]:

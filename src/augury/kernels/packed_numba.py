@@ -60,19 +60,19 @@ def _blocks(x, codes, scales, first, last, out):
 
 
 @njit(**OPTIONS)
-def packed_share(thread, threads, x, codes, scales, bias, out):
-    """What one thread does of out [R, out] = x [R, in] times the packed matrix, plus bias if it has any elements."""
+def _share(thread, threads, x, codes, scales, out):
+    """What one thread does of out [R, out] = x [R, in] times the packed matrix."""
     many = x.shape[0] >= MANY_ROWS and codes.shape[0] >= LINES
     first, last = columns_of(thread, threads, codes.shape[0], LINES if many else 4)
     if many:
         _blocks(x, codes, scales, first, last, out)
     else:
         _columns(x, codes, scales, first, last, out)
-    add_bias(out, bias, first, last)
 
 
 @njit(parallel=True, **OPTIONS)
 def linear_packed(threads, x, codes, scales, bias, out):
-    """All shares at once."""
+    """All shares at once, plus bias if it has any elements."""
     for share in prange(threads):
-        packed_share(np.int64(share), threads, x, codes, scales, bias, out)
+        _share(np.int64(share), threads, x, codes, scales, out)
+    add_bias(out, bias)

@@ -40,18 +40,18 @@ BLOCK_BYTES = ir.VectorType(I8, BLOCK)
 FOUR_GROUPS = ir.VectorType(I32, 4)
 
 
-def make_tile(rows: int, tiles: int, digits: int) -> Any:
+def _make_tile(rows: int, tiles: int) -> Any:
     """Some rows of activations times some tiles of LINES lines."""
 
     @intrinsic
-    def product(typing, codes, scales, tile, numbers, factors, row, blocks, out, o, apart):
+    def product(typing, codes, scales, tile, numbers, factors, row, blocks, places, out, o, apart):
         """out[o + r*apart + t*LINES + i] = row r . line i of tile t; uint8 codes are pairs of halves, int8 whole."""
-        signature = types.void(codes, scales, INDEX, numbers, factors, INDEX, INDEX, out, INDEX, INDEX)
-        halved = not codes.dtype.signed
+        signature = types.void(codes, scales, INDEX, numbers, factors, INDEX, INDEX, places, out, INDEX, INDEX)
+        halved, digits = not codes.dtype.signed, places.count
         code_bytes = LINES * BLOCK // (2 if halved else 1)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, _, tile, _, _, row, blocks, _, _, apart = args
+            _, _, tile, _, _, row, blocks, _, _, _, apart = args
 
             def starts(array: int, first: Any, count: int, size: int) -> list[Any]:
                 data = make_array(signature.args[array])(context, builder, value=args[array]).data
@@ -81,7 +81,7 @@ def make_tile(rows: int, tiles: int, digits: int) -> Any:
 
             none = ir.Constant(FLOATS, [0.0] * LINES)
             totals = loop_of(builder, blocks, [none] * (rows * tiles), body)
-            first = pointers(context, builder, signature, args)(7, 8)
+            first = pointers(context, builder, signature, args)(8, 9)
             for n, total in enumerate(totals):
                 line = at(builder, first, builder.mul(apart, const(apart, n // tiles)))
                 target = at(builder, line, const(apart, n % tiles * LINES))
@@ -93,36 +93,37 @@ def make_tile(rows: int, tiles: int, digits: int) -> Any:
     return product
 
 
-def make_split(digits: int) -> Any:
-    """Activations to digits."""
+tile4, tile2, tile1, pair1 = _make_tile(4, 1), _make_tile(2, 1), _make_tile(1, 1), _make_tile(1, 2)
 
-    @intrinsic
-    def split(typing, x, start, numbers, place, factors, f):
-        """Put a block of x in `numbers`, highest digits first, and its scale and its sum in `factors`.
 
-        A block with an infinity or NaN gets the scale NaN, one of next to nothing the scale 0.
-        """
-        signature = types.void(x, INDEX, numbers, INDEX, factors, INDEX)
+@intrinsic
+def split(typing, x, block, numbers, factors, places):
+    """Put a block of x in `numbers`, highest digits first, and its scale and its sum in `factors`.
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = pointers(context, builder, signature, args)
-            values = _vectors(builder, pointer(0, 1), BLOCK_FLOATS, 1)[0]
-            step, inverse = _step(builder, values, TOP[digits])
-            scaled = builder.fmul(values, _splatted(builder, inverse, BLOCK_FLOATS))
-            rest = builder.fptosi(_call(builder, "llvm.rint.v32f32", BLOCK_FLOATS, scaled), BLOCK_INTS)
-            whole = builder.sitofp(_call(builder, "llvm.vector.reduce.add.v32i32", I32, rest), F32)
-            for digit in reversed(range(digits)):
-                low = builder.trunc(rest, BLOCK_BYTES)
-                target = at(builder, pointer(2, 3), const(args[3], digit * BLOCK))
-                builder.store(low, builder.bitcast(target, BLOCK_BYTES.as_pointer())).align = 1
-                rest = builder.ashr(builder.sub(rest, builder.sext(low, BLOCK_INTS)), mask(*[BASE_BITS] * BLOCK))
-            for n, value in enumerate((step, builder.fmul(whole, step))):
-                builder.store(value, at(builder, pointer(4, 5), const(args[5], n)))
-            return context.get_dummy_value()
+    A block with an infinity or NaN gets the scale NaN, one of next to nothing the scale 0.
+    """
+    signature, digits = types.void(x, INDEX, numbers, factors, places), places.count
 
-        return signature, generate
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def part(array: int, size: int) -> Any:
+            data = make_array(signature.args[array])(context, builder, value=args[array]).data
+            return at(builder, data, builder.mul(args[1], const(args[1], size)))
 
-    return split
+        values = _vectors(builder, part(0, BLOCK), BLOCK_FLOATS, 1)[0]
+        step, inverse = _step(builder, values, TOP[digits])
+        scaled = builder.fmul(values, _splatted(builder, inverse, BLOCK_FLOATS))
+        rest = builder.fptosi(_call(builder, "llvm.rint.v32f32", BLOCK_FLOATS, scaled), BLOCK_INTS)
+        whole = builder.sitofp(_call(builder, "llvm.vector.reduce.add.v32i32", I32, rest), F32)
+        for digit in reversed(range(digits)):
+            low = builder.trunc(rest, BLOCK_BYTES)
+            target = at(builder, part(2, digits * BLOCK), I32(digit * BLOCK))
+            builder.store(low, builder.bitcast(target, BLOCK_BYTES.as_pointer())).align = 1
+            rest = builder.ashr(builder.sub(rest, builder.sext(low, BLOCK_INTS)), mask(*[BASE_BITS] * BLOCK))
+        for n, value in enumerate((step, builder.fmul(whole, step))):
+            builder.store(value, at(builder, part(3, FACTORS), I32(n)))
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 def _step(builder: Any, values: Any, top: int) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ class Tiled:
     codes: Tensor  # uint8 [tiles, blocks, 16 * LINES] or int8 [tiles, blocks, 32 * LINES]
     scales: Tensor  # float32 [tiles, blocks, 2, LINES]
     size: int
-    digits: int  # to which activations are rounded before they meet it
+    digits: tuple[int, ...]  # to which activations are rounded before they meet it
 
     def __len__(self) -> int:
         return self.size
@@ -54,7 +54,7 @@ class Tiled:
         return torch.addcmul(shift, codes.float(), scale).view(len(wanted), -1)
 
 
-def tiled(weight: Packed, digits: int) -> Tiled:
+def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     """Lay a matrix out in tiles."""
     spare = -len(weight) % LINES
     codes, scales = (pad(t, (0, 0) * (t.dim() - 1) + (0, spare)) for t in (weight.codes, weight.scales))
