@@ -122,7 +122,7 @@ def _blocks(x, weight, first, last, out):
 
 @njit(**OPTIONS)
 def add_bias(out, bias):
-    """Add a bias, if it has any elements; after all shares, because a last block may write again what is not its own."""
+    """Add a bias, if it has any elements; after all shares, because a last block may write again another share's."""
     if bias.size > 0:
         for r in range(out.shape[0]):
             for column in range(out.shape[1]):
