@@ -18,7 +18,8 @@ from packed_matrices import packed_matrix
 from augury.kernels import choose
 from augury.kernels.digits_numba import EXACT, FAST
 from augury.kernels.tiles import BLOCK, Tiled, tiled
-from augury.model.packed import UNPACK, Packed
+from augury.model.gguf_blocks import UNPACK
+from augury.model.packed import Packed
 
 CPU = torch.device("cpu")
 LARGEST = {EXACT: 127 << 16, FAST: 127}
@@ -53,9 +54,12 @@ def one_sum(x: np.ndarray[Any, Any], codes: np.ndarray[Any, Any], scales: np.nda
         step = nearest(largest * nearest(Fraction(1, top)))
         inverse = nearest(Fraction(top) / largest) if largest else Fraction(0)
         numbers = [round(nearest(v * inverse)) for v in values]
-        whole = sum(n * int(c) for n, c in zip(numbers, codes[block * BLOCK :], strict=False))
-        scale, shift = (Fraction(float(v)) for v in scales[block])
-        total = nearest(nearest(Fraction(whole)) * nearest(scale * step) + total)
+        products = [n * int(c) for n, c in zip(numbers, codes[block * BLOCK :], strict=False)]
+        size = BLOCK // (len(scales[block]) - 1)
+        wholes = [sum(products[start : start + size]) for start in range(0, BLOCK, size)]
+        *parts, shift = (Fraction(float(v)) for v in scales[block])
+        for scale, whole in zip(parts, wholes, strict=True):
+            total = nearest(nearest(Fraction(whole)) * nearest(scale * step) + total)
         total = nearest(shift * nearest(nearest(Fraction(sum(numbers))) * step) + total)
     return total
 
@@ -71,7 +75,7 @@ def whole_codes(packed: Packed) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("kind", UNPACK)
 def test_products_are_the_definition_to_the_bit(kind: str, digits: Digits) -> None:
     packed, _ = packed_matrix(kind, 6, 96)
-    x = normal(1, 5, 96) * torch.logspace(-6, 6, 5)[:, None]
+    x = normal(1, 5, packed.width) * torch.logspace(-6, 6, 5)[:, None]
     x[2, :40] = 0
     found, codes = product(x, packed, digits), whole_codes(packed)
     for r in range(len(x)):
@@ -84,7 +88,7 @@ def test_products_are_the_definition_to_the_bit(kind: str, digits: Digits) -> No
 @given(st.lists(st.floats(-(2.0**40), 2.0**40, width=32, allow_subnormal=False), min_size=BLOCK, max_size=BLOCK))
 def test_any_activations_are_split_soundly(values: list[float]) -> None:
     """With the largest codes of all, no digit, sum or carry overflows."""
-    packed = Packed(torch.full((4, BLOCK), -128, dtype=torch.int8), torch.tensor([[[1.0, 0.0]]] * 4))
+    packed = Packed(torch.full((4, BLOCK), -128, dtype=torch.int8), torch.tensor([[[1.0, 1.0, 0.0]]] * 4))
     x = torch.tensor([values], dtype=torch.float32)
     x[x.abs() < 2.0**-60] = 0
     wanted = one_sum(x[0].numpy(), packed.codes[0].numpy(), packed.scales[0].numpy(), LARGEST[EXACT])
@@ -92,11 +96,11 @@ def test_any_activations_are_split_soundly(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("digits", [EXACT, FAST])
-@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "Q8_0"])
 @pytest.mark.parametrize(("lines", "width"), SHAPES)
 def test_a_row_is_the_same_in_any_company(kind: str, digits: Digits, lines: int, width: int) -> None:
     packed, _ = packed_matrix(kind, lines, width)
-    x, bias = normal(2, 150, width), torch.arange(lines, dtype=torch.float32)
+    x, bias = normal(2, 150, packed.width), torch.arange(lines, dtype=torch.float32)
     alone = torch.cat([product(row[None], packed, digits, bias) for row in x])
     for rows in (2, 3, 4, 7, 16, 65, 150):
         assert torch.equal(product(x[:rows], packed, digits, bias), alone[:rows])
@@ -106,7 +110,7 @@ def test_a_row_is_the_same_in_any_company(kind: str, digits: Digits, lines: int,
 def test_three_digits_are_as_near_the_truth_as_float32(kind: str) -> None:
     """Activations with outliers a thousand times the rest, as real ones have."""
     packed, twin = packed_matrix(kind, 512, 576)
-    x = normal(3, 16, 576)
+    x = normal(3, 16, packed.width)
     x[:, 7] *= 1000
     truth = x.double() @ twin.double().T
     ours, floats = product(x, packed, EXACT), x @ twin.T
@@ -140,7 +144,7 @@ def test_tiles_hold_every_weight(kind: str, lines: int) -> None:
     packed, twin = packed_matrix(kind, lines, 96)
     matrix = tiled(packed, EXACT)
     wanted = torch.tensor([lines - 1, 0, 2, 0])
-    assert len(matrix) == lines and matrix.width == 96
+    assert len(matrix) == lines and matrix.width == packed.width
     assert torch.equal(matrix.unpacked(), twin) and torch.equal(matrix.lines(wanted), twin[wanted])
     assert torch.equal(packed.lines(wanted), twin[wanted])
 

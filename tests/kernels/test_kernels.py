@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -19,7 +20,7 @@ from rows import BLOCK_SIZE, Segment, make_rows, scattered_tables
 from torch import Tensor
 
 from augury.kernels import choose, fused, numba_ops
-from augury.kernels.threads import in_shares
+from augury.kernels.threads import forget_old_code, in_shares
 from augury.kernels.torch_ops import TorchOps
 from augury.model.target import Rows
 
@@ -335,3 +336,16 @@ def test_a_share_that_fails_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("augury.kernels.threads.share_pool", lambda: 2)
     with pytest.raises(ZeroDivisionError):
         in_shares(2, True, lambda first, _last: None if first == 0 else print(1 // 0))
+
+
+def test_code_compiled_from_other_sources_is_forgotten(tmp_path: Path) -> None:
+    caches = tmp_path / "__pycache__"
+    source, index = tmp_path / "simd.py", caches / "kernel-1.py311.nbi"
+    source.write_text("one")
+    forget_old_code(tmp_path)
+    index.write_text("compiled")
+    forget_old_code(tmp_path)
+    assert index.exists()
+    source.write_text("two")
+    forget_old_code(tmp_path)
+    assert not index.exists()

@@ -13,8 +13,9 @@ from rows import Segment, give_cache, make_rows, scattered_tables
 from augury.kernels import choose
 from augury.kernels.machine import DOT_PRODUCTS
 from augury.model.errors import ModelError
+from augury.model.gguf_blocks import UNPACK
 from augury.model.load import load_target
-from augury.model.packed import PACKED_FILE, UNPACK, PackedFile
+from augury.model.packed import PACKED_FILE, PackedFile
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ def test_unpacking_gives_the_dequantised_bits(kind: str) -> None:
 @pytest.mark.parametrize(("lines", "width"), [(4, 96), (30, 96), (257, 96), (30, 1184)])  # one chunk a line, or three
 def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: int, width: int) -> None:
     packed, twin = packed_matrix(kind, lines, width)
-    x = torch.from_numpy(np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32))
+    x = torch.from_numpy(np.random.default_rng(rows).standard_normal((rows, packed.width)).astype(np.float32))
     bias = torch.arange(lines, dtype=torch.float32)
     ops = choose(CPU)
     assert torch.equal(ops.packed_linear(x, packed, bias), ops.linear(x, twin, bias))

@@ -21,8 +21,8 @@ from augury.kernels.matrix_numba import (
     tile_rows,
 )
 from augury.kernels.simd_unpack import unpack
+from augury.kernels.unpack import BLOCK
 
-BLOCK = 32  # weights that share a scale and a shift
 MANY_ROWS = 8  # from here on weights are unpacked in blocks for the cache; sooner than copying pays, since they must be
 
 
@@ -31,13 +31,13 @@ def _columns(x, codes, scales, first, last, out):
     """Output columns first .. last-1; see matrix_numba._columns."""
     rows, width, columns = x.shape[0], x.shape[1], codes.shape[0]
     flat_x, flat_codes, flat_scales, flat_out = x.reshape(-1), codes.reshape(-1), scales.reshape(-1), out.reshape(-1)
-    blocks = width // BLOCK
+    blocks, factors = width // BLOCK, scales.shape[1] * scales.shape[2]
     lines = aligned(8 * width)  # four lines, and four that a tile's prefetch may ask for
     for begin in range(first, last, 4):
         column = min(begin, columns - 4)
         for line in range(column, column + 4):
             start = (line - column) * width
-            unpack(flat_codes, line * codes.shape[1], flat_scales, 2 * line * blocks, blocks, lines, start)
+            unpack(flat_codes, line * codes.shape[1], flat_scales, line * factors, blocks, lines, start)
         tile_rows(flat_x, 0, rows, lines, 0, width, flat_out, column, columns)
 
 
@@ -54,7 +54,7 @@ def _blocks(x, codes, scales, first, last, out):
             count = min(size, width - start)
             for line in range(LINES):
                 code = (column + line) * line_bytes + start * line_bytes // width
-                scale = 2 * ((column + line) * line_blocks + start // BLOCK)
+                scale = scales.shape[2] * ((column + line) * line_blocks + start // BLOCK)
                 unpack(flat_codes, code, flat_scales, scale, count // BLOCK, lines, line * count)
             chunk_product(x, start, count, lines, sums, out, column)
 

@@ -48,7 +48,7 @@ def _make_tile(rows: int, tiles: int) -> Any:
         """out[o + r*apart + t*LINES + i] = row r . line i of tile t; uint8 codes are pairs of halves, int8 whole."""
         signature = types.void(codes, scales, INDEX, numbers, factors, INDEX, INDEX, places, out, INDEX, INDEX)
         halved, digits = not codes.dtype.signed, places.count
-        code_bytes = LINES * BLOCK // (2 if halved else 1)
+        code_bytes, parts = LINES * BLOCK // (2 if halved else 1), 2 if halved else 3
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             _, _, tile, _, _, row, blocks, _, _, _, apart = args
@@ -60,7 +60,7 @@ def _make_tile(rows: int, tiles: int) -> Any:
                     at(builder, data, builder.mul(builder.add(first, const(first, n)), whole)) for n in range(count)
                 ]
 
-            weights, pairs = starts(0, tile, tiles, code_bytes), starts(1, tile, tiles, 2 * LINES)
+            weights, pairs = starts(0, tile, tiles, code_bytes), starts(1, tile, tiles, parts * LINES)
             lines, scaled = starts(3, row, rows, digits * BLOCK), starts(4, row, rows, FACTORS)
 
             def body(block: Any, totals: Sequence[Any]) -> list[Any]:
@@ -70,12 +70,13 @@ def _make_tile(rows: int, tiles: int) -> Any:
                 done = list(totals)
                 for t in range(tiles):
                     groups = _code_groups(builder, part(weights[t], code_bytes), halved)
-                    scale, shift = _vectors(builder, part(pairs[t], 2 * LINES), FLOATS, 2)
+                    *scales, shift = _vectors(builder, part(pairs[t], parts * LINES), FLOATS, parts)
                     for r in range(rows):
-                        exact = _block_sum(builder, groups, part(lines[r], digits * BLOCK), digits, halved)
                         step, whole = (_splat(builder, part(scaled[r], FACTORS), i) for i in (0, 1))
+                        sums = _block_sums(builder, groups, part(lines[r], digits * BLOCK), digits, len(scales))
                         place = r * tiles + t
-                        done[place] = _fma(builder, exact, builder.fmul(scale, step), done[place])
+                        for scale, exact in zip(scales, sums, strict=True):
+                            done[place] = _fma(builder, exact, builder.fmul(scale, step), done[place])
                         done[place] = _fma(builder, shift, whole, done[place])
                 return done
 
@@ -158,21 +159,31 @@ def _code_groups(builder: Any, address: Any, halved: bool) -> list[Any]:
     return [builder.and_(vector, low) for vector in raw] + [builder.lshr(vector, four) for vector in raw]
 
 
-def _block_sum(builder: Any, groups: Sequence[Any], address: Any, digits: int, halved: bool) -> Any:
-    """The sum of codes times activations over a block, rounded once to float32."""
-    sums = []
-    for digit in range(digits):
-        start = at(builder, address, I32(digit * BLOCK))
-        activations = _vectors(builder, start, FOUR_GROUPS, GROUPS // 4)
-        total = ir.Constant(INTS, [0] * LINES)
-        for n, group in enumerate(groups):
-            four = builder.shuffle_vector(activations[n // 4], activations[n // 4], mask(*[n % 4] * LINES))
-            total = _dot(builder, total, group, builder.bitcast(four, BYTES))
-        sums.append(total)
-    if digits == 1:
+def _block_sums(builder: Any, groups: Sequence[Any], address: Any, digits: int, parts: int) -> list[Any]:
+    """The sums of codes times activations over the parts of a block, each rounded once to float32."""
+    activations = [
+        _vectors(builder, at(builder, address, I32(digit * BLOCK)), FOUR_GROUPS, GROUPS // 4) for digit in range(digits)
+    ]
+    found = []
+    each = GROUPS // parts
+    for first in range(0, GROUPS, each):
+        sums = []
+        for four in activations:
+            total = ir.Constant(INTS, [0] * LINES)
+            for n in range(first, first + each):
+                splat = builder.shuffle_vector(four[n // 4], four[n // 4], mask(*[n % 4] * LINES))
+                total = _dot(builder, total, groups[n], builder.bitcast(splat, BYTES))
+            sums.append(total)
+        found.append(_rounded(builder, sums, carries=parts > 1))
+    return found
+
+
+def _rounded(builder: Any, sums: Sequence[Any], carries: bool) -> Any:
+    """A number in digits as float32, rounded once; `carries` where two digits have more bits than a float32."""
+    if len(sums) == 1:
         return builder.sitofp(sums[0], FLOATS)
     high, rest = sums[0], builder.add(builder.shl(sums[1], _ints(BASE_BITS)), sums[2])
-    if not halved:  # the rest has more bits than a float32: what exceeds two digits goes to the third
+    if carries:
         high = builder.add(high, builder.ashr(rest, _ints(2 * BASE_BITS)))
         rest = builder.and_(rest, _ints((1 << 2 * BASE_BITS) - 1))
     base = ir.Constant(FLOATS, [float(1 << 2 * BASE_BITS)] * LINES)

@@ -6,12 +6,14 @@ layer binds to the OpenMP that is already in the process, so torch is imported f
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -46,13 +48,31 @@ def cache_directory() -> Path:
 
 
 def keep_compiled_code() -> None:
-    """Point numba's disk cache elsewhere if the package directory is read-only; before any kernel is imported."""
-    package = Path(__file__).resolve().parents[1]
-    if "NUMBA_CACHE_DIR" in os.environ or os.access(package, os.W_OK):
+    """Choose where numba keeps code: beside the sources, or elsewhere if they are read-only; before any kernel."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return
+    kernels = Path(__file__).resolve().parent
+    if os.access(kernels, os.W_OK):
+        forget_old_code(kernels)
         return
     os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
     if "numba" in sys.modules:
         sys.modules["numba"].config.reload_config()
+
+
+def forget_old_code(kernels: Path) -> None:
+    """Remove code that was compiled from other sources: numba compares a kernel's own file, not what that builds on."""
+    digest, caches = hashlib.sha256(), kernels / "__pycache__"
+    for source in sorted(kernels.glob("*.py")):
+        digest.update(source.name.encode() + source.read_bytes())
+    stamp = caches / "kernels.sha256"
+    with suppress(OSError):  # another process may be at the same
+        if stamp.is_file() and stamp.read_text() == digest.hexdigest():
+            return
+        for old in caches.glob("*.nbi"):
+            old.unlink(missing_ok=True)
+        caches.mkdir(exist_ok=True)
+        stamp.write_text(digest.hexdigest())
 
 
 @cache

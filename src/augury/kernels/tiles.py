@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from augury.kernels.machine import LINES
+from augury.kernels.unpack import BLOCK, unpacked
 
 if TYPE_CHECKING:
     from augury.model.packed import Packed
 
-BLOCK = 32
 GROUP = 4  # weights of one line that a dot product takes at a time
 
 
@@ -27,7 +27,7 @@ class Tiled:
     """A matrix [lines, width]; where lines are no multiple of LINES the last tile is filled up with zeros."""
 
     codes: Tensor  # uint8 [tiles, blocks, 16 * LINES] or int8 [tiles, blocks, 32 * LINES]
-    scales: Tensor  # float32 [tiles, blocks, 2, LINES]
+    scales: Tensor  # float32 [tiles, blocks, 2 or 3, LINES], in the order of Packed
     size: int
     digits: tuple[int, ...]  # to which activations are rounded before they meet it
 
@@ -47,11 +47,7 @@ class Tiled:
         """Some lines as float32, to the bit what Packed.lines gives."""
         tile, line, blocks = wanted // LINES, wanted % LINES, self.codes.shape[1]
         groups = self.codes.view(len(self.codes), blocks, -1, LINES, GROUP)[tile, :, :, line]
-        codes = groups.reshape(len(wanted), blocks, -1)
-        if codes.dtype == torch.uint8:
-            codes = torch.cat([codes & 15, codes >> 4], -1)
-        scale, shift = (self.scales[tile, :, part, line].unsqueeze(-1) for part in (0, 1))
-        return torch.addcmul(shift, codes.float(), scale).view(len(wanted), -1)
+        return unpacked(groups.reshape(len(wanted), blocks, -1), self.scales[tile, :, :, line])
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
@@ -60,5 +56,5 @@ def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     codes, scales = (pad(t, (0, 0) * (t.dim() - 1) + (0, spare)) for t in (weight.codes, weight.scales))
     tiles, blocks = len(codes) // LINES, scales.shape[1]
     groups = codes.view(tiles, LINES, blocks, -1, GROUP).permute(0, 2, 3, 1, 4)
-    pairs = scales.view(tiles, LINES, blocks, 2).permute(0, 2, 3, 1)
+    pairs = scales.view(tiles, LINES, blocks, -1).permute(0, 2, 3, 1)
     return Tiled(groups.reshape(tiles, blocks, -1), pairs.contiguous(), len(weight), digits)

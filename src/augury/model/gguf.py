@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from augury.model.gguf_file import GGUFFile, Tensor
 
-CONVERTER_VERSION = 2  # raise it when the output changes: cached models are then converted again
+CONVERTER_VERSION = 3  # raise it when the output changes: cached models are then converted again
 FILES = (
     "config.json",
     "generation_config.json",
@@ -34,12 +34,12 @@ FILES = (
     "model.safetensors",
     "packed.safetensors",
 )
-PACKED_KINDS = ("Q4_0", "Q4_1", "Q8_0")  # what packed.py reads
 CHUNK_ELEMENTS = 1 << 18  # 1 MB of float32 stays in the CPU's cache: 16 MB takes 1.7 times as long
 
 
 def convert(source: Path, target: Path, quiet: bool = False) -> str:
     """Fill the directory `target` from a GGUF file and return the sha256 of the weights written."""
+    from augury.model.gguf_blocks import UNPACK
     from augury.model.gguf_config import build_config, build_generation_config
     from augury.model.gguf_file import open_gguf
     from augury.model.gguf_tokenizer import write_tokenizer
@@ -51,7 +51,7 @@ def convert(source: Path, target: Path, quiet: bool = False) -> str:
     _write_json(target / "generation_config.json", build_generation_config(file))
     write_tokenizer(file, target, config["max_position_embeddings"])
     plan = plan_weights(file, family, config)
-    packed = [w for w in plan if len(w.tensor.shape) == 2 and w.tensor.kind.name in PACKED_KINDS]
+    packed = [w for w in plan if len(w.tensor.shape) == 2 and w.tensor.kind.name in UNPACK]
     kinds = {w.name: w.tensor.kind.name for w in packed}
     total = sum(4 * _elements(w.tensor.shape) for w in plan) + sum(w.tensor.raw.nbytes for w in packed)
     with progress(f"Converting {source.name}", total, quiet) as advance:

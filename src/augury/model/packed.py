@@ -1,8 +1,8 @@
-"""Matrices in the precision of their file: 4- or 8-bit codes, and a scale and a shift for every 32 of them.
+"""Matrices in the precision of their file: 4- or 8-bit codes, with scales and a shift for every 32 of them.
 
-A weight is scale * code + shift. The scale has 11 bits and a code at most 8, so the product is exact in float32 and the
-sum is rounded once: unpacking gives, to the bit, the float32 weight that conversion wrote. A packed model therefore
-computes what the float32 model computes; it only reads a fifth of the memory.
+A weight is scale * code + shift. The product is exact in float32 (a scale has at most 18 bits, a code of such a kind 6)
+and the sum is rounded once: unpacking gives, to the bit, the float32 weight that conversion wrote. A packed model
+computes what the float32 model computes, and reads a fifth of the memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from augury.kernels.unpack import BLOCK, unpacked
 from augury.model.errors import ModelError
+from augury.model.gguf_blocks import UNPACK
 
 PACKED_FILE = "packed.safetensors"
-BLOCK = 32
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Packed:
     """A matrix [out, in]."""
 
     codes: Tensor  # uint8 [out, in / 2]: in each block of 16 bytes, low halves then high halves; or int8 [out, in]
-    scales: Tensor  # float32 [out, in / 32, 2]: scale and shift
+    scales: Tensor  # float32 [out, in / 32, 2]: scale and shift; with int8 codes 3: scales of both halves, and shift
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -40,12 +41,7 @@ class Packed:
 
     def unpacked(self) -> Tensor:
         """The float32 matrix."""
-        if self.codes.dtype == torch.uint8:
-            halves = self.codes.view(len(self), -1, BLOCK // 2)
-            codes = torch.cat([halves & 15, halves >> 4], -1)
-        else:
-            codes = self.codes.view(len(self), -1, BLOCK)
-        return torch.addcmul(self.scales[..., 1:], codes.float(), self.scales[..., :1]).view(len(self), -1)
+        return unpacked(self.codes.view(len(self), self.scales.shape[1], -1), self.scales)
 
     def lines(self, wanted: Tensor) -> Tensor:
         """Some lines of the float32 matrix."""
@@ -71,30 +67,3 @@ class PackedFile:
         parts = [unpack(self._file.get_tensor(name)) for name in names]
         codes, scales = (np.concatenate(side) for side in zip(*parts, strict=True))
         return Packed(torch.from_numpy(codes), torch.from_numpy(scales))
-
-
-def _halves(block: np.ndarray, place: int) -> np.ndarray:
-    """The float16 at a byte offset of every block, as float32."""
-    return np.ascontiguousarray(block[..., place : place + 2]).view(np.float16).astype(np.float32)
-
-
-def _q4_1(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    block = raw.reshape(len(raw), -1, 20)
-    scales = np.concatenate([_halves(block, 0), _halves(block, 2)], -1)
-    return np.ascontiguousarray(block[..., 4:]).reshape(len(raw), -1), scales
-
-
-def _q4_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    block = raw.reshape(len(raw), -1, 18)
-    scale = _halves(block, 0)
-    return np.ascontiguousarray(block[..., 2:]).reshape(len(raw), -1), np.concatenate([scale, -8 * scale], -1)
-
-
-def _q8_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    block = raw.reshape(len(raw), -1, 34)
-    scale = _halves(block, 0)
-    codes = np.ascontiguousarray(block[..., 2:]).view(np.int8).reshape(len(raw), -1)
-    return codes, np.concatenate([scale, np.zeros_like(scale)], -1)
-
-
-UNPACK = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from augury.model.memory import lasting_zeros
+
 NORMED = -1  # the feature id of the hidden state after the final norm
 
 
@@ -71,7 +73,7 @@ class KVCache:
         """Reserve `rows` physical rows for every layer."""
 
         def make(shape: LayerShape, dim: int, *layers: int) -> Tensor:
-            return torch.zeros(*layers, rows, shape.kv_heads, dim, dtype=dtype, device=device)
+            return lasting_zeros(*layers, rows, shape.kv_heads, dim, dtype=dtype, device=device)
 
         if device.type == "cpu" or len(set(shapes)) != 1:
             return cls([make(s, s.key_dim) for s in shapes], [make(s, s.value_dim) for s in shapes])
