@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from augury.kernels.faces import face
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
     from augury.kernels.tiles import Tiled
+    from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
     AnyPacked = Packed | Tiled
+    LayerRun = Callable[[Tensor, Tensor, Any, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Ops(Protocol):
@@ -39,6 +43,10 @@ class Ops(Protocol):
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """The same with a packed matrix that was arranged here."""
+        ...
+
+    def fused(self, layer: Layer) -> LayerRun:
+        """A layer of a model in the form in which this face runs it best."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

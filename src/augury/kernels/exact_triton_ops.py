@@ -19,7 +19,6 @@ from augury.kernels.triton_ops import TritonOps
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
-    from augury.model.packed import Packed
     from augury.model.target import Rows
 
 TRIALS = 4
@@ -43,10 +42,6 @@ class ExactTritonOps(TritonOps):
             self._agrees[shape] = _agrees(shape, x.device)
         product = fused.linear if self._agrees.get(shape) else matrix_triton.linear
         return product(x, weight) if bias is None else product(x, weight) + bias
-
-    def arrange(self, weight: Packed, fast: bool) -> Packed:
-        """As it is: packed matrices are a CPU's."""
-        return weight
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Unpack, then multiply."""

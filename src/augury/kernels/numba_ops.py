@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,34 +15,21 @@ from augury.kernels import fused, threads
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
 from augury.kernels import attention_numba, digits_numba, fused_numba, machine, matrix_numba, packed_numba  # noqa: E402
+from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
+from augury.kernels.digits_numba import linear_digits  # noqa: E402
+from augury.kernels.fused_layer import FusedLayer, View  # noqa: E402
+from augury.kernels.layer_numba import PANEL_ROWS, PARALLEL_SIGHT  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
-    from augury.kernels import AnyPacked
+    from augury.kernels import AnyPacked, LayerRun
+    from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
-Array = np.ndarray[Any, Any]
-
 VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it
-PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache beside their unfinished sums
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
-PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which it does
-ALIGNED_ROWS = 4  # rows from which aligned activations are worth their slower allocation
-
-_NOTHING = np.empty(0, np.float32)
-
-
-@dataclass(slots=True)
-class View:
-    """A pass as numpy arrays."""
-
-    positions: Array
-    write: Array
-    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
-    block_size: int
-    keys: int  # cache rows seen by all rows together, about
 
 
 class NumbaOps:
@@ -65,13 +52,13 @@ class NumbaOps:
         vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS and machine.BF16_PRODUCTS
         if vendor or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
-        out, array = _fresh(rows, len(weight))
-        whole, matrix, added = _array(x), _lasting(weight), _optional(bias)
-        for panel in _panels(rows):
+        out, array = fresh(rows, len(weight))
+        whole, matrix, added = array_of(x), lasting(weight), optional(bias)
+        for part, into in _panels(whole, array):
             if self._threads > 1 and weight.numel() >= PARALLEL_WEIGHT:
-                matrix_numba.linear_parallel(self._threads, whole[panel], matrix, added, array[panel])
+                matrix_numba.linear_parallel(self._threads, part, matrix, added, into)
             else:
-                matrix_numba.linear_alone(whole[panel], matrix, added, array[panel])
+                matrix_numba.linear_alone(part, matrix, added, into)
         return out
 
     def arrange(self, weight: Packed, fast: bool) -> AnyPacked:
@@ -80,37 +67,41 @@ class NumbaOps:
             return tiled(weight, digits_numba.FAST if fast else digits_numba.EXACT)
         return weight
 
+    def fused(self, layer: Layer) -> LayerRun:
+        """One call of compiled code where all its matrices are tiles of one kind."""
+        return FusedLayer.of(layer, self._threads) or layer
+
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """Row-invariant."""
-        codes, scales = _lasting(weight.codes), _lasting(weight.scales)
-        out, array = _fresh(len(x), len(weight))
-        whole, added = _array(x), _optional(bias)
-        for panel in _panels(len(x)):
-            if isinstance(weight, Tiled):
-                digits_numba.linear_digits(
-                    self._threads, whole[panel], codes, scales, weight.digits, added, array[panel]
-                )
-            else:
-                packed_numba.linear_packed(self._threads, whole[panel], codes, scales, added, array[panel])
+        whole = array_of(x)
+        out, array = fresh(whole.shape[0], len(weight))
+        added, panels = optional(bias), _panels(whole, array)
+        if isinstance(weight, Tiled):
+            for part, into in panels:
+                linear_digits(self._threads, part, weight.codes, weight.scales, weight.digits, added, into)
+        else:
+            codes, scales = lasting(weight.codes), lasting(weight.scales)
+            for part, into in panels:
+                packed_numba.linear_packed(self._threads, part, codes, scales, added, into)
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """One pass over each row."""
-        out, array = _fresh(*x.shape)
-        fused_numba.rms_norm(_array(x), _lasting(weight), eps, array)
+        out, array = fresh(*x.shape)
+        fused_numba.rms_norm(array_of(x), lasting(weight), eps, array)
         return out
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """One pass over each row; x becomes the new residual."""
-        out, array = _fresh(*x.shape)
-        fused_numba.add_rms_norm(_array(x), _array(residual), _lasting(weight), eps, array)
+        out, array = fresh(*x.shape)
+        fused_numba.add_rms_norm(array_of(x), array_of(residual), lasting(weight), eps, array)
         return out, x
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """One pass over each row."""
         rows, width = gate_up.shape
-        out, array = _fresh(rows, width // 2)
-        fused_numba.silu_mul(_array(gate_up), array)
+        out, array = fresh(rows, width // 2)
+        fused_numba.silu_mul(array_of(gate_up), array)
         return out
 
     def rotate_and_store(
@@ -128,24 +119,24 @@ class NumbaOps:
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
         fused_numba.rotate_and_store(
-            _array(qkv),
+            array_of(qkv),
             heads,
             view.positions,
             view.write,
-            _lasting(rotary[0]),
-            _lasting(rotary[1]),
-            _lasting(keys),
-            _lasting(values),
-            _optional(q_norm),
-            _optional(k_norm),
+            lasting(rotary[0]),
+            lasting(rotary[1]),
+            lasting(keys),
+            lasting(values),
+            optional(q_norm),
+            optional(k_norm),
             eps,
         )
         return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
     def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
         """A plain copy."""
-        _lasting(key_cache)[view.write] = keys.numpy()
-        _lasting(value_cache)[view.write] = values.numpy()
+        lasting(key_cache)[view.write] = keys.numpy()
+        lasting(value_cache)[view.write] = values.numpy()
 
     def attend(
         self,
@@ -160,7 +151,7 @@ class NumbaOps:
     ) -> Tensor:
         """Rows and kv heads one by one, over threads where that pays."""
         rows, heads, _ = q.shape
-        out = self._attend(_array(q).reshape(rows, -1), heads, keys, values, view, scale, window, softcap, sinks)
+        out = self._attend(array_of(q).reshape(rows, -1), heads, keys, values, view, scale, window, softcap, sinks)
         return out.view(rows, heads, values.shape[2])
 
     def rotate_store_attend(
@@ -179,18 +170,18 @@ class NumbaOps:
         """Both on the same array: queries are turned in their place and read from there."""
         _, kv_heads, dim = keys.shape
         heads = qkv.shape[1] // dim - 2 * kv_heads
-        array = _array(qkv)
+        array = array_of(qkv)
         fused_numba.rotate_and_store(
             array,
             heads,
             view.positions,
             view.write,
-            _lasting(rotary[0]),
-            _lasting(rotary[1]),
-            _lasting(keys),
-            _lasting(values),
-            _optional(q_norm),
-            _optional(k_norm),
+            lasting(rotary[0]),
+            lasting(rotary[1]),
+            lasting(keys),
+            lasting(values),
+            optional(q_norm),
+            optional(k_norm),
             eps,
         )
         return self._attend(array, heads, keys, values, view, scale, window, 0.0, None)
@@ -209,8 +200,8 @@ class NumbaOps:
     ) -> Tensor:
         _, _, value_dim = values.shape
         out = torch.empty(len(q), heads * value_dim, dtype=torch.float32)  # aligned: it is added to again and again
-        array, sinks_array = out.numpy(), _optional(sinks)
-        caches = _lasting(keys), _lasting(values)
+        array, sinks_array = out.numpy(), optional(sinks)
+        caches = lasting(keys), lasting(values)
         given = q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
         if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
             attention_numba.attend_parallel(self._threads, *given)
@@ -219,48 +210,11 @@ class NumbaOps:
         return out
 
 
-def _panels(rows: int) -> list[slice]:
-    """Rows in panels of nearly the same size: a short one would read the weights for little."""
+def _panels(x: Array, out: Array) -> list[tuple[Array, Array]]:
+    """Rows and their results in panels of nearly the same size: a short one would read the weights for little."""
+    rows = x.shape[0]
+    if rows <= PANEL_ROWS:
+        return [(x, out)]
     count = -(-rows // PANEL_ROWS)
-    return [slice(rows * n // count, rows * (n + 1) // count) for n in range(count)]
-
-
-def _fresh(rows: int, width: int) -> tuple[Tensor, Array]:
-    """A new float32 tensor and its array.
-
-    numpy allocates in a third of torch's time, torch on whole cache lines, which pays where many rows are read again.
-    Only an array that does not hold the tensor may be kept on it: see _lasting.
-    """
-    if rows >= ALIGNED_ROWS:
-        tensor = torch.empty(rows, width, dtype=torch.float32)
-        return tensor, tensor.numpy()
-    array = np.empty((rows, width), np.float32)
-    tensor = torch.from_numpy(array)
-    tensor._augury_view = array  # type: ignore[attr-defined]
-    return tensor, array
-
-
-def _array(tensor: Tensor) -> Array:
-    """The numpy view of an activation; those made here bring it along."""
-    view: Array | None = getattr(tensor, "_augury_view", None)
-    return tensor.contiguous().numpy() if view is None else view
-
-
-def _optional(tensor: Tensor | None) -> Array:
-    return _NOTHING if tensor is None else _lasting(tensor)
-
-
-def _lasting(tensor: Tensor) -> Array:
-    """The numpy view of a weight or cache, kept on the tensor: making one takes as long as a small kernel.
-
-    bf16 comes as the 16-bit integers that numba can read. The view must not hold the tensor itself: numpy takes no part
-    in cycle collection, and a cache would never be freed.
-    """
-    view: Array | None = getattr(tensor, "_augury_view", None)
-    if view is None:
-        if not tensor.is_contiguous():
-            raise ValueError("weights and caches must be contiguous")  # a copy would never see what is written later
-        plain = tensor.detach()
-        view = (plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain).numpy()
-        tensor._augury_view = view  # type: ignore[attr-defined]
-    return view
+    edges = [rows * n // count for n in range(count + 1)]
+    return [(x[first:last], out[first:last]) for first, last in pairwise(edges)]

@@ -7,11 +7,11 @@ line, then the next four; 4-bit codes i and i + 16 share a byte. Its scales and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from augury.kernels.machine import LINES
 from augury.kernels.unpack import BLOCK, unpacked
@@ -19,15 +19,17 @@ from augury.kernels.unpack import BLOCK, unpacked
 if TYPE_CHECKING:
     from augury.model.packed import Packed
 
+Array = np.ndarray[Any, Any]
+
 GROUP = 4  # weights of one line that a dot product takes at a time
 
 
 @dataclass(slots=True)
 class Tiled:
-    """A matrix [lines, width]; where lines are no multiple of LINES the last tile is filled up with zeros."""
+    """A matrix [size, width]; where `size` is no multiple of LINES the last tile is filled up with zeros."""
 
-    codes: Tensor  # uint8 [tiles, blocks, 16 * LINES] or int8 [tiles, blocks, 32 * LINES]
-    scales: Tensor  # float32 [tiles, blocks, 2 or 3, LINES], in the order of Packed
+    codes: Array  # uint8 [tiles, blocks, 16 * LINES] or int8 [tiles, blocks, 32 * LINES]
+    scales: Array  # float32 [tiles, blocks, 2 or 3, LINES], in the order of Packed
     size: int
     digits: tuple[int, ...]  # to which activations are rounded before they meet it
 
@@ -37,7 +39,7 @@ class Tiled:
     @property
     def width(self) -> int:
         """The length of a line."""
-        return self.codes.shape[1] * BLOCK
+        return int(self.codes.shape[1]) * BLOCK
 
     def unpacked(self) -> Tensor:
         """The float32 matrix."""
@@ -46,15 +48,19 @@ class Tiled:
     def lines(self, wanted: Tensor) -> Tensor:
         """Some lines as float32, to the bit what Packed.lines gives."""
         tile, line, blocks = wanted // LINES, wanted % LINES, self.codes.shape[1]
-        groups = self.codes.view(len(self.codes), blocks, -1, LINES, GROUP)[tile, :, :, line]
-        return unpacked(groups.reshape(len(wanted), blocks, -1), self.scales[tile, :, :, line])
+        groups = torch.from_numpy(self.codes).view(len(self.codes), blocks, -1, LINES, GROUP)[tile, :, :, line]
+        scales = torch.from_numpy(self.scales)[tile, :, :, line]
+        return unpacked(groups.reshape(len(wanted), blocks, -1), scales)
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     """Lay a matrix out in tiles."""
-    spare = -len(weight) % LINES
-    codes, scales = (pad(t, (0, 0) * (t.dim() - 1) + (0, spare)) for t in (weight.codes, weight.scales))
-    tiles, blocks = len(codes) // LINES, scales.shape[1]
-    groups = codes.view(tiles, LINES, blocks, -1, GROUP).permute(0, 2, 3, 1, 4)
-    pairs = scales.view(tiles, LINES, blocks, -1).permute(0, 2, 3, 1)
-    return Tiled(groups.reshape(tiles, blocks, -1), pairs.contiguous(), len(weight), digits)
+    size, spare, blocks = len(weight), -len(weight) % LINES, weight.scales.shape[1]
+    tiles = (size + spare) // LINES
+    codes, scales = (
+        np.pad(part.numpy(), ((0, spare), *[(0, 0)] * (part.dim() - 1))) if spare else part.numpy()
+        for part in (weight.codes, weight.scales)
+    )
+    groups = codes.reshape(tiles, LINES, blocks, -1, GROUP).transpose(0, 2, 3, 1, 4).reshape(tiles, blocks, -1)
+    factors = scales.reshape(tiles, LINES, blocks, -1).transpose(0, 2, 3, 1)
+    return Tiled(groups, np.ascontiguousarray(factors), size, digits)

@@ -10,6 +10,7 @@ from augury.kernels import attention, fused
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -25,6 +26,10 @@ class TorchOps:
     rms_norm = staticmethod(fused.rms_norm)
     silu_mul = staticmethod(fused.silu_mul)
     attend = staticmethod(attention.attend)
+
+    def fused(self, layer: Layer) -> Layer:
+        """As it is."""
+        return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
         """As it is; nothing here is made faster by rounding."""

@@ -11,6 +11,7 @@ from augury.kernels.attend_triton import View
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -26,6 +27,10 @@ class TritonOps:
     rms_norm = staticmethod(norm_triton.rms_norm)
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
     silu_mul = staticmethod(activation_triton.silu_mul)
+
+    def fused(self, layer: Layer) -> Layer:
+        """As it is."""
+        return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:
         """As it is: packed matrices are a CPU's."""

@@ -48,22 +48,21 @@ class Dense:
         self._ops = ops
         self._eps: float = config.rms_norm_eps
         self._embedding = embedding
-        self._layers = layers
+        self._layers = [ops.fused(layer) for layer in layers]
+        self._first_norm = layers[0].attention_norm
         self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
         self._head = head
 
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
-        ops, eps = self._ops, self._eps
+        ops = self._ops
         view = ops.view(rows)
         residual = self.embed(rows.tokens)
         streams = [residual]
-        x = ops.rms_norm(residual, self._layers[0].attention_norm, eps)
+        x = ops.rms_norm(residual, self._first_norm, self._eps)
         for i, layer in enumerate(self._layers):
-            x = layer.attention(x, view, self.cache.keys[i], self.cache.values[i])
-            x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
-            x, residual = ops.add_rms_norm(layer.mlp(x), residual, self._norms[i], eps)
+            x, residual = layer(x, residual, view, self.cache.keys[i], self.cache.values[i], self._norms[i])
             streams.append(residual)
         streams.append(x)  # NORMED
         return Scores(self.project(x[rows.wanted]), tuple(streams[i] for i in features))

@@ -84,3 +84,11 @@ class Layer:
     attention: Attention
     mlp_norm: Tensor
     mlp: GatedMLP
+
+    def __call__(
+        self, x: Tensor, residual: Tensor, view: Any, keys: Tensor, values: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """From the layer's normed input and the stream beside it to the next layer's, whose `norm` this is."""
+        ops, eps = self.attention.ops, self.attention.eps
+        x, residual = ops.add_rms_norm(self.attention(x, view, keys, values), residual, self.mlp_norm, eps)
+        return ops.add_rms_norm(self.mlp(x), residual, norm, eps)

@@ -1,0 +1,84 @@
+"""A decoder layer of packed matrices, ready for one call of compiled code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
+from augury.kernels.layer_numba import run_layer
+from augury.kernels.tiles import Tiled
+from augury.kernels.unpack import BLOCK
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from augury.model.layers import AnyLinear, Layer
+
+
+@dataclass(slots=True)
+class View:
+    """A pass as numpy arrays."""
+
+    positions: Array
+    write: Array
+    rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
+    block_size: int
+    keys: int  # cache rows seen by all rows together, about
+
+
+@dataclass(slots=True)
+class FusedLayer:
+    """See Layer; its arrays and numbers in the groups that run_layer takes them in."""
+
+    threads: int
+    matrices: tuple[tuple[Array, Array, Array], ...]  # qkv, out, gate and up, down: codes, scales, bias
+    norms: tuple[Array, Array, Array]  # of the MLP, of queries and keys
+    digits: tuple[int, ...]
+    rotary: tuple[Array, Array]
+    numbers: tuple[float, int, float]  # scale and window of the attention, epsilon of the norms
+
+    @classmethod
+    def of(cls, layer: Layer, threads: int) -> FusedLayer | None:
+        """The layer, or nothing where a matrix has another form: each mixture of forms would be compiled anew."""
+        attention, mlp = layer.attention, layer.mlp
+        linears = (attention.qkv, attention.out, mlp.gate_up, mlp.down)
+        matrices = [_tiled(linear) for linear in linears]
+        first = matrices[0]
+        if first is None or any(m is None or m.codes.dtype != first.codes.dtype for m in matrices):
+            return None
+        return cls(
+            threads,
+            tuple((m.codes, m.scales, optional(by.bias)) for m, by in zip(matrices, linears, strict=True) if m),
+            (lasting(layer.mlp_norm), optional(attention.q_norm), optional(attention.k_norm)),
+            first.digits,
+            (lasting(attention.rotary[0]), lasting(attention.rotary[1])),
+            (attention.scale, attention.window, attention.eps),
+        )
+
+    def __call__(
+        self, x: Tensor, residual: Tensor, view: View, keys: Tensor, values: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See Layer.__call__."""
+        cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
+        heads = int(self.matrices[1][0].shape[1]) * BLOCK // keys.shape[2]
+        following, stream = run_layer(
+            self.threads,
+            array_of(x),
+            array_of(residual),
+            self.matrices,
+            (self.norms[0], lasting(norm), *self.norms[1:]),
+            self.digits,
+            self.rotary,
+            cache,
+            view.rows,
+            view.write,
+            view.block_size,
+            view.keys,
+            (heads, scale, window, eps),
+        )
+        return with_array(following), with_array(stream)
+
+
+def _tiled(linear: AnyLinear) -> Tiled | None:
+    return linear.weight if isinstance(linear.weight, Tiled) else None
