@@ -12,8 +12,9 @@ from numba import njit, prange
 from augury.kernels.attention_numba import OPTIONS
 from augury.kernels.machine import LINES
 from augury.kernels.matrix_numba import add_bias, columns_of
-from augury.kernels.simd_digits import FACTORS, pair1, split, tile1, tile2, tile4
-from augury.kernels.tiles import BLOCK
+from augury.kernels.simd_digits import FACTORS, half4, split, tile1, tile2
+from augury.kernels.tiles import TILE
+from augury.kernels.unpack import BLOCK
 
 # The digits of an activation: a tuple, because loops are compiled for its length.
 EXACT, FAST = (0, 1, 2), (0,)
@@ -32,49 +33,41 @@ def _in_digits(x, digits):
 
 
 @njit(**STEADY)
-def _tile_rows(codes, scales, tile, pair, numbers, factors, rows, blocks, digits, out, o, apart):
-    """All rows times one tile, or two."""
+def _tile_rows(tiles, tile, numbers, factors, rows, blocks, digits, out, o, apart):
+    """All rows times one tile."""
     r = 0
     while r + 4 <= rows:
-        tile4(codes, scales, tile, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
-        if pair:
-            tile4(codes, scales, tile + 1, numbers, factors, r, blocks, digits, out, o + r * apart + LINES, apart)
+        for half in range(2):
+            half4(tiles, tile, half, numbers, factors, r, blocks, digits, out, o + r * apart + half * LINES, apart)
         r += 4
     if r + 2 <= rows:
-        tile2(codes, scales, tile, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
-        if pair:
-            tile2(codes, scales, tile + 1, numbers, factors, r, blocks, digits, out, o + r * apart + LINES, apart)
+        tile2(tiles, tile, 0, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
         r += 2
     if r < rows:
-        if pair:
-            pair1(codes, scales, tile, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
-        else:
-            tile1(codes, scales, tile, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
+        tile1(tiles, tile, 0, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
 
 
 @njit(**STEADY)
-def _columns(first, last, codes, scales, numbers, factors, digits, out):
+def _columns(first, last, tiles, numbers, factors, digits, out):
     """Output columns first .. last-1, of which the first begins a tile."""
-    rows, columns, blocks = out.shape[0], out.shape[1], codes.shape[1]
-    flat_codes, flat_scales, flat_out, column = codes.reshape(-1), scales.reshape(-1), out.reshape(-1), first
-    while column < last:
-        whole, pair = column + LINES <= last, column + 2 * LINES <= last
-        # A last tile is filled up with lines of zeros, which have no place in the result.
-        into = flat_out if whole else np.empty(rows * LINES, np.float32)
-        start, apart = (column, columns) if whole else (0, LINES)
-        tile = column // LINES
-        _tile_rows(flat_codes, flat_scales, tile, pair, numbers, factors, rows, blocks, digits, into, start, apart)
-        if not whole:
+    rows, columns, blocks = out.shape[0], out.shape[1], tiles.shape[1]
+    flat_tiles, flat_out = tiles.reshape(-1), out.reshape(-1)
+    for column in range(first, last, TILE):
+        tile, end = column // TILE, min(column + TILE, last)
+        if end == column + TILE:
+            _tile_rows(flat_tiles, tile, numbers, factors, rows, blocks, digits, flat_out, column, columns)
+        else:  # a last tile is filled up with lines of zeros, which have no place in the result
+            room = np.empty(rows * TILE, np.float32)
+            _tile_rows(flat_tiles, tile, numbers, factors, rows, blocks, digits, room, 0, TILE)
             for r in range(rows):
-                out[r, column:last] = into[r * LINES : r * LINES + last - column]
-        column += 2 * LINES if pair else LINES
+                out[r, column:end] = room[r * TILE : r * TILE + end - column]
 
 
 @njit(parallel=True, **STEADY)
-def linear_digits(threads, x, codes, scales, digits, bias, out):
+def linear_digits(threads, x, tiles, digits, bias, out):
     """out [R, lines] = x [R, width] times the matrix, plus bias if it has any elements."""
     numbers, factors = _in_digits(x, digits)
     for share in prange(threads):
-        first, last = columns_of(np.int64(share), threads, out.shape[1], 2 * LINES)
-        _columns(first, last, codes, scales, numbers, factors, digits, out)
+        first, last = columns_of(np.int64(share), threads, out.shape[1], TILE)
+        _columns(first, last, tiles, numbers, factors, digits, out)
     add_bias(out, bias)

@@ -32,7 +32,7 @@ class FusedLayer:
     """See Layer; its arrays and numbers in the groups that run_layer takes them in."""
 
     threads: int
-    matrices: tuple[tuple[Array, Array, Array], ...]  # qkv, out, gate and up, down: codes, scales, bias
+    matrices: tuple[tuple[Array, Array], ...]  # qkv, out, gate and up, down: tiles and bias
     norms: tuple[Array, Array, Array]  # of the MLP, of queries and keys
     digits: tuple[int, ...]
     rotary: tuple[Array, Array]
@@ -45,11 +45,11 @@ class FusedLayer:
         linears = (attention.qkv, attention.out, mlp.gate_up, mlp.down)
         matrices = [_tiled(linear) for linear in linears]
         first = matrices[0]
-        if first is None or any(m is None or m.codes.dtype != first.codes.dtype for m in matrices):
+        if first is None or any(m is None or m.tiles.dtype != first.tiles.dtype for m in matrices):
             return None
         return cls(
             threads,
-            tuple((m.codes, m.scales, optional(by.bias)) for m, by in zip(matrices, linears, strict=True) if m),
+            tuple((m.tiles, optional(by.bias)) for m, by in zip(matrices, linears, strict=True) if m),
             (lasting(layer.mlp_norm), optional(attention.q_norm), optional(attention.k_norm)),
             first.digits,
             (lasting(attention.rotary[0]), lasting(attention.rotary[1])),

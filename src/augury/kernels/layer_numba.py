@@ -22,12 +22,12 @@ _NO_SINKS = np.empty(0, np.float32)
 
 @njit(**STEADY)
 def _product(threads, x, matrix, digits, lines):
-    """x times a matrix (codes, scales, bias) of so many lines."""
-    rows, (codes, scales, bias) = x.shape[0], matrix
+    """x times a matrix (tiles, bias) of so many lines."""
+    rows, (tiles, bias) = x.shape[0], matrix
     out, panels = np.empty((rows, lines), np.float32), -(-rows // PANEL_ROWS)
     for n in range(panels):
         first, last = rows * n // panels, rows * (n + 1) // panels
-        linear_digits(threads, x[first:last], codes, scales, digits, bias, out[first:last])
+        linear_digits(threads, x[first:last], tiles, digits, bias, out[first:last])
     return out
 
 

@@ -78,7 +78,7 @@ class NumbaOps:
         added, panels = optional(bias), _panels(whole, array)
         if isinstance(weight, Tiled):
             for part, into in panels:
-                linear_digits(self._threads, part, weight.codes, weight.scales, weight.digits, added, into)
+                linear_digits(self._threads, part, weight.tiles, weight.digits, added, into)
         else:
             codes, scales = lasting(weight.codes), lasting(weight.scales)
             for part, into in panels:

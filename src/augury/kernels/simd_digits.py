@@ -3,7 +3,7 @@
 An activation is a whole number of at most 23 bits times the scale of its block, and is kept as signed bytes: three
 digits to the base 256, or one where speed matters more than precision. Products of codes and digits are summed as
 integers, 32 weights of a line at a time, so that no order of additions can change them; a block's sum is then rounded
-once to float32, scaled and added to its line's. Lines lie beside each other in a vector (see model/tiles.py).
+once to float32, scaled and added to its line's. Lines lie beside each other in a vector (see tiles.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from augury.kernels.machine import DOT_PRODUCTS, LINES
-from augury.kernels.tiles import BLOCK, GROUP
+from augury.kernels.tiles import GROUP, code_bytes, factors_of, record_bytes
+from augury.kernels.unpack import BLOCK
 from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask, pointers
 
 GROUPS = BLOCK // GROUP
@@ -40,18 +41,19 @@ BLOCK_BYTES = ir.VectorType(I8, BLOCK)
 FOUR_GROUPS = ir.VectorType(I32, 4)
 
 
-def _make_tile(rows: int, tiles: int) -> Any:
-    """Some rows of activations times some tiles of LINES lines."""
+def _make_tile(rows: int, halves: int) -> Any:
+    """Some rows of activations times a tile of weights, or a half of one."""
 
     @intrinsic
-    def product(typing, codes, scales, tile, numbers, factors, row, blocks, places, out, o, apart):
-        """out[o + r*apart + t*LINES + i] = row r . line i of tile t; uint8 codes are pairs of halves, int8 whole."""
-        signature = types.void(codes, scales, INDEX, numbers, factors, INDEX, INDEX, places, out, INDEX, INDEX)
-        halved, digits = not codes.dtype.signed, places.count
-        code_bytes, parts = LINES * BLOCK // (2 if halved else 1), 2 if halved else 3
+    def product(typing, tiles, tile, half, numbers, factors, row, blocks, places, out, o, apart):
+        """out[o + r*apart + i] = row r . line i of the tile, from the half on; tiles of uint8 hold pairs of codes."""
+        indexes = (INDEX, INDEX)
+        signature = types.void(tiles, *indexes, numbers, factors, *indexes, places, out, *indexes)
+        halved, digits = not tiles.dtype.signed, places.count
+        size = record_bytes(halved)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _, _, tile, _, _, row, blocks, _, _, _, apart = args
+            _, tile, half, _, _, row, blocks, _, _, _, apart = args
 
             def starts(array: int, first: Any, count: int, size: int) -> list[Any]:
                 data = make_array(signature.args[array])(context, builder, value=args[array]).data
@@ -60,32 +62,31 @@ def _make_tile(rows: int, tiles: int) -> Any:
                     at(builder, data, builder.mul(builder.add(first, const(first, n)), whole)) for n in range(count)
                 ]
 
-            weights, pairs = starts(0, tile, tiles, code_bytes), starts(1, tile, tiles, parts * LINES)
+            (weights,) = starts(0, tile, 1, size)
             lines, scaled = starts(3, row, rows, digits * BLOCK), starts(4, row, rows, FACTORS)
 
             def body(block: Any, totals: Sequence[Any]) -> list[Any]:
                 def part(start: Any, size: int) -> Any:
                     return at(builder, start, builder.mul(block, const(block, size)))
 
-                done = list(totals)
-                for t in range(tiles):
-                    groups = _code_groups(builder, part(weights[t], code_bytes), halved)
-                    *scales, shift = _vectors(builder, part(pairs[t], parts * LINES), FLOATS, parts)
+                done, record = list(totals), part(weights, size)
+                for h in range(halves):
+                    groups, scales, shift = _read_half(builder, record, builder.add(half, const(half, h)), halved)
                     for r in range(rows):
                         step, whole = (_splat(builder, part(scaled[r], FACTORS), i) for i in (0, 1))
                         sums = _block_sums(builder, groups, part(lines[r], digits * BLOCK), digits, len(scales))
-                        place = r * tiles + t
+                        place = r * halves + h
                         for scale, exact in zip(scales, sums, strict=True):
                             done[place] = _fma(builder, exact, builder.fmul(scale, step), done[place])
                         done[place] = _fma(builder, shift, whole, done[place])
                 return done
 
             none = ir.Constant(FLOATS, [0.0] * LINES)
-            totals = loop_of(builder, blocks, [none] * (rows * tiles), body)
+            totals = loop_of(builder, blocks, [none] * (rows * halves), body)
             first = pointers(context, builder, signature, args)(8, 9)
             for n, total in enumerate(totals):
-                line = at(builder, first, builder.mul(apart, const(apart, n // tiles)))
-                target = at(builder, line, const(apart, n % tiles * LINES))
+                line = at(builder, first, builder.mul(apart, const(apart, n // halves)))
+                target = at(builder, line, const(apart, n % halves * LINES))
                 builder.store(total, builder.bitcast(target, FLOATS.as_pointer())).align = 4
             return context.get_dummy_value()
 
@@ -94,7 +95,16 @@ def _make_tile(rows: int, tiles: int) -> Any:
     return product
 
 
-tile4, tile2, tile1, pair1 = _make_tile(4, 1), _make_tile(2, 1), _make_tile(1, 1), _make_tile(1, 2)
+half4, tile2, tile1 = _make_tile(4, 1), _make_tile(2, 2), _make_tile(1, 2)
+
+
+def _read_half(builder: Any, record: Any, half: Any, halved: bool) -> tuple[list[Any], list[Any], Any]:
+    """Codes, scales and shift of one half of a tile's block."""
+    size, parts = code_bytes(halved), factors_of(halved)
+    codes = at(builder, record, builder.mul(half, const(half, size)))
+    place = builder.add(builder.mul(half, const(half, 4 * parts * LINES)), const(half, 2 * size))
+    *scales, shift = _vectors(builder, at(builder, record, place), FLOATS, parts)
+    return _code_groups(builder, codes, halved), scales, shift
 
 
 @intrinsic

@@ -1,7 +1,8 @@
-"""Packed weights as the integer kernels read them: LINES lines beside each other.
+"""Packed weights as the integer kernels read them: one stream of bytes, in which lines lie beside each other.
 
-A tile is LINES lines of the matrix, block after block of 32 weights. Of a block come first the codes, four of every
-line, then the next four; 4-bit codes i and i + 16 share a byte. Its scales and its shifts are a vector each.
+A tile is 2 * LINES lines of the matrix, record after record, one for every 32 weights of a line. A record has the codes
+of the first LINES lines and of the others, four of every line, then the next four (4-bit codes i and i + 16 share a
+byte); then, for either half, the scales of these lines, and their shifts.
 """
 
 from __future__ import annotations
@@ -21,15 +22,30 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+TILE = 2 * LINES
 GROUP = 4  # weights of one line that a dot product takes at a time
+
+
+def code_bytes(halved: bool) -> int:
+    """What the codes of half a record take."""
+    return LINES * BLOCK // (2 if halved else 1)
+
+
+def factors_of(halved: bool) -> int:
+    """Floats that a block has beside its codes; see Packed."""
+    return 2 if halved else 3
+
+
+def record_bytes(halved: bool) -> int:
+    """What a record takes."""
+    return 2 * (code_bytes(halved) + 4 * LINES * factors_of(halved))
 
 
 @dataclass(slots=True)
 class Tiled:
-    """A matrix [size, width]; where `size` is no multiple of LINES the last tile is filled up with zeros."""
+    """A matrix [size, width]; where `size` is no multiple of TILE the last tile is filled up with zeros."""
 
-    codes: Array  # uint8 [tiles, blocks, 16 * LINES] or int8 [tiles, blocks, 32 * LINES]
-    scales: Array  # float32 [tiles, blocks, 2 or 3, LINES], in the order of Packed
+    tiles: Array  # [tiles, blocks, bytes of a record]: uint8 where codes have 4 bits, int8 where they have 8
     size: int
     digits: tuple[int, ...]  # to which activations are rounded before they meet it
 
@@ -39,7 +55,7 @@ class Tiled:
     @property
     def width(self) -> int:
         """The length of a line."""
-        return int(self.codes.shape[1]) * BLOCK
+        return int(self.tiles.shape[1]) * BLOCK
 
     def unpacked(self) -> Tensor:
         """The float32 matrix."""
@@ -47,20 +63,30 @@ class Tiled:
 
     def lines(self, wanted: Tensor) -> Tensor:
         """Some lines as float32, to the bit what Packed.lines gives."""
-        tile, line, blocks = wanted // LINES, wanted % LINES, self.codes.shape[1]
-        groups = torch.from_numpy(self.codes).view(len(self.codes), blocks, -1, LINES, GROUP)[tile, :, :, line]
-        scales = torch.from_numpy(self.scales)[tile, :, :, line]
-        return unpacked(groups.reshape(len(wanted), blocks, -1), scales)
+        tile, (half, line) = wanted // TILE, (wanted % TILE // LINES, wanted % LINES)
+        records, blocks = torch.from_numpy(self.tiles)[tile], self.tiles.shape[1]
+        split = 2 * code_bytes(self.tiles.dtype == np.uint8)
+        codes = records[..., :split].reshape(len(wanted), blocks, 2, -1, LINES, GROUP)
+        factors = records[..., split:].contiguous().view(torch.float32).view(len(wanted), blocks, 2, -1, LINES)
+        each = torch.arange(len(wanted))
+        return unpacked(codes[each, :, half, :, line].flatten(2), factors[each, :, half, :, line])
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     """Lay a matrix out in tiles."""
-    size, spare, blocks = len(weight), -len(weight) % LINES, weight.scales.shape[1]
-    tiles = (size + spare) // LINES
-    codes, scales = (
-        np.pad(part.numpy(), ((0, spare), *[(0, 0)] * (part.dim() - 1))) if spare else part.numpy()
-        for part in (weight.codes, weight.scales)
-    )
-    groups = codes.reshape(tiles, LINES, blocks, -1, GROUP).transpose(0, 2, 3, 1, 4).reshape(tiles, blocks, -1)
-    factors = scales.reshape(tiles, LINES, blocks, -1).transpose(0, 2, 3, 1)
-    return Tiled(groups, np.ascontiguousarray(factors), size, digits)
+    size, blocks = len(weight), weight.scales.shape[1]
+    tiles, halved = -(-size // TILE), weight.codes.dtype == torch.uint8
+    out = np.zeros((tiles, blocks, record_bytes(halved)), np.uint8 if halved else np.int8)
+    split = 2 * code_bytes(halved)
+    codes, factors = _whole(weight.codes.numpy(), tiles * TILE), _whole(weight.scales.numpy(), tiles * TILE)
+    groups = codes.reshape(tiles, 2, LINES, blocks, -1, GROUP).transpose(0, 3, 1, 4, 2, 5)
+    out[..., :split] = groups.reshape(tiles, blocks, split)
+    vectors = np.ascontiguousarray(factors.reshape(tiles, 2, LINES, blocks, -1).transpose(0, 3, 1, 4, 2))
+    out[..., split:] = vectors.reshape(tiles, blocks, -1).view(out.dtype)
+    return Tiled(out, size, digits)
+
+
+def _whole(part: Array, lines: int) -> Array:
+    """A part of a matrix, filled up with lines of zeros."""
+    spare = lines - len(part)
+    return np.pad(part, ((0, spare), *[(0, 0)] * (part.ndim - 1))) if spare else part
