@@ -27,10 +27,14 @@ def _quantised(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
     return raw.reshape(len(values), -1)
 
 
+def raw_matrix(kind: str, lines: int, width: int) -> tuple[np.ndarray[Any, Any], torch.Tensor]:
+    """The bytes of a matrix, the same every time, and what they mean."""
+    raw = _quantised(np.random.default_rng(5).standard_normal((lines, width)).astype(np.float32), kind)
+    return raw, torch.from_numpy(dequantize(raw, Kind[kind]))
+
+
 def packed_matrix(kind: str, lines: int, width: int) -> tuple[Packed, torch.Tensor]:
-    """The same numbers every time; K kinds come in whole blocks of 256, so their width is at least that."""
-    width = -(-width // 256) * 256 if kind.endswith("_K") else width
-    values = np.random.default_rng(5).standard_normal((lines, width)).astype(np.float32)
-    raw = _quantised(values, kind)
+    """A matrix and its twin; K kinds come in whole blocks of 256, so their width is at least that."""
+    raw, twin = raw_matrix(kind, lines, -(-width // 256) * 256 if kind.endswith("_K") else width)
     codes, scales = UNPACK[kind](raw)
-    return Packed(torch.from_numpy(codes), torch.from_numpy(scales)), torch.from_numpy(dequantize(raw, Kind[kind]))
+    return Packed(torch.from_numpy(codes), torch.from_numpy(scales)), twin

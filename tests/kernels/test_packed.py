@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from packed_matrices import packed_matrix
+from packed_matrices import packed_matrix, raw_matrix
 from rows import Segment, give_cache, make_rows, scattered_tables
+from safetensors.numpy import save_file
 
 from augury.kernels import choose
 from augury.kernels.machine import DOT_PRODUCTS
@@ -67,3 +69,18 @@ def test_a_torn_packed_file_is_named(tmp_path: Path) -> None:
     (tmp_path / PACKED_FILE).write_bytes(b"\x10\0\0\0\0\0\0\0{}")
     with pytest.raises(ModelError, match=r"packed\.safetensors"):
         PackedFile(tmp_path)
+
+
+def test_matrices_of_two_kinds_are_stacked_in_the_wider_form(tmp_path: Path) -> None:
+    """As in Q4_K_M, whose values have six bits and whose queries and keys have four."""
+    kinds, raws, twins = {"q": "Q4_K", "v": "Q6_K"}, {}, []
+    for name, kind in kinds.items():
+        raw, twin = raw_matrix(kind, 8, 256)
+        raws[name] = raw
+        twins.append(twin)
+    save_file(raws, tmp_path / PACKED_FILE, {"kinds": json.dumps(kinds)})
+    file = PackedFile(tmp_path)
+    both, one = file.matrix(("q", "v")), file.matrix(("q",))
+    assert both is not None and one is not None and file.matrix(("q", "absent")) is None
+    assert both.codes.dtype == torch.int8 and one.codes.dtype == torch.uint8
+    assert torch.equal(both.unpacked(), torch.cat(twins)) and torch.equal(one.unpacked(), twins[0])

@@ -101,13 +101,9 @@ class Dense:
             read = _Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device, fast)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [plan.layer(i, read, rotary) for i in range(config.num_hidden_layers)]  # type: ignore[arg-type]
-            tied = config.tie_word_embeddings
-            head = read.linear(["model.embed_tokens" if tied else "lm_head"], bias=False)
-            embedding: Tensor | PackedLinear  # one matrix with the head where they are tied, not two copies
-            if tied:
-                embedding = head.weight if isinstance(head, Linear) else head
-            else:
-                embedding = read.matrix("model.embed_tokens.weight")
+            words = read.linear(["model.embed_tokens"], bias=False)
+            head = words if config.tie_word_embeddings else read.linear(["lm_head"], bias=False)
+            embedding = words.weight if isinstance(words, Linear) else words
             return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), head)
 
 

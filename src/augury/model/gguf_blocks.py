@@ -40,6 +40,14 @@ def _whole(codes: Array, low: Array, high: Array, shift: Array) -> Unpacked:
     return np.ascontiguousarray(codes.reshape(lines, -1)).view(np.int8), scales
 
 
+def widened(codes: Array, scales: Array) -> Unpacked:
+    """The same weights with a byte for each code."""
+    if codes.dtype == np.int8:
+        return codes, scales
+    whole = _bits(codes.reshape(len(codes), -1, BLOCK // 2), 4, 0, 4)
+    return _whole(whole, scales[..., 0], scales[..., 0], scales[..., 1])
+
+
 def _q4_0(raw: Array) -> Unpacked:
     block = _blocks(raw, 18)
     scale = _half(block, 0)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from augury.kernels.unpack import BLOCK, unpacked
 from augury.model.errors import ModelError
-from augury.model.gguf_blocks import UNPACK
+from augury.model.gguf_blocks import UNPACK, widened
 
 PACKED_FILE = "packed.safetensors"
 
@@ -59,11 +59,11 @@ class PackedFile:
             raise ModelError(f"{directory / PACKED_FILE} cannot be read ({error}); convert the model again.") from error
 
     def matrix(self, names: tuple[str, ...]) -> Packed | None:
-        """One matrix, or several stacked; None unless all of them are packed the same way."""
-        kinds = {self._kinds.get(name) for name in names}
-        if len(kinds) > 1 or None in kinds:
+        """One matrix, or several stacked; None unless all of them are packed."""
+        if not all(name in self._kinds for name in names):
             return None
-        unpack = UNPACK[kinds.pop() or ""]
-        parts = [unpack(self._file.get_tensor(name)) for name in names]
+        parts = [UNPACK[self._kinds[name]](self._file.get_tensor(name)) for name in names]
+        if len({codes.dtype for codes, _ in parts}) > 1:  # Q4_K_M has six bits for values, four for keys and queries
+            parts = [widened(*part) for part in parts]
         codes, scales = (np.concatenate(side) for side in zip(*parts, strict=True))
         return Packed(torch.from_numpy(codes), torch.from_numpy(scales))
