@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 # What the target cannot do without; everything else is overhead.
 MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
-CORE = (MATRICES, HEAD, ATTENTION)
+LAYERS = "layers in one call"  # of packed matrices on a CPU
+CORE = (LAYERS, MATRICES, HEAD, ATTENTION)
 OTHER = "rest of the step"
 # In the order of a step.
 PARTS = (
-    MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
+    LAYERS, MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
     "rest of the model", "verdict", "append", "propose", "commit", "text", OTHER,
 )  # fmt: skip
 
@@ -100,6 +101,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
     from augury.engine.rows import lay_out
     from augury.engine.state import SlotState
     from augury.kernels import choose
+    from augury.kernels.faces import face
 
     clock = Clock()
     steps, timed = Steps(clock), clock.timed
@@ -135,6 +137,10 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (Request, "accept", timed("text", Request.accept)),
         *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),
     ]
+    if face(target.device) == "numba":
+        from augury.kernels.fused_layer import FusedLayer
+
+        changes.append((FusedLayer, "__call__", timed(LAYERS, FusedLayer.__call__)))
     with ExitStack() as undo:
         for owner, name, changed in changes:
             undo.enter_context(_replaced(owner, name, changed))

@@ -22,6 +22,7 @@ class Contender:
     batching: str = IN_TURN  # what it does with several prompts
     speculates: bool = False
     load_format: str = "auto"  # Augury's
+    arithmetic: str = "exact"  # Augury's on a CPU
 
     @property
     def in_turn(self) -> bool:
@@ -59,13 +60,16 @@ FIXED = (
     AUGURY,
     # The same weights as float32 matrices, as transformers has them, where a quantised file could be run as it is.
     replace(AUGURY, name="augury-unpacked", load_format="safetensors"),
+    # Activations of 8 bits, as llama.cpp has them.
+    replace(AUGURY, name="augury-fast", plain="augury-fast", arithmetic="fast"),
 )
 
 
 def all_contenders(method: str) -> dict[str, Contender]:
     """Every contender by name, in the order of the table; ours with speculation is named after its method."""
     ours = replace(AUGURY, name=f"augury-{method}", speculates=True)
-    return {contender.name: contender for contender in (*FIXED, ours)}
+    fast = replace(ours, name=f"augury-{method}-fast", plain="augury-fast", arithmetic="fast")
+    return {contender.name: contender for contender in (*FIXED, ours, fast)}
 
 
 def choose(
@@ -96,6 +100,6 @@ def _missing(contender: Contender, gguf: str | None, packed: bool) -> str | None
         return f"{contender.library} is not installed; `pip install 'augury[{extra}]'`"
     if contender.library == "llama_cpp" and gguf is None:
         return "llama.cpp reads GGUF files only; use --model default or a .gguf file"
-    if contender.load_format != "auto" and not packed:
+    if (contender.load_format, contender.arithmetic) != ("auto", "exact") and not packed:
         return "the same as augury: these weights have no packed form in this dtype"
     return None

@@ -149,6 +149,7 @@ class AuguryPeer:
             dtype=setup.dtype,
             device="cpu",
             load_format=setup.contender.load_format,
+            cpu_arithmetic=setup.contender.arithmetic,
             speculative_config=spec,
         )
 

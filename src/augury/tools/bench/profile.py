@@ -62,13 +62,18 @@ def run_profile(plan: BenchPlan, as_json: bool = False) -> list[Profile]:
             continue
         with waiting(f"profiling {name}", as_json):
             profiles += _profiles(plan, name, directory, speculative, prompts)
+    from augury.kernels.machine import kernels_in_words  # asks LLVM, which only now is surely there
+
     conditions = conditions_of(plan, {name: len(every) for name, every in prompts.items()}, None)
+    conditions["kernels"] = kernels_in_words()
     if as_json:
         print_json({"conditions": conditions, "profiles": [asdict(p) | {"outside": p.outside} for p in profiles]})
     else:
         console = output_console()
         for name in prompts:
             console.print(table_of([p for p in profiles if p.prompts == name], name))
+        chosen = "; ".join(f"{what}: {how}" for what, how in conditions["kernels"].items())
+        console.print(f"kernels of this machine: {chosen}", style="dim")
         console.print(f"mean of decode steps, prompt reading left out; {conditions_line(conditions)}", style="dim")
     return profiles
 
@@ -111,9 +116,10 @@ def table_of(profiles: list[Profile], prompts: str) -> Table:
     for part in PARTS:
         if part == PARTS[len(CORE)]:
             table.add_section()
-        table.add_row(part, *(_cell(p.parts_ms[part], p.step_ms) for p in profiles))
+        if any(p.parts_ms[part] for p in profiles):  # layers run in one call, or step by step
+            table.add_row(part, *(_cell(p.parts_ms[part], p.step_ms) for p in profiles))
     table.add_section()
-    table.add_row("all but the first three", *(f"{p.outside:.1%}" for p in profiles), style="bold")
+    table.add_row("overhead", *(f"{p.outside:.1%}" for p in profiles), style="bold")
     table.add_row("whole step", *(f"{p.step_ms:.2f}     " for p in profiles))
     table.add_row("median step", *(f"{p.median_ms:.2f}     " for p in profiles))
     table.add_row("tokens a step", *(f"{p.tokens / max(1, p.steps):.2f}" for p in profiles))
