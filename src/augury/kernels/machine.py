@@ -51,5 +51,7 @@ def kernels_in_words() -> dict[str, str]:
 
 DOT_PRODUCTS = ARM and "dotprod" in extensions()  # sixteen products of bytes an instruction
 BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch's take minutes a prompt
-# Floats in a vector register: a tile of packed weights has as many lines.
+# Sums of sixteen floats that fit the registers, beside what is added to them: rows and columns of a product.
+REGISTER_TILE = (4, 4) if "avx512f" in extensions() else (2, 2)
+# Floats in a vector register: half a tile of packed weights has as many lines.
 LINES = 16 if "avx512f" in extensions() else 8 if "avx2" in extensions() else 4

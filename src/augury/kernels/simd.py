@@ -20,13 +20,13 @@ from augury.kernels.vectors import (
     ZERO,
     at,
     const,
+    dots,
     fma,
     four_sums,
     halves,
     larger,
     load,
     pointers,
-    prefetch,
     splat,
     store,
     strip,
@@ -136,14 +136,7 @@ def _make_tile(rows: int) -> Any:
             weights = [line(pointer(2, 3), t, count) for t in range(4)]
             ahead = builder.mul(count, const(count, 4 * PREFETCH_GROUPS))
 
-            def body(i: Any, sums: list[Any]) -> list[Any]:
-                for w in weights:
-                    prefetch(builder, at(builder, at(builder, w, i), ahead))
-                columns = [load(builder, w, i) for w in weights]
-                shared = [load(builder, x, i) for x in xs]
-                return [fma(builder, shared[n // 4], columns[n % 4], total) for n, total in enumerate(sums)]
-
-            sums = strip(builder, count, [ZERO] * (4 * rows), body)
+            sums = dots(builder, xs, weights, count, [ZERO] * (4 * rows), ahead)
             for r in range(rows):
                 total = four_sums(builder, sums[4 * r : 4 * r + 4])
                 store(builder, total, line(pointer(5, 6), r, stride))

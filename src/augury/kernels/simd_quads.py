@@ -12,15 +12,17 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from augury.kernels.machine import REGISTER_TILE
 from augury.kernels.vectors import (
     INDEX,
     LANES,
     ZERO,
     at,
     const,
+    dots,
     fma,
     load,
-    loop,
+    loop_of,
     mask,
     pointers,
     prefetch,
@@ -48,7 +50,7 @@ def _make_quad(first: bool, last: bool) -> Any:
             places = [at(builder, kept, const(zero, n * LANES)) for n in range(QUAD * QUAD)]
             totals = [ZERO if first else load(builder, place, zero) for place in places]
             lines, columns = _lines(builder, pointer(0, 1), args[2]), _lines(builder, pointer(3, 4), args[5])
-            totals = _dots(builder, lines, columns, args[6], totals)
+            totals = dots(builder, lines, columns, args[6], totals)
             if last:
                 _store_quads(builder, _sixteen_sums(builder, totals), pointer(9, 10), args[11])
             else:
@@ -99,7 +101,7 @@ def quad_scores(typing, query, q, q_apart, keys, k0, k1, k2, k3, count, scores, 
         pointer = pointers(context, builder, signature, args)
         lines = _lines(builder, pointer(0, 1), args[2])
         columns = [pointer(3, i) for i in (4, 5, 6, 7)]
-        sums = _dots(builder, lines, columns, args[8], [ZERO] * (QUAD * QUAD))
+        sums = dots(builder, lines, columns, args[8], [ZERO] * (QUAD * QUAD))
         _store_quads(builder, _sixteen_sums(builder, sums), pointer(9, 10), args[11])
         return context.get_dummy_value()
 
@@ -116,40 +118,29 @@ def quad_gather(typing, out, o, o_apart, weights, w, w_apart, values, v0, width,
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = pointers(context, builder, signature, args)
-        targets = [
-            at(builder, line, const(args[1], n * LANES))
-            for line in _lines(builder, pointer(0, 1), args[2])
-            for n in range(QUAD)
-        ]
-        factors, table, rows = _lines(builder, pointer(3, 4), args[5]), pointer(6, 7), pointer(9, 10)
-        lanes = const(args[11], LANES)
+        lines, factors = _lines(builder, pointer(0, 1), args[2]), _lines(builder, pointer(3, 4), args[5])
+        table, rows = pointer(6, 7), pointer(9, 10)
 
-        def body(i: Any, totals: Sequence[Any]) -> list[Any]:
-            j = builder.udiv(i, lanes)  # loops count in lanes
-            row = builder.mul(builder.load(at(builder, rows, j)), args[8])
-            found = [load(builder, table, builder.add(row, const(i, n * LANES))) for n in range(QUAD)]
-            scales = [splat(builder, builder.load(at(builder, factor, j))) for factor in factors]
-            return [fma(builder, scales[n // QUAD], found[n % QUAD], total) for n, total in enumerate(totals)]
+        def gather(places: Sequence[tuple[int, int]]) -> None:
+            """The sums of some lines and some LANES of their elements, as many as the registers hold."""
 
-        zero = const(args[11], 0)
-        begun = [load(builder, target, zero) for target in targets]
-        done = loop(builder, zero, builder.mul(args[11], lanes), 1, begun, body)
-        for target, total in zip(targets, done, strict=True):
-            store(builder, total, target)
+            def body(j: Any, totals: Sequence[Any]) -> list[Any]:
+                row = builder.mul(builder.load(at(builder, rows, j)), args[8])
+                found = {n: load(builder, table, builder.add(row, const(j, n * LANES))) for _, n in places}
+                scales = {r: splat(builder, builder.load(at(builder, factors[r], j))) for r, _ in places}
+                return [fma(builder, scales[r], found[n], total) for (r, n), total in zip(places, totals, strict=True)]
+
+            targets = [at(builder, lines[r], const(args[1], n * LANES)) for r, n in places]
+            begun = [load(builder, target, const(args[1], 0)) for target in targets]
+            for target, total in zip(targets, loop_of(builder, args[11], begun, body), strict=True):
+                store(builder, total, target)
+
+        together = REGISTER_TILE[0] * REGISTER_TILE[1] // QUAD  # vectors of a line that its four rows share
+        for n in range(0, QUAD, together):
+            gather([(r, m) for r in range(QUAD) for m in range(n, n + together)])
         return context.get_dummy_value()
 
     return signature, generate
-
-
-def _dots(builder: Any, lines: list[Any], columns: list[Any], count: Any, begun: list[Any]) -> list[Any]:
-    """Sixteen sums of products, each in lanes."""
-
-    def body(i: Any, sums: list[Any]) -> list[Any]:
-        right = [load(builder, column, i) for column in columns]
-        left = [load(builder, line, i) for line in lines]
-        return [fma(builder, left[n // QUAD], right[n % QUAD], total) for n, total in enumerate(sums)]
-
-    return strip(builder, count, begun, body)
 
 
 def _lines(builder: Any, first: Any, apart: Any) -> list[Any]:

@@ -13,6 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.np.arrayobj import make_array
 
+from augury.kernels.machine import REGISTER_TILE
+
 LANES = 16
 UNROLL = 4
 
@@ -63,6 +65,51 @@ def loop(
     builder.branch(test)
     builder.position_at_end(after)
     return phis
+
+
+def dots(
+    builder: Any, lines: Sequence[Any], columns: Sequence[Any], count: Any, begun: Sequence[Any], ahead: Any = None
+) -> list[Any]:
+    """Sums of products of every line with every column, each in lanes, carried on from `begun`.
+
+    A few sums at a time, as many as the registers hold; each is added up in the same order whatever that number is. The
+    columns are prefetched `ahead` elements further, if that is given.
+    """
+    totals, (most_rows, most_columns) = list(begun), REGISTER_TILE
+    for r in range(0, len(lines), most_rows):
+        for c in range(0, len(columns), most_columns):
+            places = [
+                (i, j)
+                for i in range(r, min(r + most_rows, len(lines)))
+                for j in range(c, min(c + most_columns, len(columns)))
+            ]
+            fetched = ahead if r == 0 else None
+            numbers = [i * len(columns) + j for i, j in places]
+            done = _some_dots(builder, lines, columns, places, count, [totals[n] for n in numbers], fetched)
+            for n, total in zip(numbers, done, strict=True):
+                totals[n] = total
+    return totals
+
+
+def _some_dots(
+    builder: Any,
+    lines: Sequence[Any],
+    columns: Sequence[Any],
+    places: Sequence[tuple[int, int]],
+    count: Any,
+    begun: list[Any],
+    ahead: Any,
+) -> list[Any]:
+    def body(at_: Any, sums: list[Any]) -> list[Any]:
+        needed = sorted({j for _, j in places})
+        if ahead is not None:
+            for j in needed:
+                prefetch(builder, at(builder, at(builder, columns[j], at_), ahead))
+        right = {j: load(builder, columns[j], at_) for j in needed}
+        left = {i: load(builder, lines[i], at_) for i in sorted({i for i, _ in places})}
+        return [fma(builder, left[i], right[j], total) for (i, j), total in zip(places, sums, strict=True)]
+
+    return strip(builder, count, begun, body)
 
 
 def four_sums(builder: Any, vectors: Sequence[Any]) -> Any:
