@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from augury.kernels import Ops
-from augury.kernels.tiles import Tiled
-from augury.model.packed import Packed
+
+if TYPE_CHECKING:
+    from augury.kernels import AnyPacked
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class PackedLinear:
     """The same, with the matrix as its file has it."""
 
     ops: Ops
-    weight: Packed | Tiled
+    weight: AnyPacked
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
