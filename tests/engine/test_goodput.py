@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.per_request import SpecOptions
-from augury.engine.cost import DraftCost, RowCost, measure_rows
+from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows
 from augury.engine.goodput import GAIN, Costs, GoodputBudget, share_out
 from augury.engine.odds import Odds
 from augury.engine.paired import LEAST, Paired
@@ -234,3 +234,8 @@ def test_it_pauses_where_it_was_measured_to_lose(caplog: pytest.LogCaptureFixtur
 
 def test_no_ratio_before_there_are_pairs() -> None:
     assert Paired().estimate(1) is None
+
+
+def test_sizes_between_measured_ones_lie_between_their_costs() -> None:
+    points = every_size({1: 1.0, 2: 1.5, 6: 3.5})
+    assert points == pytest.approx({1: 1.0, 2: 1.5, 3: 2.0, 4: 2.5, 5: 3.0, 6: 3.5})

@@ -8,7 +8,7 @@ import torch
 
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.backlog import Backlog
-from augury.engine.cost import DraftCost, RowCost, measure_rows
+from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows
 from augury.engine.goodput import Costs, GoodputBudget
 from augury.engine.rows import round_up
 from augury.engine.runner import Runner
@@ -32,7 +32,8 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner) -> Good
 
     seconds(1)  # whatever is compiled or loaded on first use
     most = slots if runner.looks_up else slots * (1 + nodes)
-    rows = RowCost(measure_rows(seconds, min(MEASURED_ROWS, most), round_up))
+    measured = measure_rows(seconds, min(MEASURED_ROWS, most), round_up)
+    rows = RowCost(every_size(measured) if runner.target.any_size else measured)
     level = LOOK_UP_SECONDS if drafter.on_host else LEVEL_SHARE * seconds(1)
     if runner.captured:  # the drafter is part of the pass, however deep it goes
         level = 0.0

@@ -71,3 +71,10 @@ def measure_rows(run: Callable[[int], float], most: int, rounded: Callable[[int]
     """Time passes of every size up to `most` that passes are rounded up to, the best of a few rounds each."""
     sizes = sorted({rounded(rows) for rows in range(1, most + 1)})
     return {size: min(run(size) for _ in range(ROUNDS if size <= FEW else 1)) for size in sizes}
+
+
+def every_size(points: Mapping[int, float]) -> dict[int, float]:
+    """What sizes between the measured ones cost, where passes are as large as they need be."""
+    sizes = sorted(points)
+    every = range(1, sizes[-1] + 1)
+    return dict(zip(every, np.interp(every, sizes, [points[size] for size in sizes]).tolist(), strict=True))

@@ -128,7 +128,7 @@ class Runner:
         return StepInput(table, shape, logits_rows, len(scheduled), masks, rests)
 
     def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
-        groups, rows = round_up(len(scheduled)), round_up(sum(s.num_new_tokens + s.nodes for s in scheduled))
+        groups, rows = round_up(len(scheduled)), self.padded(sum(s.num_new_tokens + s.nodes for s in scheduled))
         branching = self.drafter is not None and self.drafter.branching
         steady = all(s.steady for s in scheduled)
         if steady and self.drafter is not None and self.drafter.keeps_drafts:
@@ -145,7 +145,7 @@ class Runner:
         return StepShape(
             groups=groups,
             rows=rows,
-            logits_rows=round_up(max(1, logits_rows)),
+            logits_rows=self.padded(max(1, logits_rows)),
             span=min(max(128, 1 << (reach - 1).bit_length()), whole),
             plain=not any(p.edits_logits for p in drawing),
             greedy=all(p.greedy for p in drawing),
@@ -153,6 +153,10 @@ class Runner:
             branching=branching,
             steady=steady,
         )
+
+    def padded(self, rows: int) -> int:
+        """The rows of a pass that needs so many."""
+        return rows if self.target.any_size else round_up(rows)
 
     def run(self, step_input: StepInput) -> StepOutput:
         """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""

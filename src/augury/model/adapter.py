@@ -30,6 +30,7 @@ PROBE = (7, 11, 13)
 class Adapter:
     """A Target."""
 
+    any_size = False  # torch prepares a product for each number of rows
     capturable = False  # models of transformers may wait for the host, for example to route tokens to experts
 
     def __init__(self, model: Any, ops: Ops, max_position: int) -> None:

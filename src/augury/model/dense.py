@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from augury.kernels import Ops, choose
+from augury.kernels.faces import face
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
@@ -45,6 +46,7 @@ class Dense:
         dim = head_dim(config)
         self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
         self.cache = KVCache()
+        self.any_size = face(self.device) == "numba"
         self._ops = ops
         self._eps: float = config.rms_norm_eps
         self._embedding = embedding

@@ -102,6 +102,7 @@ class Target(Protocol):
     cache_dtype: torch.dtype
     layer_shapes: list[LayerShape]
     capturable: bool  # whether forward may be captured as a CUDA graph
+    any_size: bool  # whether a pass of a new size costs no more than others, so that none need be padded
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
