@@ -16,6 +16,7 @@ from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
 from augury.model.packed import PackedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
+from augury.model.states import StateShape
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -38,6 +39,7 @@ class Dense:
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else embedding.dtype
         dim = head_dim(config)
         self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
+        self.state_shapes: list[StateShape] = []
         self.cache = KVCache()
         self._ops = ops
         self._eps: float = config.rms_norm_eps

@@ -12,6 +12,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from augury.kernels import Ops
 from augury.model.errors import ModelError
+from augury.model.mixers import HYBRIDS
 from augury.model.rope import rotary_tables
 
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}
@@ -26,12 +27,15 @@ def refuse(config: Any) -> None:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
         raise because("it is not a causal language model of transformers")
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
-    if kinds:
-        raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
-    if getattr(model_class, "_is_stateful", False):
-        raise because("it keeps a recurrent state")
-    if not model_class._can_set_attn_implementation() or not model_class._supports_attention_backend:
+    if config.model_type not in HYBRIDS:
+        kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
+        if kinds:
+            raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
+        if getattr(model_class, "_is_stateful", False):
+            raise because("it keeps a recurrent state")
+    # Some hybrid families attend through the interface without saying so; the dry run counts what really does.
+    declared = model_class._supports_attention_backend or config.model_type in HYBRIDS
+    if not model_class._can_set_attn_implementation() or not declared:
         raise because("it does not use transformers' attention interface")
 
 

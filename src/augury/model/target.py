@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from augury.model.states import States, StateShape
+
 NORMED = -1  # the feature id of the hidden state after the final norm
 
 
@@ -65,6 +67,7 @@ class KVCache:
     keys: list[Tensor] = field(default_factory=list)  # each [blocks * block_size, kv_heads, key_dim]
     values: list[Tensor] = field(default_factory=list)
     pools: tuple[Tensor, Tensor] | None = None  # all layers' in one, [layers, rows, width], where their shapes agree
+    states: States | None = None  # of recurrent layers, where a model has any
 
     @classmethod
     def allocate(cls, shapes: list[LayerShape], rows: int, dtype: torch.dtype, device: torch.device) -> KVCache:
@@ -98,7 +101,8 @@ class Target(Protocol):
     max_position: int  # the longest context the checkpoint was made for
     device: torch.device
     cache_dtype: torch.dtype
-    layer_shapes: list[LayerShape]
+    layer_shapes: list[LayerShape]  # of the layers that attend
+    state_shapes: list[StateShape]  # of the layers that keep a recurrent state
     capturable: bool  # whether forward may be captured as a CUDA graph
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
 

@@ -1,0 +1,85 @@
+"""Small configurations of every hybrid family: recurrent or convolving layers beside attention."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from dense_cases import save_random
+from transformers import (
+    BambaConfig,
+    FalconH1Config,
+    GraniteMoeHybridConfig,
+    Lfm2Config,
+    Lfm2MoeConfig,
+    NemotronHConfig,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
+)
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 101,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": 3,
+    "pad_token_id": 0,
+}
+DELTA: dict[str, Any] = {
+    "head_dim": 16,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+EXPERTS: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+MAMBA: dict[str, Any] = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 8,
+}
+HYBRIDS: dict[str, Any] = {
+    "qwen3-next": Qwen3NextConfig(**SIZES, **DELTA, **EXPERTS),
+    "qwen3.5": Qwen3_5TextConfig(**SIZES, **DELTA),
+    "qwen3.5-moe": Qwen3_5MoeTextConfig(**SIZES, **DELTA, **EXPERTS),
+    "nemotron-h": NemotronHConfig(
+        **{k: v for k, v in SIZES.items() if k != "num_hidden_layers"},
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"],
+        head_dim=16, mamba_num_heads=8, mamba_head_dim=16, n_groups=2, ssm_state_size=16, conv_kernel=4, chunk_size=8,
+    ),
+    "falcon-h1": FalconH1Config(**SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=True),
+    "falcon-h1-gate": FalconH1Config(
+        **SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=False, ssm_in_multiplier=0.7, ssm_multipliers=[0.5, 0.9, 1.1, 0.8, 1.2]
+    ),
+    "granite-4": GraniteMoeHybridConfig(
+        **SIZES, **MAMBA, layer_types=["linear_attention", "full_attention"] * 2, num_local_experts=4,
+        num_experts_per_tok=2, shared_intermediate_size=32, position_embedding_type=None,
+    ),
+    "bamba": BambaConfig(**SIZES, **MAMBA, attn_layer_indices=[1]),
+    "lfm2": Lfm2Config(**SIZES, layer_types=["conv", "full_attention", "conv", "conv"], conv_L_cache=3),
+    "lfm2-moe": Lfm2MoeConfig(
+        **SIZES, layer_types=["conv", "full_attention", "conv", "conv"], conv_L_cache=3, num_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=1,
+    ),
+}  # fmt: skip
+
+
+def save_hybrid(name: str, directory: Path) -> Any:
+    """A random model of a family, saved."""
+    return save_random(copy.deepcopy(HYBRIDS[name]), directory)
