@@ -101,6 +101,8 @@ class Engine:
         """Write newcomers to their slots and queue a pass."""
         for request in self.scheduler.seated:
             self.seat(request)
+        if self.scheduler.states is not None and self.target.cache.states is not None:
+            self.target.cache.states.save_next(*self.scheduler.states.plan(scheduled))
         step = self._begin(scheduled)
         flight = self.runner.launch(scheduled, step)
         self.scheduler.launched(scheduled)
@@ -151,10 +153,18 @@ class Engine:
         """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
         self.state.seat(request)
         request.seated_at = request.seated_at or time.perf_counter()
+        if fresh:
+            self._restore(request)
         if self.drafter is not None and fresh:
             self.budget.seat(request)
             self.runner.forget(request.slot)  # of one that was preempted
             self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
+
+    def _restore(self, request: Request) -> None:
+        """Begin a slot with the state that belongs to the blocks found in the prefix cache."""
+        if self.scheduler.states is not None and (line := self.scheduler.states.found(request)) >= 0:
+            assert self.target.cache.states is not None
+            self.target.cache.states.restore(request.slot, line, request.computed)
 
     def _begin(self, scheduled: list[ScheduledRequest]) -> Step:
         prompts = [
@@ -245,4 +255,4 @@ class Engine:
             reason = request.finish_reason or "abort"
             self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
         if not self.busy:
-            self.scheduler.pool.check()
+            self.scheduler.check()

@@ -4,7 +4,8 @@ Decoding requests come first, each with its pending draft; what is left of the t
 that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
 Slots go to clients in turn (turns.py), and where there is none, or no block (crowding.py), a client that holds many
-gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py).
+gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py). Where layers are
+recurrent, a prefix is shared up to a saved state (saved_states.py).
 """
 
 from __future__ import annotations
@@ -15,26 +16,13 @@ from augury.engine.blocks import BlockPool
 from augury.engine.crowding import crowding, giving_way
 from augury.engine.prefix import extend_keys, scope_of
 from augury.engine.request import Request
-from augury.engine.scheduled import CONTINUES, ScheduledRequest, schedule_request
+from augury.engine.saved_states import SavedStates
+from augury.engine.scheduled import CONTINUES, ScheduledRequest, decodes, longest, schedule_request
 from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
 
 SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
-
-
-def _decodes(request: Request) -> bool:
-    """Whether its next pass runs one known token; a request that surely ends with what is in flight has none."""
-    if request.draws_in_flight:
-        return request.length + request.in_flight < request.max_len
-    return request.pending == 1
-
-
-def _longest(request: Request) -> int:
-    """The most tokens its text may have by the next pass, as far as that pass would run it."""
-    if not request.draws_in_flight:
-        return request.length
-    return min(request.longest, request.max_len)
 
 
 class Scheduler:
@@ -50,8 +38,9 @@ class Scheduler:
         prefix_caching: bool,
         stats: EngineStats,
         lookahead: int = 0,
+        states: SavedStates | None = None,
     ) -> None:
-        self.pool = pool
+        self.pool, self.states = pool, states
         self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size
         self.token_budget = token_budget
@@ -78,9 +67,9 @@ class Scheduler:
         self.seated = []
         if not self._make_room():
             return []
-        decoding = [r for r in self.running if _decodes(r)]
+        decoding = [r for r in self.running if decodes(r)]
         for request in decoding:
-            rows = _longest(request)
+            rows = longest(request)
             lacks = rows > len(request.blocks) * self.block_size and request.slot >= 0  # not preempted by one before it
             if lacks and not self._reserve(request, rows):
                 return []
@@ -125,7 +114,21 @@ class Scheduler:
             extend_keys(request.keys, request.tokens[: request.computed], self.block_size, scope)
             for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
                 self.pool.publish(block, key)
+        if self.states is not None:
+            self.states.ran(request, ran)
         self.siblings.release(request)
+
+    def forget_prefixes(self) -> None:
+        """Drop everything that is kept for others."""
+        self.pool.forget_all()
+        if self.states is not None:
+            self.states.forget_all()
+
+    def check(self) -> None:
+        """Assert that nothing has leaked; see BlockPool.check."""
+        self.pool.check()
+        if self.states is not None:
+            self.states.check()
 
     def finish(self, request: Request) -> None:
         """Take a request out, running or waiting."""
@@ -138,7 +141,7 @@ class Scheduler:
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
         continues = request.draws_in_flight
-        length, drafted = _longest(request), request.allowed if continues else request.draft_nodes
+        length, drafted = longest(request), request.allowed if continues else request.draft_nodes
         nodes = min(drafted, free_tokens)
         if length + nodes > len(request.blocks) * self.block_size:
             rows = (len(request.blocks) + self.pool.num_free) * self.block_size
@@ -229,6 +232,8 @@ class Scheduler:
         self.waiting.count(request, -1)
         self._free_slots.append(request.slot)
         self.pool.release(request.blocks)
+        if self.states is not None:
+            self.states.leave(request)
         request.slot, request.blocks, request.keys = -1, [], []
         request.computed = request.sent = request.draft_nodes = request.tabled = request.in_flight = 0
         request.decoding = False
@@ -248,6 +253,8 @@ class Scheduler:
             request.blocks = shared + self.pool.take(need)
             request.computed = request.sent = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
+            if self.states is not None and scope_of(request, self.prefix_caching) is not None:
+                self.states.admit(request)
             free_tokens -= request.pending
             if not request.preemptions:
                 request.cached_tokens = request.computed
@@ -264,8 +271,8 @@ class Scheduler:
             return []
         extend_keys(request.keys, request.tokens, self.block_size, scope)
         # The last token must be run in any case: its logits are what the next token is drawn from.
-        usable = (request.length - 1) // self.block_size
-        shared = self.pool.share(request.keys[:usable])
+        usable = request.keys[: (request.length - 1) // self.block_size]
+        shared = self.pool.share(usable if self.states is None else self.states.usable(request, usable))
         del request.keys[len(shared) :]
         return shared
 
@@ -280,7 +287,8 @@ class Scheduler:
         oldest, scored = prompts[0], SCORED_ROWS
         first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
         for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
-            more = min(request.pending - give[request], offer, free_tokens, self.chunk - give[request])
+            most = self.chunk if self.states is None else min(self.chunk, self.states.bound(request))
+            more = min(request.pending - give[request], offer, free_tokens, most - give[request])
             if request.scores_prompt and request.sent < request.prompt_len:
                 more = min(more, scored)
                 scored -= more

@@ -94,6 +94,8 @@ class States:
 
     def save_next(self, slots: list[int], ends: list[int], lines: list[int]) -> None:
         """Which states the next passes save on their way, and where."""
+        if not slots:
+            return
         device = self.lengths.device
         where = torch.tensor(slots, device=device)
         self.save_at[where] = torch.tensor(ends, device=device)
