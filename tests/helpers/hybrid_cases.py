@@ -65,7 +65,8 @@ HYBRIDS: dict[str, Any] = {
     ),
     "falcon-h1": FalconH1Config(**SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=True),
     "falcon-h1-gate": FalconH1Config(
-        **SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=False, ssm_in_multiplier=0.7, ssm_multipliers=[0.5, 0.9, 1.1, 0.8, 1.2]
+        **SIZES, **MAMBA, mamba_d_ssm=128, mamba_rms_norm=False, ssm_in_multiplier=0.7,
+        ssm_multipliers=[0.5, 0.9, 1.1, 0.8, 1.2],
     ),
     "granite-4": GraniteMoeHybridConfig(
         **SIZES, **MAMBA, layer_types=["linear_attention", "full_attention"] * 2, num_local_experts=4,

@@ -152,7 +152,7 @@ class SavedStates:
         if saving.at <= saving.last or saving.at % (self._every * self._block_size) == 0:
             return
         before, saving.newest = saving.newest, key
-        if before in self._line_of and not self._in_use[self._line_of[before]]:
+        if before is not None and before in self._line_of and not self._in_use[self._line_of[before]]:
             saving.line = self._line_of.pop(before)
 
     def _begun(self, saving: _Saving) -> None:

@@ -38,7 +38,7 @@ class Course:
     first: Tensor  # int64 [G]: the first row of this pass
     known: Tensor  # int64 [G]
     nodes: Tensor  # int64 [G]
-    parents: Tensor  # int64 [rows of this pass]: of nodes, the parent's number among its group's, -1: the last known row
+    parents: Tensor  # int64 [rows of this pass]: of a node, its parent's number, -1: the last known row
     front: int  # rows run again, padding included: how many stand before the rows of this pass
 
 

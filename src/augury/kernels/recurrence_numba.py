@@ -31,7 +31,6 @@ def scan(memory, course, query, key, value, decay, rate):
     rows = len(value) - course.front
     heads = memory.shape[1]
     out = torch.zeros(rows, heads, memory.shape[3], dtype=torch.float32)
-    # A group's chain of nodes needs its state alone; a tree keeps the states of all nodes while it is walked.
     own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
                        course.again_first, course.first, course.known, course.nodes))  # fmt: skip
     given = (
@@ -93,41 +92,43 @@ def _absorb(state, row, h, share, query, key, value, decay, rate, write, read):
 
 
 @njit(**STEADY)
-def _is_chain(parents, first, nodes):
+def _branches(parents, first, nodes):
+    """Whether some node goes on from another than the one before it."""
+    found = False
     for i in range(nodes):
-        if parents[first + i] != i - 1:
-            return False
-    return True
+        found = found or parents[first + i] != i - 1
+    return found
 
 
 @njit(**STEADY)
 def _scan(begin, end, memory, own, parents, front, query, key, value, decay, rate, out):
-    """Groups and heads begin to end, a head at a time."""
+    """Groups and heads begin to end, a head at a time; all rows go through one loop, so none gets other bits."""
     heads, keys, values = memory.shape[1], memory.shape[2], memory.shape[3]
     share = heads // key.shape[1]
     write, read = np.empty(values, np.float32), np.empty(values, np.float32)
     state = np.empty((keys, values), np.float32)
     for place in range(begin, end):
         g, h = place // heads, place % heads
-        again, first, known, nodes = own[4, g], own[6, g], own[7, g], own[8, g]
+        again, first, nodes = own[4, g], own[6, g], own[8, g]
+        certain = again + own[7, g]
+        start = first + own[7, g] - front  # the first node
+        tree = _branches(parents, start, nodes)
+        states = np.empty((nodes + 1 if tree else 0, keys, values), np.float32)
         state[:] = memory[own[0, g], h]
-        for t in range(again + known):
+        for t in range(certain + nodes + 1):
+            if t == certain:  # what follows is a guess
+                memory[own[1, g], h] = state
+                if tree:
+                    states[0] = state
+            if t == certain + nodes:
+                break
+            if t > certain and tree:
+                state[:] = states[parents[start + t - certain] + 1]
             row = own[5, g] + t if t < again else first + t - again
             _absorb(state, row, h, share, query, key, value, decay, rate, write, read)
             if t >= again:
                 out[row - front, h] = read
             if t + 1 == own[3, g] and own[2, g] >= 0:
                 memory[own[2, g], h] = state
-        memory[own[1, g], h] = state
-        start = first + known
-        if nodes > 0 and _is_chain(parents, start - front, nodes):
-            for i in range(nodes):
-                _absorb(state, start + i, h, share, query, key, value, decay, rate, write, read)
-                out[start + i - front, h] = read
-        elif nodes > 0:
-            states = np.empty((nodes + 1, keys, values), np.float32)
-            states[0] = state
-            for i in range(nodes):
-                states[i + 1] = states[parents[start - front + i] + 1]
-                _absorb(states[i + 1], start + i, h, share, query, key, value, decay, rate, write, read)
-                out[start + i - front, h] = read
+            if t >= certain and tree:
+                states[t - certain + 1] = state

@@ -1,8 +1,8 @@
 """Recurrent layers of transformers' families on packed rows: their own weights, our convolution and recurrence.
 
-A mixer takes a layer's place in its `forward`. It projects as the layer does, leaves everything that looks at other rows
-to the pass (state_pass.py), and finishes as the layer does. Gates are computed in float64 and rounded: vector code and
-scalar code then give the same bits, so a row's neighbours cannot change them.
+A mixer takes the place of a layer's `forward`. It projects as the layer does, leaves everything that looks at other
+rows to the pass (state_pass.py), and finishes as the layer does. Gates are computed in float64 and rounded: vector code
+and scalar code then give the same bits, so a row's neighbours cannot change them.
 """
 
 from __future__ import annotations

@@ -112,9 +112,7 @@ class StatePass:
         log[line, torch.where(groups.is_node, groups.number - groups.known[owner], 0)] = brought
         return out, None if gates is None else torch.cat((logged[:, shape.channels :], gates))
 
-    def scan(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None
-    ) -> Tensor:
+    def scan(self, layer: int, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None) -> Tensor:
         """The recurrence, see kernels/recurrence.py: what the rows of this pass read, [R, heads, V]."""
         return scan(self._states.memory[layer], self.course, query, key, value, decay, rate)
 
@@ -179,7 +177,7 @@ class StatePass:
 
 
 def _parents(rows: Rows, groups: Groups, nodes: int) -> Tensor:
-    """Of every node its parent's number, -1 for a child of the last known row, int64 [R]; rows that are no nodes: -1."""
+    """Of every node its parent's number, -1 for a child of the last known row, int64 [R]; -1 for all other rows."""
     if rows.ancestors.device.type == "cpu" and not bool(groups.is_node.any()):
         return torch.full_like(rows.ancestors, -1)
     owner = groups.of_row.clamp(max=len(groups.slots) - 1)
