@@ -77,7 +77,7 @@ def test_both_implementations_are_the_formula(found: list[Group], save_after: in
     rows = rows_of(course, seed, delta)
     before = torch.randn(LINES, HEADS, KEYS, VALUES)
     memories = [before.clone(), before.clone()]
-    outs = [run(memory, course, *rows) for run, memory in zip((recurrence._with_torch, recurrence_numba.scan), memories)]
+    outs = [recurrence._with_torch(memories[0], course, *rows), recurrence_numba.scan(memories[1], course, *rows)]
     want, out = before.double(), torch.zeros(len(course.parents), HEADS, VALUES, dtype=torch.float64)
     for g, (again, known, parents) in enumerate(found):
         state = want[g]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from augury.kernels import Ops
 from augury.model.errors import ModelError
 from augury.model.mixers import HYBRIDS
 from augury.model.rope import rotary_tables
@@ -82,22 +81,5 @@ def _tabulated(cos: Tensor, sin: Tensor) -> Any:
         cos, sin = cos.to(x.device), sin.to(x.device)
         lines = [table[position_ids] for table in (cos, sin)]
         return tuple(torch.cat((line, line), dim=-1).to(x.dtype) for line in lines)  # type: ignore[return-value]
-
-    return forward
-
-
-def use_row_invariant_matrices(model: nn.Module, ops: Ops) -> None:
-    """Let plain linear layers run on our kernels: faster for a few rows, and independent of a row's neighbours."""
-    for module in model.modules():
-        if type(module) is nn.Linear and module.weight.is_contiguous():
-            module.forward = _matrix(module, ops)  # type: ignore[method-assign]
-
-
-def _matrix(module: nn.Linear, ops: Ops) -> Any:
-    weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach().float()
-
-    def forward(x: Tensor) -> Tensor:
-        out = ops.linear(x.reshape(-1, x.shape[-1]).float(), weight, bias)
-        return out.view(*x.shape[:-1], -1).to(x.dtype)
 
     return forward
