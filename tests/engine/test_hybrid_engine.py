@@ -75,7 +75,7 @@ def test_text_with_drafts_of_every_kind(family: Family) -> None:
         {"long_prefill_token_threshold": 7},
         {"long_prefill_token_threshold": 64},
         {"max_num_batched_tokens": 8},
-        {"num_gpu_blocks_override": 14, "max_model_len": 104},  # preempts
+        {"num_gpu_blocks_override": 14},  # preempts
         {"block_size": 1},
         {"enable_prefix_caching": False},
     ],
@@ -172,7 +172,7 @@ def test_memory_is_shared_out(one: Family) -> None:
     assert room.num_bytes == 9 * slot + room.lines * line and room.lines == min(32, 25 * slot // line)
     with pytest.raises(ConfigError, match="max_num_seqs=8 needs"):
         state_room(config, target, 12, 8 * slot)
-    few = engine(one.directory, one.plain, max_num_seqs=None, kv_cache_memory_bytes=10 * slot, max_model_len=64)
+    few = engine(one.directory, one.plain, max_num_seqs=None, kv_cache_memory_bytes=10 * slot)
     assert 1 <= (few.config.max_num_seqs or 0) <= 10
     states = few.engine.target.cache.states
     assert states is not None

@@ -42,7 +42,7 @@ def generated(model: Any, prompts: Tokens, new: int = NEW) -> Tokens:
 
 def engine(directory: Path, like: LLM | None = None, **settings: Any) -> LLM:
     """An engine with small blocks; `like` lends its weights."""
-    usual = {"max_model_len": 256, "max_num_seqs": 8, "block_size": 8, "skip_tokenizer_init": True, "device": "cpu"}
+    usual = {"max_model_len": 104, "max_num_seqs": 8, "block_size": 8, "skip_tokenizer_init": True, "device": "cpu"}
     return LLM(str(directory), weights_of=like, **{**usual, **settings})
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,7 @@ from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_
 from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
 from augury.model.rope import context_length
-from augury.model.row_invariant import invariant_calls, use_row_invariant_matrices
+from augury.model.row_invariant import use_row_invariant_matrices
 from augury.model.state_pass import StatePass
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
@@ -40,8 +39,6 @@ class Adapter:
 
     def __init__(self, model: Any, ops: Ops, max_position: int) -> None:
         self._model, self._ops = model, ops
-        on_cpu = next(model.parameters()).device.type == "cpu"
-        self._calls = invariant_calls(model, ops) if on_cpu else nullcontext
         self._takes_wanted = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._layers = decoder_layers(model)
         self.hidden_size: int = model.config.get_text_config(decoder=True).hidden_size
@@ -89,9 +86,7 @@ class Adapter:
         token = current.set(run)
         try:
             wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}
-            ids, positions = rows.tokens[None], rows.positions[None]
-            with self._calls():
-                out = self._model(input_ids=ids, position_ids=positions, use_cache=False, **wanted)
+            out = self._model(input_ids=rows.tokens[None], position_ids=rows.positions[None], use_cache=False, **wanted)
         finally:
             current.reset(token)
         logits = out.logits[0] if self._takes_wanted else out.logits[0, rows.wanted]
@@ -104,8 +99,7 @@ class Adapter:
         token = current.set(run)
         try:
             given = hidden.to(next(self._model.parameters()).dtype)[None]
-            with self._calls():
-                self._model.get_decoder()(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
+            self._model.get_decoder()(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
         finally:
             current.reset(token)
         return run.streams[self.num_layers].to(self.cache_dtype)

@@ -2,13 +2,12 @@
 
 Layers of class `nn.Linear` are given our product. Experts and routers keep their matrices as plain parameters and call
 `F.linear` on some of the rows, and a gate for each row is a column of numbers, whose last few torch computes by scalar
-code: while such a model runs, these calls are taken over.
+code: while a mixture of experts runs, these calls are taken over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -36,22 +35,33 @@ def linear_of(ops: Ops) -> Callable[..., Tensor]:
     return linear
 
 
-def use_row_invariant_matrices(model: nn.Module, ops: Ops) -> None:
-    """Let plain linear layers run on our kernels: faster for a few rows, and independent of a row's neighbours."""
+def use_row_invariant_matrices(model: Any, ops: Ops) -> None:
+    """Let a model's matrices run on our kernels: faster for a few rows, and independent of a row's neighbours."""
     for module in model.modules():
         if type(module) is nn.Linear and module.weight.is_contiguous():
             module.forward = _matrix(module, linear_of(ops))  # type: ignore[method-assign]
+    mixtures = [module for module in model.modules() if any(map(_has_experts, module.children()))]
+    if mixtures and model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")  # the others run all experts in one call of their own
+    for module in mixtures:
+        module.forward = _taken_over(module.forward, ops)
 
 
-def invariant_calls(model: Any, ops: Ops) -> Callable[[], AbstractContextManager[Any]]:
-    """What a pass of this model runs within: nothing, where all its matrices are layers."""
-    own = any(p.ndim == 3 for m in model.modules() if not isinstance(m, nn.Conv1d) for p in m.parameters(recurse=False))
-    if own and model._can_set_experts_implementation():
-        model.set_experts_implementation("eager")  # others run all experts in one call, which has no rows to speak of
-    ours: dict[Callable[..., Any], Callable[..., Tensor]] = {F.linear: linear_of(ops)}
+def _has_experts(module: nn.Module) -> bool:
+    """Whether it keeps matrices of several experts in one parameter."""
+    return not isinstance(module, nn.Conv1d) and any(p.ndim == 3 for p in module.parameters(recurse=False))
+
+
+def _taken_over(forward: Any, ops: Ops) -> Any:
+    ours: dict[Any, Callable[..., Tensor]] = {F.linear: linear_of(ops)}
     for sigmoid in (F.sigmoid, torch.sigmoid, Tensor.sigmoid):
         ours[sigmoid] = _sigmoid
-    return (lambda: _Calls(ours)) if own else nullcontext
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _Calls(ours):
+            return forward(*args, **kwargs)
+
+    return run
 
 
 class _Calls(TorchFunctionMode):
