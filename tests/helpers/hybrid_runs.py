@@ -10,7 +10,7 @@ from random_trees import RandomTrees
 
 from augury import LLM, SamplingParams
 
-NEW = 24
+NEW = 16
 VOCAB = 101
 LENGTHS = (5, 23, 40, 3, 9, 17, 31, 70)
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -60,8 +60,7 @@ def ask(llm: LLM, prompts: Tokens, temperature: float = 0.0, new: int = NEW, **p
     return [list(answer.token_ids) for output in outputs for answer in output.outputs]
 
 
-def knowing(llm: LLM, prompts: Tokens, answers: Tokens, branching: bool, seed: int = 0) -> LLM:
-    """The engine with a drafter that is right three times in four, in chains or random trees."""
-    truth = {i: prompt + answer for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))}
-    llm.engine.runner.drafter = RandomTrees(12, truth, seed, VOCAB, branching)
-    return llm
+def know(llm: LLM, prompts: Tokens, *answers: Tokens, branching: bool, seed: int = 0) -> None:
+    """Give an engine a drafter that is right three times in four, in chains or random trees."""
+    texts = [p + answer for told in answers for p, answer in zip(prompts, told, strict=True)]
+    llm.engine.runner.drafter = RandomTrees(12, dict(enumerate(texts)), seed, VOCAB, branching)

@@ -9,7 +9,7 @@ from augury.config.errors import ConfigError
 from augury.model.states import line_bytes, slot_bytes
 from augury.model.target import Target, bytes_per_token
 
-KEPT = 4  # states kept for each slot, as far as memory goes
+KEPT, FEWEST = 4, 64  # states kept for each slot, and for all at least, as far as memory goes
 SHARE = 4  # they take one part of the cache's memory in so many
 CHUNK = 256  # tokens of a prompt between two saved states at least: each ends a pass
 
@@ -42,7 +42,8 @@ def state_room(config: EngineConfig, target: Target, nodes: int, cache_bytes: in
             f"has {cache_bytes / 2**30:.1f}; lower it, or raise kv_cache_memory_bytes or gpu_memory_utilization."
         )
     # Without a prefix cache only the n answers to one prompt share a state.
-    kept = config.max_num_seqs * (KEPT if config.enable_prefix_caching else 1)
+    seqs = config.max_num_seqs
+    kept = max(FEWEST, KEPT * seqs) if config.enable_prefix_caching else seqs
     lines = min(kept, cache_bytes // SHARE // line)
     # A state should not take more than the blocks that lead to it.
     block = bytes_per_token(target.layer_shapes, target.cache_dtype) * config.block_size
