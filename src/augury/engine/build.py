@@ -62,7 +62,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     if drafter is not None:
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
-    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room)
+    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
     on_gpu = device.type == "cuda"
     runner = Runner(
         target,
@@ -82,7 +82,12 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
 
 
 def _scheduler(
-    config: EngineConfig, blocks: int, stats: EngineStats, states: States | None, states_room: StateRoom
+    config: EngineConfig,
+    blocks: int,
+    stats: EngineStats,
+    states: States | None,
+    states_room: StateRoom,
+    switch_length: int,
 ) -> Scheduler:
     assert config.max_num_seqs and config.max_num_batched_tokens
     spec, pool = config.speculative_config, BlockPool(blocks)
@@ -100,6 +105,7 @@ def _scheduler(
         stats,
         spec.kv_lookahead if spec else 0,
         saved,
+        switch_length,
     )
 
 
@@ -137,6 +143,8 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
     if spec is not None and spec.keeps_probs:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
+    if target.switch_length:
+        state.long = torch.zeros(config.max_num_seqs + 1, dtype=torch.int64, device=device)
     if face(device) == "triton":
         state.make_tables()
     return state

@@ -212,8 +212,10 @@ class Engine:
         if item.start == CONTINUES:  # by now the host knows where it started; the report says what was pending
             ran, nodes = request.computed + bool(emitted), line[-3] if flight.output.draft is not None else 0
             flight.step.rows -= item.nodes - nodes + (not emitted)
+        emitted = emitted[: self.scheduler.sound(request, len(emitted))]
+        accepted = min(accepted, len(emitted))
         kept = request.accept(emitted, accepted)
-        if request.prediction is not None and kept < len(emitted):
+        if request.prediction is not None and kept < line[1]:
             request.prediction.unread(kept)
         if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, flight.output)
@@ -241,6 +243,8 @@ class Engine:
             prune(request, ahead, self.state)
         if request.finish_reason:
             self.finish(request)
+        else:
+            self.scheduler.switch(request)
 
     def finish(self, request: Request) -> None:
         """Take a request that has ended out of its slot, and count it."""

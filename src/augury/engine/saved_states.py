@@ -25,6 +25,7 @@ class _Saving:
     last: int  # tokens up to which its prompt may be shared
     branch: int  # where it parts from what was known before
     found: int  # the line it began with, -1: none; kept until its first pass is over
+    since: int  # when it was admitted
     at: int = NEVER  # the prefix that is saved next
     line: int = -1  # and where
     newest: bytes | None = None  # the newest state behind its answer
@@ -38,6 +39,8 @@ class SavedStates:
         self._pool, self._block_size, self._every = pool, block_size, every
         self._free = list(lines)
         self._line_of: OrderedDict[bytes, int] = OrderedDict()
+        self._used_at: dict[bytes, int] = {}  # when each was last made or found, counted in such events
+        self._now = 0
         self._in_use: Counter[int] = Counter()  # lines that somebody has yet to begin with
         self._savings: dict[Request, _Saving] = {}
         self._parting: dict[Request, int] = {}  # blocks that were known when a request was last looked at
@@ -58,11 +61,11 @@ class SavedStates:
         found = -1
         if request.keys:
             found = self._line_of[request.keys[-1]]
-            self._line_of.move_to_end(request.keys[-1])
+            self._use(request.keys[-1])
             self._in_use[found] += 1
         last = (request.length - 1) // self._block_size * self._block_size
         branch = self._parting.pop(request, 0) * self._block_size
-        self._savings[request] = _Saving(last, branch, found)
+        self._savings[request] = _Saving(last, branch, found, self._now)
 
     def leave(self, request: Request) -> None:
         """A request leaves its slot."""
@@ -92,7 +95,7 @@ class SavedStates:
             saving = self._savings.get(request)
             wanted = NEVER, 0
             if saving is not None:
-                if saving.at == NEVER and self._has_line(saving):
+                if saving.at == NEVER and self._has_line(saving, request.sent >= saving.last):
                     # Past everything that passes under way may reach: what is planned for is certain to be passed.
                     saving.at = self._next(saving, request.longest if request.draws_in_flight else request.sent)
                 wanted = saving.at, max(0, saving.line)
@@ -114,8 +117,7 @@ class SavedStates:
         """Drop every saved state."""
         for key, line in list(self._line_of.items()):
             if not self._in_use[line]:
-                del self._line_of[key]
-                self._free.append(line)
+                self._free.append(self._drop(key))
 
     def check(self) -> None:
         """Assert that no line is lost or owned twice."""
@@ -131,29 +133,38 @@ class SavedStates:
         every = (position // (self._every * size) + 1) * self._every * size
         return min(end for end in (every, saving.branch, saving.last) if end > position)
 
-    def _has_line(self, saving: _Saving) -> bool:
+    def _has_line(self, saving: _Saving, answers: bool) -> bool:
+        """Whether there is a line to save to; what is behind an answer takes none that was of use since it began."""
+        if saving.line < 0 and self._free:
+            saving.line = self._free.pop()
         if saving.line < 0:
-            saving.line = self._take()
+            oldest = next((key for key, line in self._line_of.items() if not self._in_use[line]), None)
+            if oldest is not None and not (answers and self._used_at[oldest] > saving.since):
+                saving.line = self._drop(oldest)
         return saving.line >= 0
 
-    def _take(self) -> int:
-        """A line to write to, or -1."""
-        if self._free:
-            return self._free.pop()
-        oldest = next((key for key, line in self._line_of.items() if not self._in_use[line]), None)
-        return -1 if oldest is None else self._line_of.pop(oldest)
+    def _use(self, key: bytes) -> None:
+        self._now += 1
+        self._used_at[key] = self._now
+        self._line_of.move_to_end(key)
+
+    def _drop(self, key: bytes) -> int:
+        """Forget a state; the line that held it."""
+        del self._used_at[key]
+        return self._line_of.pop(key)
 
     def _publish(self, saving: _Saving, key: bytes) -> None:
         """Name the state that was saved; the one behind the answer before it goes, unless it has a place of its own."""
         if key in self._line_of:
-            self._line_of.move_to_end(key)
+            self._use(key)
             return
         self._line_of[key], saving.line = saving.line, -1
+        self._use(key)
         if saving.at <= saving.last or saving.at % (self._every * self._block_size) == 0:
             return
         before, saving.newest = saving.newest, key
         if before is not None and before in self._line_of and not self._in_use[self._line_of[before]]:
-            saving.line = self._line_of.pop(before)
+            saving.line = self._drop(before)
 
     def _begun(self, saving: _Saving) -> None:
         if saving.found >= 0:

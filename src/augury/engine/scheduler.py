@@ -10,19 +10,16 @@ recurrent, a prefix is shared up to a saved state (saved_states.py).
 
 from __future__ import annotations
 
-from collections import Counter
-
 from augury.engine.blocks import BlockPool
-from augury.engine.crowding import crowding, giving_way
+from augury.engine.crowding import crowding, giving_way, newest_of_many
 from augury.engine.prefix import extend_keys, scope_of
+from augury.engine.prompt_shares import share_out
 from augury.engine.request import Request
 from augury.engine.saved_states import SavedStates
 from augury.engine.scheduled import CONTINUES, ScheduledRequest, decodes, longest, schedule_request
 from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
-
-SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
 
 
 class Scheduler:
@@ -39,8 +36,10 @@ class Scheduler:
         stats: EngineStats,
         lookahead: int = 0,
         states: SavedStates | None = None,
+        switch_length: int = 0,
     ) -> None:
         self.pool, self.states = pool, states
+        self.switch_length = switch_length  # a text that grows past this is read anew; 0: none is
         self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size
         self.token_budget = token_budget
@@ -60,6 +59,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request, unless it has to wait for another answer to its prompt first."""
+        request.long = 0 < self.switch_length < request.length
         self.siblings.add(request)
 
     def plan(self) -> list[ScheduledRequest]:
@@ -118,6 +118,20 @@ class Scheduler:
             self.states.ran(request, ran)
         self.siblings.release(request)
 
+    def _before_switch(self, request: Request, length: int) -> int:
+        """Tokens until its keys have to be others."""
+        return max(0, self.switch_length - length) if self.switch_length and not request.long else self.token_budget
+
+    def sound(self, request: Request, emitted: int) -> int:
+        """How many of the tokens that a pass has drawn are good: past the switch its keys should have been others."""
+        return min(emitted, self._before_switch(request, request.length) + 1)
+
+    def switch(self, request: Request) -> None:
+        """Read a text anew that has grown past the switch; its keys are rotated otherwise now."""
+        if self.switch_length and not request.long and request.length > self.switch_length:
+            request.long = True
+            self._preempt(request)
+
     def forget_prefixes(self) -> None:
         """Drop everything that is kept for others."""
         self.pool.forget_all()
@@ -142,7 +156,7 @@ class Scheduler:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
         continues = request.draws_in_flight
         length, drafted = longest(request), request.allowed if continues else request.draft_nodes
-        nodes = min(drafted, free_tokens)
+        nodes = min(drafted, free_tokens, self._before_switch(request, length))
         if length + nodes > len(request.blocks) * self.block_size:
             rows = (len(request.blocks) + self.pool.num_free) * self.block_size
             nodes = min(nodes, rows - length)
@@ -204,11 +218,7 @@ class Scheduler:
             need = self._lacking(newcomer)
             return crowding(self.running, newcomer, need) if need > self.pool.num_free else None
         holder = self.waiting.holder(newcomer)
-        if not holder:
-            return None
-        held = [r for r in self.running if r.client[: len(holder)] == holder]
-        jobs = Counter(r.client for r in held)
-        return max(held, key=lambda r: (jobs[r.client], r.arrival))  # never the client's oldest: it has several
+        return newest_of_many(self.running, holder) if holder else None
 
     def _lacking(self, request: Request) -> int:
         """Blocks that a request which waits has to be given, those it can share left out."""
@@ -283,15 +293,5 @@ class Scheduler:
         ]
         if not prompts or free_tokens <= 0:
             return []
-        give = dict.fromkeys(prompts, 0)
-        oldest, scored = prompts[0], SCORED_ROWS
-        first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
-        for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
-            most = self.chunk if self.states is None else min(self.chunk, self.states.bound(request))
-            more = min(request.pending - give[request], offer, free_tokens, most - give[request])
-            if request.scores_prompt and request.sent < request.prompt_len:
-                more = min(more, scored)
-                scored -= more
-            give[request] += more
-            free_tokens -= more
-        return [schedule_request(r, num_new_tokens) for r, num_new_tokens in give.items() if num_new_tokens > 0]
+        most = {r: self.chunk if self.states is None else min(self.chunk, self.states.bound(r)) for r in prompts}
+        return share_out(most, free_tokens)

@@ -24,7 +24,7 @@ from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse
 from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix
 from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
-from augury.model.rope import context_length
+from augury.model.rope import context_length, switch_length
 from augury.model.row_invariant import use_row_invariant_matrices
 from augury.model.state_pass import StatePass
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
@@ -44,6 +44,7 @@ class Adapter:
         self.hidden_size: int = model.config.get_text_config(decoder=True).hidden_size
         self.num_layers = len(self._layers)
         self.max_position = max_position
+        self.switch_length = switch_length(model.config.get_text_config(decoder=True))
         self.device = next(model.parameters()).device
         # The CPU kernels compute in float32 whatever the weights are stored in.
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else next(model.parameters()).dtype
@@ -82,7 +83,7 @@ class Adapter:
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
-        run = Pass(self._ops, self._ops.view(rows), self.cache, features, self._states(rows))
+        run = Pass(self._ops, self._ops.view(rows), self.cache, features, self._states(rows), rows.long)
         token = current.set(run)
         try:
             wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}

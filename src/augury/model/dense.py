@@ -40,6 +40,7 @@ class Dense:
         dim = head_dim(config)
         self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
         self.state_shapes: list[StateShape] = []
+        self.switch_length = 0
         self.cache = KVCache()
         self._ops = ops
         self._eps: float = config.rms_norm_eps

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from augury.model.errors import ModelError
+from augury.model.foreign_attention import current
 from augury.model.mixers import HYBRIDS
-from augury.model.rope import rotary_tables
+from augury.model.rope import long_tables, rotary_tables, switch_length
 
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
@@ -72,7 +73,10 @@ def fix_rotary(model: nn.Module, config: Any, length: int) -> None:
             continue
         if isinstance(kind, dict):
             raise ModelError(f"model type {config.model_type!r} cannot run here: {kind} rotary scaling by layer type.")
-        module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
+        if switch_length(config):
+            module.forward = _switched(*long_tables(config, length), switch_length(config))  # type: ignore[method-assign]
+        else:
+            module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
 
 
 def _tabulated(cos: Tensor, sin: Tensor) -> Any:
@@ -81,5 +85,18 @@ def _tabulated(cos: Tensor, sin: Tensor) -> Any:
         cos, sin = cos.to(x.device), sin.to(x.device)
         lines = [table[position_ids] for table in (cos, sin)]
         return tuple(torch.cat((line, line), dim=-1).to(x.dtype) for line in lines)  # type: ignore[return-value]
+
+    return forward
+
+
+def _switched(short: tuple[Tensor, Tensor], long: tuple[Tensor, Tensor], switch: int) -> Any:
+    """The short table or the long one, as each row's text asks; where rows do not say, by their own position."""
+    by_short, by_long = _tabulated(*short), _tabulated(*long)
+
+    def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        said = current.get().long
+        beyond = (position_ids >= switch if said is None else said[None].bool())[..., None]
+        found = zip(by_short(x, position_ids), by_long(x, position_ids), strict=True)
+        return tuple(torch.where(beyond, theirs, ours) for ours, theirs in found)  # type: ignore[return-value]
 
     return forward

@@ -33,6 +33,7 @@ class Pass:
     cache: KVCache
     features: tuple[int, ...]
     states: StatePass | None = None  # where recurrent layers keep theirs
+    long: Tensor | None = None  # see Rows.long
     streams: dict[int, Tensor] = field(default_factory=dict)
     layer: int = 0
 
@@ -61,6 +62,7 @@ class Probe:
     """A dry run that records shapes."""
 
     shapes: list[LayerShape] = field(default_factory=list)
+    long: Tensor | None = None
 
     def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
         """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""

@@ -11,6 +11,7 @@ from augury.model import dense
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
+from augury.model.rope import switch_length
 from augury.model.target import Target
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -54,7 +55,8 @@ def load_target(
 
 def runs_dense(config: Any) -> bool:
     """Whether dense.py computes exactly what this configuration means."""
-    return config.model_type in dense.MODEL_TYPES and config.hidden_act in ("silu", "swish")
+    usual = config.hidden_act in ("silu", "swish") and not switch_length(config)
+    return config.model_type in dense.MODEL_TYPES and usual
 
 
 def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:

@@ -41,6 +41,7 @@ class Rows:
     first: int = 0  # nor one before this
     chunked: bool = False  # some slot may have many rows: a prompt chunk
     groups: int = 0  # slots with rows at most; 0: unknown
+    long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
 
 
 @dataclass(slots=True)
@@ -99,6 +100,7 @@ class Target(Protocol):
     hidden_size: int
     num_layers: int
     max_position: int  # the longest context the checkpoint was made for
+    switch_length: int  # a text that grows past this must be read anew: all its keys change; 0: none does
     device: torch.device
     cache_dtype: torch.dtype
     layer_shapes: list[LayerShape]  # of the layers that attend
