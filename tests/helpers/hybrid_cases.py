@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from dense_cases import save_random
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import (
+    AutoModelForCausalLM,
     BambaConfig,
     FalconH1Config,
     GraniteMoeHybridConfig,
@@ -84,3 +90,37 @@ HYBRIDS: dict[str, Any] = {
 def save_hybrid(name: str, directory: Path) -> Any:
     """A random model of a family, saved."""
     return save_random(copy.deepcopy(HYBRIDS[name]), directory)
+
+
+class WithMtp(NamedTuple):
+    """A target whose files hold MTP layers, and what these are made of."""
+
+    target: Any  # the model that `generate` runs: without them
+    whole: Any  # the same with the extra layers at its end
+    parts: dict[str, Tensor]  # norms around zero and the joining matrix, by their names below "mtp."
+
+
+def save_with_mtp(name: str, directory: Path, count: int) -> WithMtp:
+    """Random weights; the extra layers attend, whatever the target's own pattern is."""
+    config = copy.deepcopy(HYBRIDS[name])
+    own, kinds = config.num_hidden_layers, list(config.layer_types)
+    config.num_hidden_layers, config.layer_types = own + count, kinds + ["full_attention"] * count
+    whole = save_random(config, directory)
+    file, size = directory / "model.safetensors", config.hidden_size
+    torch.manual_seed(12)
+    parts = {
+        f"{norm}.weight": torch.randn(size) * 0.2 for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    }
+    parts["fc.weight"] = torch.randn(size, 2 * size) * 0.1
+    tensors = {f"mtp.{part}": tensor for part, tensor in parts.items()}
+    for key, tensor in load_file(file).items():
+        layer = re.match(r"model\.layers\.(\d+)\.(.*)", key)
+        extra = layer is not None and int(layer[1]) >= own
+        tensors[f"mtp.layers.{int(layer[1]) - own}.{layer[2]}" if layer is not None and extra else key] = tensor
+    save_file(tensors, file, {"format": "pt"})
+    stated = json.loads((directory / "config.json").read_text())
+    depth = "mtp_num_hidden_layers" if name.startswith("qwen3.5") else "num_nextn_predict_layers"
+    stated |= {"num_hidden_layers": own, "layer_types": kinds, depth: count}
+    (directory / "config.json").write_text(json.dumps(stated))
+    target = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    return WithMtp(target, whole, parts)
