@@ -97,6 +97,15 @@ def test_a_saved_state_is_a_beginning(pair: tuple[Target, Any]) -> None:
         assert torch.equal(target.forward(make_rows([Segment(1, length, ids[length:])], tables)).logits, whole[length:])
 
 
+def test_the_reference_scores_alike(pair: tuple[Target, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs where there is no CPU kernel."""
+    target, model = pair
+    ids = tokens(LENGTH, target.vocab_size)
+    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    check_every_way(target, model, reference(model, ids)[0], ids, 1e-4)
+    check_tree(target, model, ids, 1e-4)
+
+
 def test_a_state_that_is_not_there_is_an_error(pair: tuple[Target, Any]) -> None:
     target, _ = pair
     give_cache(target, 1)
