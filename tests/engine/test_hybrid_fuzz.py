@@ -9,7 +9,7 @@ import pytest
 from hybrid_fuzz import Oracle, run_case
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
-CASES = 6
+CASES = 4
 
 
 @pytest.mark.parametrize("name", ["qwen3.5", "granite-4", "lfm2"])
@@ -19,4 +19,4 @@ def test_random_engines_say_what_plain_decoding_says(name: str, tmp_path: Path) 
         found = run_case(number, oracle)
         assert not found.wrong
         went.update(found.counted)
-    assert all(went[what] > 0 for what in ("requests", "aborted", "preempted", "accepted", "cached")), went
+    assert went["requests"] > 20 and went["accepted"] > 20 and went["cached"] > 20, went

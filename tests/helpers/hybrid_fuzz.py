@@ -95,9 +95,9 @@ def draw_requests(random: Random) -> list[Asked]:
 def draw_settings(random: Random) -> dict[str, Any]:
     """An engine's; blocks for the longest text at least."""
     size = random.choice((1, 3, 4, 8, 16))
-    settings: dict[str, Any] = {"block_size": size, "max_num_seqs": random.choice((1, 2, 3, 8))}
-    if random.random() < 0.5:
-        settings["num_gpu_blocks_override"] = -(-104 // size) + random.choice((1, 2, 6))
+    settings: dict[str, Any] = {"block_size": size, "max_num_seqs": random.choice((1, 3, 8, 8))}
+    if random.random() < 0.7:
+        settings["num_gpu_blocks_override"] = -(-104 // size) + random.choice((1, 1, 2))
     if random.random() < 0.5:
         settings["long_prefill_token_threshold"] = random.choice((1, 7, 16))
     if random.random() < 0.3:
@@ -113,7 +113,7 @@ def serve(llm: LLM, asked: list[Asked], random: Random, found: Found) -> dict[in
     said: dict[int, list[int]] = {i: [] for i in waiting}
     whole = {}
     while waiting or open_streams:
-        if waiting and (not open_streams or random.random() < 0.4):
+        if waiting and (not open_streams or random.random() < 0.8):
             i = waiting.pop(0)
             open_streams[i] = llm.stream({"prompt_token_ids": list(asked[i].prompt)}, asked[i].params)
         i = random.choice(list(open_streams))
