@@ -55,8 +55,9 @@ def load_target(
 
 def runs_dense(config: Any) -> bool:
     """Whether dense.py computes exactly what this configuration means."""
-    usual = config.hidden_act in ("silu", "swish") and not switch_length(config)
-    return config.model_type in dense.MODEL_TYPES and usual
+    if config.model_type not in dense.MODEL_TYPES:
+        return False
+    return config.hidden_act in ("silu", "swish") and not switch_length(config)
 
 
 def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:
