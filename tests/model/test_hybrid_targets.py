@@ -15,6 +15,7 @@ from transformers import JambaConfig
 
 from augury.model.errors import ModelError
 from augury.model.load import load_target
+from augury.model.mixers import HYBRIDS as TYPES
 from augury.model.target import Target
 
 
@@ -128,3 +129,9 @@ def test_a_layer_that_computes_otherwise_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(theirs, "l2norm", lambda x, dim=-1, eps=1e-6: original(x, dim, eps) * 1.1)
     with pytest.raises(ModelError, match="Qwen3_5GatedDeltaNet of this transformers"):
         load_target(tmp_path)
+
+
+def test_the_page_has_every_family() -> None:
+    """It is made by running them all, which takes minutes: tests/helpers/family_table.py."""
+    page = (Path(__file__).parents[2] / "docs" / "families.md").read_text()
+    assert [name for name in TYPES if f"`{name}`" not in page] == [] and "differs" not in page
