@@ -10,8 +10,9 @@ from queued import BLOCK, make_request, make_scheduler
 
 from augury.config.sampling import SamplingParams
 from augury.engine.prefix import extend_keys
+from augury.engine.prompt_shares import SCORED_ROWS
 from augury.engine.request import Request
-from augury.engine.scheduler import SCORED_ROWS, Scheduler
+from augury.engine.scheduler import Scheduler
 
 
 def run_pass(scheduler: Scheduler) -> list:

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import torch
 
+from augury.model.states import States
 from augury.model.target import KVCache, Rows, Target
 
 BLOCK_SIZE = 4
 MAX_BLOCKS = 16
+NODES = 16  # of a draft
+SAVED = 4  # states that can be saved
 
 
 class Segment(NamedTuple):
@@ -69,3 +72,5 @@ def give_cache(target: Target, slots: int, blocks: int = MAX_BLOCKS, block_size:
     """Room for `slots` sequences and the null block."""
     rows = (slots * blocks + 1) * block_size
     target.cache = KVCache.allocate(target.layer_shapes, rows, target.cache_dtype, target.device)
+    if target.state_shapes:
+        target.cache.states = States.allocate(target.state_shapes, slots + 1, NODES, SAVED, target.device)

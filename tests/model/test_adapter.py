@@ -18,11 +18,11 @@ from transformers import (
     GPT2Config,
     GptOssConfig,
     MambaConfig,
+    MiniMaxConfig,
     Phi3Config,
     PhimoeConfig,
     Qwen2MoeConfig,
     Qwen3MoeConfig,
-    Qwen3NextConfig,
     T5Config,
 )
 
@@ -103,7 +103,7 @@ def test_bf16_runs(name: str, tmp_path: Path) -> None:
     assert torch.nn.functional.cosine_similarity(scores.logits, expected).min() > 0.98
 
 
-@pytest.mark.parametrize("name", ["gemma3", "llama"])
+@pytest.mark.parametrize("name", ["gemma3", "llama", "qwen3-moe", "qwen2-moe", "phimoe"])
 def test_a_row_gives_the_same_bits_alone_and_in_a_tree(name: str, tmp_path: Path) -> None:
     save_random({**FOREIGN, **FAMILIES}[name], tmp_path)
     target = load_target(tmp_path, implementation="adapter")
@@ -120,7 +120,7 @@ def test_a_row_gives_the_same_bits_alone_and_in_a_tree(name: str, tmp_path: Path
     ("config", "why"),
     [
         (MambaConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2), "mamba"),
-        (Qwen3NextConfig(**SIZES4), "linear_attention"),
+        (MiniMaxConfig(**SIZES4), "linear_attention"),
         (T5Config(vocab_size=101), "t5"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

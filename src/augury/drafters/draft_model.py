@@ -35,6 +35,11 @@ class ModelDrafter(Drafter):
         directory, target = find_drafter(config, setup.dummy), setup.target
         self.device, self.nodes = target.device, config.num_speculative_tokens
         self.model = load_target(directory, setup.dtype, self.device, setup.max_model_len, dummy=setup.dummy)
+        if self.model.state_shapes:
+            raise ConfigError(
+                f"speculative_config.model={config.model!r} has recurrent layers, which cannot take a rejected draft "
+                "back; use a draft model of attention alone, or another method."
+            )
         self.longest = min(config.max_model_len or self.model.max_position, self.model.max_position)
         sizes = target.vocab_size, self.model.vocab_size
         mixed = config.use_heterogeneous_vocab

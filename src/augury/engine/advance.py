@@ -60,6 +60,8 @@ def _move_path(
     target: Target, state: SlotState, seg: Segments, layout: Layout, outcome: Outcome, block_size: int
 ) -> None:
     """Bring the accepted path's cache rows into line after the known ones; other branches are overwritten later."""
+    if target.cache.states is not None:
+        target.cache.states.keep_path(seg.slots, outcome.path)
     if target.cache.pools is not None and face(seg.slots.device) == "triton":
         from augury.kernels.move_triton import move_path
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import takewhile
 
 
 class BlockPool:
@@ -52,6 +53,10 @@ class BlockPool:
         if key not in self._block_of and block not in self._key_of:
             self._block_of[key] = block
             self._key_of[block] = key
+
+    def count_known(self, keys: Iterable[bytes]) -> int:
+        """How many blocks `share` would take."""
+        return sum(1 for _ in takewhile(self._block_of.__contains__, keys))
 
     def share(self, keys: Iterable[bytes]) -> list[int]:
         """Take the blocks of the longest run of known keys, each with one more owner."""

@@ -20,11 +20,14 @@ from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.predict import room
 from augury.engine.runner import Runner
+from augury.engine.saved_states import SavedStates
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
+from augury.engine.state_room import StateRoom, most_slots, state_room
 from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
 from augury.model.load import load_target
+from augury.model.states import States
 from augury.model.target import KVCache, Target, bytes_per_token
 from augury.observe.stats import EngineStats
 
@@ -48,12 +51,18 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     assert config.max_num_seqs
     drafter = build_drafter(config, target, directory)
     check_exact(config, device, drafter)
-    blocks = _num_blocks(config, target, drafter)
+    nodes = room(config.speculative_config, device)
+    states_room = state_room(config, target, nodes, _cache_bytes(config, target))
+    blocks = _num_blocks(config, target, drafter, states_room.num_bytes)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
+    if target.state_shapes:
+        target.cache.states = States.allocate(
+            target.state_shapes, config.max_num_seqs + 1, nodes, states_room.lines, device
+        )
     if drafter is not None:
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
-    scheduler = _scheduler(config, blocks, stats)
+    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
     on_gpu = device.type == "cuda"
     runner = Runner(
         target,
@@ -72,11 +81,22 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     return Engine(runner, scheduler, _budget(config, runner), stats, depth=int(on_gpu))
 
 
-def _scheduler(config: EngineConfig, blocks: int, stats: EngineStats) -> Scheduler:
+def _scheduler(
+    config: EngineConfig,
+    blocks: int,
+    stats: EngineStats,
+    states: States | None,
+    states_room: StateRoom,
+    switch_length: int,
+) -> Scheduler:
     assert config.max_num_seqs and config.max_num_batched_tokens
-    spec = config.speculative_config
+    spec, pool = config.speculative_config, BlockPool(blocks)
+    saved = None
+    if states is not None:
+        lines = range(states.first_saved, states.first_saved + states.num_saved)
+        saved = SavedStates(pool, config.block_size, lines, states_room.every)
     return Scheduler(
-        BlockPool(blocks),
+        pool,
         config.max_num_seqs,
         config.block_size,
         config.max_num_batched_tokens,
@@ -84,6 +104,8 @@ def _scheduler(config: EngineConfig, blocks: int, stats: EngineStats) -> Schedul
         config.enable_prefix_caching,
         stats,
         spec.kv_lookahead if spec else 0,
+        saved,
+        switch_length,
     )
 
 
@@ -122,6 +144,8 @@ def _state(config: EngineConfig, target: Target, device: torch.device) -> SlotSt
     if spec is not None and spec.keeps_probs:
         shape = (*state.draft.tokens.shape, target.vocab_size)
         state.draft.probs = torch.zeros(shape, dtype=torch.float32, device=device)
+    if target.switch_length:
+        state.long = torch.zeros(config.max_num_seqs + 1, dtype=torch.int64, device=device)
     if face(device) == "triton":
         state.make_tables()
     return state
@@ -145,7 +169,9 @@ def _choose_sizes(config: EngineConfig, target: Target) -> None:
         raise ConfigError(
             f"max_model_len={config.max_model_len} is more than the model's context of {target.max_position}; lower it."
         )
-    config.max_num_seqs = config.max_num_seqs or (64 if on_cpu else 256)
+    if config.max_num_seqs is None:
+        nodes = room(config.speculative_config, target.device)
+        config.max_num_seqs = most_slots(target, nodes, _cache_bytes(config, target), 64 if on_cpu else 256)
     budget = config.max_num_batched_tokens
     if budget is not None and budget < config.max_num_seqs:
         raise ConfigError(
@@ -160,8 +186,9 @@ def _chunk(config: EngineConfig) -> int:
     return config.long_prefill_token_threshold if config.enable_chunked_prefill else 0
 
 
-def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -> int:
-    """Blocks that fit, the null block included; a context length left open shrinks to what they hold."""
+def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, taken: int) -> int:
+    """Blocks that fit beside `taken` bytes of the cache's memory, the null block included; a context length left open
+    shrinks to what they hold."""
     size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
     if drafter is not None:
         per_token += drafter.bytes_per_token
@@ -170,7 +197,8 @@ def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None) -
     extra = config.speculative_config.max_nodes if config.speculative_config else 0
     # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
-    blocks = config.num_gpu_blocks_override or min(useful, _cache_bytes(config, target) // (per_token * size) + 1)
+    free = max(0, _cache_bytes(config, target) - taken)
+    blocks = config.num_gpu_blocks_override or min(useful, free // (per_token * size) + 1)
     room = (blocks - 1) * size
     if config.max_model_len is None and room:
         config.max_model_len = min(longest, room)

@@ -26,6 +26,13 @@ def crowding(running: Sequence[Request], request: Request, need: int) -> Request
     return None
 
 
+def newest_of_many(running: Sequence[Request], holder: tuple[str, ...]) -> Request:
+    """Of a client that holds several slots the newest request of its largest job."""
+    held = [r for r in running if r.client[: len(holder)] == holder]
+    jobs = Counter(r.client for r in held)
+    return max(held, key=lambda r: (jobs[r.client], r.arrival))  # never the client's oldest: it has several
+
+
 def giving_way(running: Sequence[Request], request: Request, need: int) -> Request:
     """Who leaves for a running request: as above, or the newest of its own job or client if that holds the most, or
     else the newest of all, which may be the request itself."""

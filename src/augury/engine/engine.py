@@ -101,6 +101,8 @@ class Engine:
         """Write newcomers to their slots and queue a pass."""
         for request in self.scheduler.seated:
             self.seat(request)
+        if self.scheduler.states is not None and self.target.cache.states is not None:
+            self.target.cache.states.save_next(*self.scheduler.states.plan(scheduled))
         step = self._begin(scheduled)
         flight = self.runner.launch(scheduled, step)
         self.scheduler.launched(scheduled)
@@ -151,10 +153,18 @@ class Engine:
         """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
         self.state.seat(request)
         request.seated_at = request.seated_at or time.perf_counter()
+        if fresh:
+            self._restore(request)
         if self.drafter is not None and fresh:
             self.budget.seat(request)
             self.runner.forget(request.slot)  # of one that was preempted
             self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
+
+    def _restore(self, request: Request) -> None:
+        """Begin a slot with the state that belongs to the blocks found in the prefix cache."""
+        if self.scheduler.states is not None and (line := self.scheduler.states.found(request)) >= 0:
+            assert self.target.cache.states is not None
+            self.target.cache.states.restore(request.slot, line, request.computed)
 
     def _begin(self, scheduled: list[ScheduledRequest]) -> Step:
         prompts = [
@@ -202,8 +212,10 @@ class Engine:
         if item.start == CONTINUES:  # by now the host knows where it started; the report says what was pending
             ran, nodes = request.computed + bool(emitted), line[-3] if flight.output.draft is not None else 0
             flight.step.rows -= item.nodes - nodes + (not emitted)
+        emitted = emitted[: self.scheduler.sound(request, len(emitted))]
+        accepted = min(accepted, len(emitted))
         kept = request.accept(emitted, accepted)
-        if request.prediction is not None and kept < len(emitted):
+        if request.prediction is not None and kept < line[1]:
             request.prediction.unread(kept)
         if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, flight.output)
@@ -231,6 +243,8 @@ class Engine:
             prune(request, ahead, self.state)
         if request.finish_reason:
             self.finish(request)
+        else:
+            self.scheduler.switch(request)
 
     def finish(self, request: Request) -> None:
         """Take a request that has ended out of its slot, and count it."""
@@ -245,4 +259,4 @@ class Engine:
             reason = request.finish_reason or "abort"
             self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
         if not self.busy:
-            self.scheduler.pool.check()
+            self.scheduler.check()

@@ -158,7 +158,7 @@ class LLM:
 
     def reset_prefix_cache(self) -> bool:
         """Forget every cached prefix."""
-        self.engine.scheduler.pool.forget_all()
+        self.engine.scheduler.forget_prefixes()
         return True
 
     def close(self) -> None:

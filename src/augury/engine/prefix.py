@@ -15,9 +15,10 @@ def scope_of(request: Request, prefix_caching: bool) -> str | None:
 
     Without a cache nothing outlives a request, but its n answers are one request, and read their prompt once.
     """
+    other = "\0long" if request.long else ""  # its keys are not those of a shorter text that begins alike
     if prefix_caching:
-        return request.tenant
-    return str(request.prompt) if request.params.n > 1 else None
+        return request.tenant + other
+    return f"{request.prompt}{other}" if request.params.n > 1 else None
 
 
 def extend_keys(keys: list[bytes], tokens: Sequence[int], block_size: int, scope: str = "") -> None:

@@ -51,6 +51,7 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)  # names of the full blocks whose KV is computed
     tabled: int = 0  # blocks already written to the slot's block table
+    long: bool = False  # its keys are rotated as those of a text beyond the target's switch_length
     decoding: bool = False  # the last pass launched with it draws a token; False while it reads its prompt
     computed: int = 0  # tokens whose keys and values are in the cache
     sent: int = 0  # those, and tokens of passes that are under way; a draw in flight adds more than the host knows

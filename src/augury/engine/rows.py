@@ -97,6 +97,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             span=shape.span,
             chunked=not shape.steady,
             groups=shape.groups,
+            long=None if state.long is None else state.long[slots],
         ),
         draws=Draws(
             slots=logits_rows[1],

@@ -33,3 +33,17 @@ def schedule_request(request: Request, num_new_tokens: int, nodes: int = 0) -> S
     return ScheduledRequest(
         request, start, num_new_tokens, nodes, active, scored, request.decoding, request.epoch, end + nodes
     )
+
+
+def decodes(request: Request) -> bool:
+    """Whether its next pass runs one known token; a request that surely ends with what is in flight has none."""
+    if request.draws_in_flight:
+        return request.length + request.in_flight < request.max_len
+    return request.pending == 1
+
+
+def longest(request: Request) -> int:
+    """The most tokens its text may have by the next pass, as far as that pass would run it."""
+    if not request.draws_in_flight:
+        return request.length
+    return min(request.longest, request.max_len)

@@ -4,37 +4,22 @@ Decoding requests come first, each with its pending draft; what is left of the t
 that finds no block for its next token takes the newest request's: that one loses its slot and starts over from its
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
 Slots go to clients in turn (turns.py), and where there is none, or no block (crowding.py), a client that holds many
-gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py).
+gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py). Where layers are
+recurrent, a prefix is shared up to a saved state (saved_states.py).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 from augury.engine.blocks import BlockPool
-from augury.engine.crowding import crowding, giving_way
+from augury.engine.crowding import crowding, giving_way, newest_of_many
 from augury.engine.prefix import extend_keys, scope_of
+from augury.engine.prompt_shares import share_out
 from augury.engine.request import Request
-from augury.engine.scheduled import CONTINUES, ScheduledRequest, schedule_request
+from augury.engine.saved_states import SavedStates
+from augury.engine.scheduled import CONTINUES, ScheduledRequest, decodes, longest, schedule_request
 from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
-
-SCORED_ROWS = 128  # prompt tokens to be scored in one pass: each costs a line of logits, which everyone waits for
-
-
-def _decodes(request: Request) -> bool:
-    """Whether its next pass runs one known token; a request that surely ends with what is in flight has none."""
-    if request.draws_in_flight:
-        return request.length + request.in_flight < request.max_len
-    return request.pending == 1
-
-
-def _longest(request: Request) -> int:
-    """The most tokens its text may have by the next pass, as far as that pass would run it."""
-    if not request.draws_in_flight:
-        return request.length
-    return min(request.longest, request.max_len)
 
 
 class Scheduler:
@@ -50,8 +35,11 @@ class Scheduler:
         prefix_caching: bool,
         stats: EngineStats,
         lookahead: int = 0,
+        states: SavedStates | None = None,
+        switch_length: int = 0,
     ) -> None:
-        self.pool = pool
+        self.pool, self.states = pool, states
+        self.switch_length = switch_length  # a text that grows past this is read anew; 0: none is
         self.lookahead = lookahead  # cache rows a drafter writes ahead of the known text
         self.block_size = block_size
         self.token_budget = token_budget
@@ -71,6 +59,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request, unless it has to wait for another answer to its prompt first."""
+        request.long = 0 < self.switch_length < request.length
         self.siblings.add(request)
 
     def plan(self) -> list[ScheduledRequest]:
@@ -78,9 +67,9 @@ class Scheduler:
         self.seated = []
         if not self._make_room():
             return []
-        decoding = [r for r in self.running if _decodes(r)]
+        decoding = [r for r in self.running if decodes(r)]
         for request in decoding:
-            rows = _longest(request)
+            rows = longest(request)
             lacks = rows > len(request.blocks) * self.block_size and request.slot >= 0  # not preempted by one before it
             if lacks and not self._reserve(request, rows):
                 return []
@@ -125,7 +114,35 @@ class Scheduler:
             extend_keys(request.keys, request.tokens[: request.computed], self.block_size, scope)
             for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
                 self.pool.publish(block, key)
+        if self.states is not None:
+            self.states.ran(request, ran)
         self.siblings.release(request)
+
+    def _before_switch(self, request: Request, length: int) -> int:
+        """Tokens until its keys have to be others."""
+        return max(0, self.switch_length - length) if self.switch_length and not request.long else self.token_budget
+
+    def sound(self, request: Request, emitted: int) -> int:
+        """How many of the tokens that a pass has drawn are good: past the switch its keys should have been others."""
+        return min(emitted, self._before_switch(request, request.length) + 1)
+
+    def switch(self, request: Request) -> None:
+        """Read a text anew that has grown past the switch; its keys are rotated otherwise now."""
+        if self.switch_length and not request.long and request.length > self.switch_length:
+            request.long = True
+            self._preempt(request)
+
+    def forget_prefixes(self) -> None:
+        """Drop everything that is kept for others."""
+        self.pool.forget_all()
+        if self.states is not None:
+            self.states.forget_all()
+
+    def check(self) -> None:
+        """Assert that nothing has leaked; see BlockPool.check."""
+        self.pool.check()
+        if self.states is not None:
+            self.states.check()
 
     def finish(self, request: Request) -> None:
         """Take a request out, running or waiting."""
@@ -138,8 +155,8 @@ class Scheduler:
     def _schedule_decode(self, request: Request, free_tokens: int) -> ScheduledRequest:
         # A draft is a guess: it is cut to the blocks that are free once everyone's next token has its place.
         continues = request.draws_in_flight
-        length, drafted = _longest(request), request.allowed if continues else request.draft_nodes
-        nodes = min(drafted, free_tokens)
+        length, drafted = longest(request), request.allowed if continues else request.draft_nodes
+        nodes = min(drafted, free_tokens, self._before_switch(request, length))
         if length + nodes > len(request.blocks) * self.block_size:
             rows = (len(request.blocks) + self.pool.num_free) * self.block_size
             nodes = min(nodes, rows - length)
@@ -201,11 +218,7 @@ class Scheduler:
             need = self._lacking(newcomer)
             return crowding(self.running, newcomer, need) if need > self.pool.num_free else None
         holder = self.waiting.holder(newcomer)
-        if not holder:
-            return None
-        held = [r for r in self.running if r.client[: len(holder)] == holder]
-        jobs = Counter(r.client for r in held)
-        return max(held, key=lambda r: (jobs[r.client], r.arrival))  # never the client's oldest: it has several
+        return newest_of_many(self.running, holder) if holder else None
 
     def _lacking(self, request: Request) -> int:
         """Blocks that a request which waits has to be given, those it can share left out."""
@@ -229,6 +242,8 @@ class Scheduler:
         self.waiting.count(request, -1)
         self._free_slots.append(request.slot)
         self.pool.release(request.blocks)
+        if self.states is not None:
+            self.states.leave(request)
         request.slot, request.blocks, request.keys = -1, [], []
         request.computed = request.sent = request.draft_nodes = request.tabled = request.in_flight = 0
         request.decoding = False
@@ -248,6 +263,8 @@ class Scheduler:
             request.blocks = shared + self.pool.take(need)
             request.computed = request.sent = len(shared) * self.block_size
             request.slot = self._free_slots.pop()
+            if self.states is not None and scope_of(request, self.prefix_caching) is not None:
+                self.states.admit(request)
             free_tokens -= request.pending
             if not request.preemptions:
                 request.cached_tokens = request.computed
@@ -264,8 +281,8 @@ class Scheduler:
             return []
         extend_keys(request.keys, request.tokens, self.block_size, scope)
         # The last token must be run in any case: its logits are what the next token is drawn from.
-        usable = (request.length - 1) // self.block_size
-        shared = self.pool.share(request.keys[:usable])
+        usable = request.keys[: (request.length - 1) // self.block_size]
+        shared = self.pool.share(usable if self.states is None else self.states.usable(request, usable))
         del request.keys[len(shared) :]
         return shared
 
@@ -276,14 +293,5 @@ class Scheduler:
         ]
         if not prompts or free_tokens <= 0:
             return []
-        give = dict.fromkeys(prompts, 0)
-        oldest, scored = prompts[0], SCORED_ROWS
-        first = free_tokens if len(prompts) == 1 else max(1, free_tokens // 2)
-        for request, offer in [(oldest, first), *((r, free_tokens) for r in sorted(prompts, key=lambda r: r.pending))]:
-            more = min(request.pending - give[request], offer, free_tokens, self.chunk - give[request])
-            if request.scores_prompt and request.sent < request.prompt_len:
-                more = min(more, scored)
-                scored -= more
-            give[request] += more
-            free_tokens -= more
-        return [schedule_request(r, num_new_tokens) for r, num_new_tokens in give.items() if num_new_tokens > 0]
+        most = {r: self.chunk if self.states is None else min(self.chunk, self.states.bound(r)) for r in prompts}
+        return share_out(most, free_tokens)

@@ -36,6 +36,7 @@ class SlotState:
     sampling: SlotSampling
     vocab_size: int
     staging: Staging
+    long: Tensor | None = None  # int64 [S]: 1 where the text is past the target's switch_length, if it has one
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
     version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
 
@@ -79,6 +80,8 @@ class SlotState:
         slot = request.slot
         self.history[slot, : request.length] = self._ids(request.tokens)
         self.limit[slot] = request.max_len
+        if self.long is not None:
+            self.long[slot] = int(request.long)
         if self.tracks:
             self._set_end(slot, request)
         params, sampling = request.params, self.sampling

@@ -2,14 +2,15 @@
 
 The rows of a pass go in as one sequence of tokens with their positions; where the model would attend, our function
 stores keys and values in the paged cache and attends over what each row sees (foreign_attention.py). The model itself
-never sees a mask or a cache.
+never sees a mask or a cache. Recurrent layers are run by mixers (mixers.py), with states of ours.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -19,12 +20,16 @@ from transformers import AutoModelForCausalLM
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
-from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse, use_row_invariant_matrices
-from augury.model.foreign_attention import ATTENTION, Pass, Probe, current
-from augury.model.rope import context_length
+from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse
+from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix
+from augury.model.mixers import recurrent_layers
+from augury.model.prove import check_mixer, steps_error
+from augury.model.rope import context_length, switch_length
+from augury.model.row_invariant import use_row_invariant_matrices
+from augury.model.state_pass import StatePass
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
-PROBE = (7, 11, 13)
+T = TypeVar("T")
 
 
 class Adapter:
@@ -40,10 +45,17 @@ class Adapter:
         self.hidden_size: int = model.config.get_text_config(decoder=True).hidden_size
         self.num_layers = len(self._layers)
         self.max_position = max_position
+        self.switch_length = switch_length(model.config.get_text_config(decoder=True))
         self.device = next(model.parameters()).device
         # The CPU kernels compute in float32 whatever the weights are stored in.
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else next(model.parameters()).dtype
         self.cache = KVCache()
+        mixers = self._with_reason(lambda: recurrent_layers(model, ops))
+        self.state_shapes = [mixer.shape for _, mixer in mixers]
+        if mixers:
+            self._with_reason(lambda: check_mixer(*mixers[0]))
+        for number, (module, mixer) in enumerate(mixers):
+            let_mix(module, mixer, number)
         self._hook()
         self.layer_shapes, self.vocab_size = self._measure()
 
@@ -72,7 +84,7 @@ class Adapter:
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
-        run = Pass(self._ops, self._ops.view(rows), self.cache, features)
+        run = Pass(self._ops, self._ops.view(rows), self.cache, features, self._states(rows), rows.long)
         token = current.set(run)
         try:
             wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}
@@ -85,7 +97,7 @@ class Adapter:
     @torch.no_grad()
     def run(self, rows: Rows, hidden: Tensor) -> Tensor:
         """The residual stream after all layers [R, hidden], from hidden states in place of embeddings."""
-        run = Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,))
+        run = Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,), self._states(rows))
         token = current.set(run)
         try:
             given = hidden.to(next(self._model.parameters()).dtype)[None]
@@ -122,51 +134,37 @@ class Adapter:
         for i, layer in enumerate(self._layers):
             layer.register_forward_hook(leaving(i + 1))
 
+    def _states(self, rows: Rows) -> StatePass | None:
+        return None if self.cache.states is None else StatePass(self.cache.states, rows)
+
     def _measure(self) -> tuple[list[LayerShape], int]:
         """Learn the cache shapes and the vocabulary from a dry run without attention."""
         probe = Probe()
         token = current.set(probe)
         try:
-            ids = torch.arange(len(PROBE), device=self.device)[None]
-            logits = self._model(input_ids=ids, position_ids=ids, use_cache=False).logits
-        except ModelError as error:
-            raise _unsupported(self._model, str(error)) from None
+            ids = torch.arange(3, device=self.device)[None]
+            model = self._model
+            logits = self._with_reason(lambda: model(input_ids=ids, position_ids=ids, use_cache=False).logits)
         finally:
             current.reset(token)
-        if len(probe.shapes) != self.num_layers:
+        attending = self.num_layers
+        if self.state_shapes:
+            attending = sum(type(m).__name__.endswith("Attention") for m in self._model.get_decoder().modules())
+        if len(probe.shapes) != attending:
             raise _unsupported(
-                self._model, f"{len(probe.shapes)} of its {self.num_layers} layers attend through the interface"
+                self._model, f"{len(probe.shapes)} of its {attending} layers attend through the interface"
             )
         return probe.shapes, logits.shape[-1]
 
+    def _with_reason(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except ModelError as error:
+            raise _unsupported(self._model, str(error)) from None
+
     def _prove(self) -> None:
         """Refuse a model whose scores change when a sequence arrives token by token: it keeps its own state."""
-        size, device = len(PROBE), self.device
-        self.cache = KVCache.allocate(self.layer_shapes, 3 * size, self.cache_dtype, device)
-
-        def rows(slot: int, first: int, last: int) -> Rows:
-            index = torch.arange(first, last, device=device)
-            zero = torch.zeros_like(index)
-            tables = torch.tensor([[1], [2]], device=device)
-            tokens = torch.tensor(PROBE, device=device)[first:last] % self.vocab_size
-            return Rows(
-                tokens,
-                index,
-                zero + slot,
-                index + 1,
-                zero,
-                zero,
-                index + (slot + 1) * size,
-                torch.tensor([last - first - 1], device=device),
-                tables,
-                size,
-                size,
-            )
-
-        whole = self.forward(rows(0, 0, size)).logits
-        steps = [self.forward(rows(1, i, i + 1)).logits for i in range(size)]
-        self.cache = KVCache()
-        error = (whole - steps[-1]).norm() / (whole - whole.mean()).norm().clamp(min=1e-6)
+        error = steps_error(self)
         if not error < (1e-2 if next(self._model.parameters()).dtype == torch.float32 else 0.2):
             raise _unsupported(self._model, "its scores change when a sequence comes in pieces")
 

@@ -17,6 +17,7 @@ from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
 from augury.model.packed import PackedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
+from augury.model.states import StateShape
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -45,6 +46,8 @@ class Dense:
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else norm.dtype
         dim = head_dim(config)
         self.layer_shapes = [LayerShape(config.num_key_value_heads, dim, dim)] * self.num_layers
+        self.state_shapes: list[StateShape] = []
+        self.switch_length = 0
         self.cache = KVCache()
         self.any_size = face(self.device) == "numba"
         self._ops = ops

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from augury.kernels import Ops
 from augury.model.errors import ModelError
-from augury.model.rope import rotary_tables
+from augury.model.foreign_attention import current
+from augury.model.mixers import HYBRIDS
+from augury.model.rope import long_tables, rotary_tables, switch_length
 
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
@@ -26,12 +27,15 @@ def refuse(config: Any) -> None:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
         raise because("it is not a causal language model of transformers")
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
-    if kinds:
-        raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
-    if getattr(model_class, "_is_stateful", False):
-        raise because("it keeps a recurrent state")
-    if not model_class._can_set_attn_implementation() or not model_class._supports_attention_backend:
+    if config.model_type not in HYBRIDS:
+        kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
+        if kinds:
+            raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
+        if getattr(model_class, "_is_stateful", False):
+            raise because("it keeps a recurrent state")
+    # Some hybrid families attend through the interface without saying so; the dry run counts what really does.
+    declared = model_class._supports_attention_backend or config.model_type in HYBRIDS
+    if not model_class._can_set_attn_implementation() or not declared:
         raise because("it does not use transformers' attention interface")
 
 
@@ -69,7 +73,10 @@ def fix_rotary(model: nn.Module, config: Any, length: int) -> None:
             continue
         if isinstance(kind, dict):
             raise ModelError(f"model type {config.model_type!r} cannot run here: {kind} rotary scaling by layer type.")
-        module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
+        if switch_length(config):
+            module.forward = _switched(*long_tables(config, length), switch_length(config))  # type: ignore[method-assign]
+        else:
+            module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
 
 
 def _tabulated(cos: Tensor, sin: Tensor) -> Any:
@@ -82,18 +89,14 @@ def _tabulated(cos: Tensor, sin: Tensor) -> Any:
     return forward
 
 
-def use_row_invariant_matrices(model: nn.Module, ops: Ops) -> None:
-    """Let plain linear layers run on our kernels: faster for a few rows, and independent of a row's neighbours."""
-    for module in model.modules():
-        if type(module) is nn.Linear and module.weight.is_contiguous():
-            module.forward = _matrix(module, ops)  # type: ignore[method-assign]
+def _switched(short: tuple[Tensor, Tensor], long: tuple[Tensor, Tensor], switch: int) -> Any:
+    """The short table or the long one, as each row's text asks; where rows do not say, by their own position."""
+    by_short, by_long = _tabulated(*short), _tabulated(*long)
 
-
-def _matrix(module: nn.Linear, ops: Ops) -> Any:
-    weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach().float()
-
-    def forward(x: Tensor) -> Tensor:
-        out = ops.linear(x.reshape(-1, x.shape[-1]).float(), weight, bias)
-        return out.view(*x.shape[:-1], -1).to(x.dtype)
+    def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        said = current.get().long
+        beyond = (position_ids >= switch if said is None else said[None].bool())[..., None]
+        found = zip(by_short(x, position_ids), by_long(x, position_ids), strict=True)
+        return tuple(torch.where(beyond, theirs, ours) for ours, theirs in found)  # type: ignore[return-value]
 
     return forward

@@ -17,6 +17,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from augury.kernels import Ops
 from augury.model.errors import ModelError
+from augury.model.mixers import Mixer
+from augury.model.state_pass import StatePass
 from augury.model.target import KVCache, LayerShape
 
 ATTENTION = "augury"
@@ -30,6 +32,8 @@ class Pass:
     view: Any
     cache: KVCache
     features: tuple[int, ...]
+    states: StatePass | None = None  # where recurrent layers keep theirs
+    long: Tensor | None = None  # see Rows.long
     streams: dict[int, Tensor] = field(default_factory=dict)
     layer: int = 0
 
@@ -42,6 +46,11 @@ class Pass:
         self.ops.store(k.to(keys.dtype), v.to(values.dtype), self.view, keys, values)
         return self.ops.attend(q.to(keys.dtype), keys, values, self.view, scale, window, softcap, sinks).to(q.dtype)
 
+    def mix(self, mixer: Mixer, number: int, hidden: Tensor) -> Tensor:
+        """Recurrent layer `number` of rows [R, hidden]."""
+        assert self.states is not None
+        return mixer(self.states, number, hidden)
+
     def keep(self, number: int, stream: Tensor) -> None:
         """Keep a residual stream if it was asked for."""
         if number in self.features:
@@ -53,6 +62,7 @@ class Probe:
     """A dry run that records shapes."""
 
     shapes: list[LayerShape] = field(default_factory=list)
+    long: Tensor | None = None
 
     def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
         """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""
@@ -67,6 +77,10 @@ class Probe:
         """Record one layer's shapes."""
         self.shapes.append(LayerShape(k.shape[1], k.shape[2], v.shape[2]))
         return q.new_zeros(*q.shape[:2], v.shape[2])
+
+    def mix(self, mixer: Mixer, number: int, hidden: Tensor) -> Tensor:
+        """Nothing: shapes are known without."""
+        return torch.zeros_like(hidden)
 
     def keep(self, number: int, stream: Tensor) -> None:
         """Keep nothing."""
@@ -115,6 +129,15 @@ def _attention(
     sinks = None if s_aux is None else s_aux.detach().float()
     out = current.get().attend(q, k, v, scale, window, softcap or 0.0, sinks)
     return out[None], None
+
+
+def let_mix(module: Any, mixer: Mixer, number: int) -> None:
+    """Let a mixer run recurrent layer `number`: rows are no sequence, and its state is ours."""
+
+    def forward(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+        return current.get().mix(mixer, number, hidden_states[0])[None]
+
+    module.forward = forward
 
 
 AttentionInterface.register(ATTENTION, _attention)

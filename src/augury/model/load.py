@@ -11,6 +11,7 @@ from augury.model import dense
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
+from augury.model.rope import switch_length
 from augury.model.target import Target
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -55,7 +56,9 @@ def load_target(
 
 def runs_dense(config: Any) -> bool:
     """Whether dense.py computes exactly what this configuration means."""
-    return config.model_type in dense.MODEL_TYPES and config.hidden_act in ("silu", "swish")
+    if config.model_type not in dense.MODEL_TYPES:
+        return False
+    return config.hidden_act in ("silu", "swish") and not switch_length(config)
 
 
 def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:

@@ -2,6 +2,9 @@
 
 Scalings that look at the length of the sequence (dynamic, longrope) are tabulated as token-by-token decoding sees them:
 position p belongs to a sequence of length p + 1. So a key does not depend on how its prompt was chunked.
+
+LongRoPE means more: past its original length *all* keys of a text are rotated by the long factors. Rows say whether
+theirs is such a text (Rows.long), and the engine reads a text that grows past that length anew.
 """
 
 from __future__ import annotations
@@ -44,6 +47,26 @@ def context_length(config: Any) -> int:
     if kind == "yarn":
         return int(parameters.get("original_max_position_embeddings", stated) * factor)
     return int(stated * factor) if kind in ("linear", "dynamic") else stated
+
+
+def switch_length(config: Any) -> int:
+    """The length of a text beyond which all its keys are rotated otherwise; 0: there is none."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if parameters.get("rope_type") != "longrope" or parameters["short_factor"] == parameters["long_factor"]:
+        return 0
+    original = int(parameters["original_max_position_embeddings"])
+    return original if original < context_length(config) else 0
+
+
+def long_tables(config: Any, length: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """LongRoPE's cos and sin for texts up to its original length, and for those beyond; see rotary_tables."""
+    compute, original = ROPE_INIT_FUNCTIONS["longrope"], config.rope_parameters["original_max_position_embeddings"]
+    found = []
+    for size in (original, original + 1):
+        frequencies, factor = compute(config, torch.device("cpu"), seq_len=size)
+        angles = torch.arange(length + SLACK, dtype=torch.float32)[:, None] * frequencies.float()
+        found.append((angles.cos() * factor, angles.sin() * factor))
+    return found[0], found[1]
 
 
 def head_dim(config: Any) -> int:

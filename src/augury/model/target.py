@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from augury.model.memory import lasting_zeros
+from augury.model.states import States, StateShape
 
 NORMED = -1  # the feature id of the hidden state after the final norm
 
@@ -41,6 +42,7 @@ class Rows:
     first: int = 0  # nor one before this
     chunked: bool = False  # some slot may have many rows: a prompt chunk
     groups: int = 0  # slots with rows at most; 0: unknown
+    long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class KVCache:
     keys: list[Tensor] = field(default_factory=list)  # each [blocks * block_size, kv_heads, key_dim]
     values: list[Tensor] = field(default_factory=list)
     pools: tuple[Tensor, Tensor] | None = None  # all layers' in one, [layers, rows, width], where their shapes agree
+    states: States | None = None  # of recurrent layers, where a model has any
 
     @classmethod
     def allocate(cls, shapes: list[LayerShape], rows: int, dtype: torch.dtype, device: torch.device) -> KVCache:
@@ -98,9 +101,11 @@ class Target(Protocol):
     hidden_size: int
     num_layers: int
     max_position: int  # the longest context the checkpoint was made for
+    switch_length: int  # a text that grows past this must be read anew: all its keys change; 0: none does
     device: torch.device
     cache_dtype: torch.dtype
-    layer_shapes: list[LayerShape]
+    layer_shapes: list[LayerShape]  # of the layers that attend
+    state_shapes: list[StateShape]  # of the layers that keep a recurrent state
     capturable: bool  # whether forward may be captured as a CUDA graph
     any_size: bool  # whether a pass of a new size costs no more than others, so that none need be padded
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford

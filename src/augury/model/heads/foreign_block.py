@@ -12,7 +12,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 from augury.kernels import choose
 from augury.model.adapter import ATTENTION, Adapter
 from augury.model.errors import ModelError
-from augury.model.foreign import fix_rotary, quietly, refuse, use_row_invariant_matrices
+from augury.model.foreign import fix_rotary, quietly, refuse
+from augury.model.row_invariant import use_row_invariant_matrices
 from augury.model.target import KVCache, Rows
 
 FEW = 8  # tokens of a vocabulary that is never used

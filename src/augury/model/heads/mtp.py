@@ -19,6 +19,7 @@ from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_names, read_raw_config, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
 from augury.model.layers import Linear
+from augury.model.mixers import HYBRIDS
 from augury.model.target import NORMED, KVCache, Rows, Target
 
 logger = logging.getLogger("augury")
@@ -166,7 +167,9 @@ def _read_layer(
     weights.drop("embed_tokens.weight", "shared_head.head.weight")
     weights.move_into("_", () if layout.block else (*names, layout.join))
     block = layout.block.format(i).rstrip(".") or "_"
-    if any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
+    # Hybrid families gate their attention; that, latent attention and experts are transformers' own code to run.
+    foreign = type(config).model_type in HYBRIDS
+    if foreign or any(".kv_a_proj" in name or ".experts." in name for name in weights.left):
         taken = weights.take_all(f"{block}.")
         blocks: Stack = ForeignBlocks.load(config, taken, dtype, target.device, max_model_len)
     else:

@@ -1,0 +1,51 @@
+"""How much memory recurrent states get: two for every slot, and some that are kept for others to find."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.model.states import line_bytes, slot_bytes
+from augury.model.target import Target, bytes_per_token
+
+KEPT, FEWEST = 4, 64  # states kept for each slot, and for all at least, as far as memory goes
+SHARE = 4  # they take one part of the cache's memory in so many
+CHUNK = 256  # tokens of a prompt between two saved states at least: each ends a pass
+
+
+class StateRoom(NamedTuple):
+    """What the states of an engine take."""
+
+    lines: int  # states kept for others
+    every: int  # blocks of a prompt between two of them
+    num_bytes: int  # of all, those in use included
+
+
+def most_slots(target: Target, nodes: int, cache_bytes: int, wanted: int) -> int:
+    """Slots whose states fit in half of the cache's memory, at most `wanted`."""
+    if not target.state_shapes:
+        return wanted
+    return max(1, min(wanted, cache_bytes // 2 // slot_bytes(target.state_shapes, nodes)))
+
+
+def state_room(config: EngineConfig, target: Target, nodes: int, cache_bytes: int) -> StateRoom:
+    """Share the cache's memory out between states and blocks; refuse where not even the slots' states fit."""
+    if not target.state_shapes:
+        return StateRoom(0, 1, 0)
+    assert config.max_num_seqs
+    line = line_bytes(target.state_shapes)
+    own = (config.max_num_seqs + 1) * slot_bytes(target.state_shapes, nodes)
+    if own >= cache_bytes and not config.num_gpu_blocks_override:
+        raise ConfigError(
+            f"max_num_seqs={config.max_num_seqs} needs {own / 2**30:.1f} GiB for recurrent states alone, and the cache "
+            f"has {cache_bytes / 2**30:.1f}; lower it, or raise kv_cache_memory_bytes or gpu_memory_utilization."
+        )
+    # Without a prefix cache only the n answers to one prompt share a state.
+    seqs = config.max_num_seqs
+    kept = max(FEWEST, KEPT * seqs) if config.enable_prefix_caching else seqs
+    lines = min(kept, cache_bytes // SHARE // line)
+    # A state should not take more than the blocks that lead to it.
+    block = bytes_per_token(target.layer_shapes, target.cache_dtype) * config.block_size
+    every = max(-(-line // max(1, block)), -(-CHUNK // config.block_size))
+    return StateRoom(lines, every, own + lines * line)

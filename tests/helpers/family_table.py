@@ -1,0 +1,120 @@
+"""The table of hybrid families, made by running a small random model of each: `family_table.py > docs/families.md`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hybrid_cases import HYBRIDS, save_hybrid, save_with_mtp
+from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, WIDE, Tokens, ask, engine, generated, know, random_prompts
+
+from augury import LLM
+from augury.model.mixers import MIXERS
+
+PROMPTS = random_prompts()
+NAMES = {
+    "qwen3-next": "Qwen3-Next", "qwen3.5": "Qwen3.5", "qwen3.5-moe": "Qwen3.5, experts", "nemotron-h": "Nemotron-H",
+    "falcon-h1": "Falcon-H1", "falcon-h1-gate": "Falcon-H1 without norm", "granite-4": "Granite 4", "bamba": "Bamba",
+    "lfm2": "LFM2", "lfm2-moe": "LFM2, experts",
+}  # fmt: skip
+KINDS = {"GatedDelta": "gated delta rule", "Mamba2": "Mamba-2", "ShortConv": "short convolution"}
+DRAFTS: dict[str, Any] = {
+    "none": None, "`ngram`": NGRAM, "`suffix`": SUFFIX, "`suffix`, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
+    "3 of 4 right, tree": WIDE,
+}  # fmt: skip
+WITH_MTP = ("qwen3-next", "qwen3.5", "qwen3.5-moe")
+HEAD = """# Hybrid targets
+
+Models with recurrent or convolving layers beside attention run through transformers' own weights and layers
+(`model_impl` `adapter`), with states of ours that drafts never enter: the promises are those of every other target.
+What a state is, and what it costs, stands [below](#states).
+
+Made by `python tests/helpers/family_table.py`: a small random model of each family (four layers or so, float32, on a
+CPU), 8 prompts of 3 to 70 tokens, 16 new ones, 8 requests at once, blocks of 8 tokens, each asked twice: greedy, then
+at temperature 0.8 with the prefix cache warm. *equal*: the greedy tokens are those of transformers' `generate`, and the
+sampled ones those of plain decoding with the same seeds, all 16 answers; behind it how many drafts were accepted. Every
+drafter of the last column made two drafts a pass, and is random too: hardly a draft of its is accepted.
+"""
+FOOT = """
+## States
+
+A recurrent state cannot be cut back by moving a length. So what a slot stores is the state after tokens that are
+certain; of the draft's nodes a pass keeps their inputs, and those that were accepted are run again from these at the
+beginning of the next pass. Each slot has two states by turns, so a pass that has failed can be run again. Trees work as
+chains do: a node goes on from its parent's state.
+
+| | numbers of float32 in one state |
+|---|---|
+| gated delta rule, a layer | value heads x key size x value size, and (kernel - 1) x convolved channels |
+| Mamba-2, a layer | heads x head size x state size, and (kernel - 1) x convolved channels |
+| short convolution, a layer | (kernel - 1) x hidden size |
+
+Qwen3-Next-80B-A3B, for example: 36 layers x (32 x 128 x 128 + 3 x 8,192) numbers, 79 MB a state, 158 MB a slot, and as
+much as the keys and values of 1,600 tokens in float32. `max_num_seqs` left open is as many slots as take half of the
+cache's memory, 64 on a CPU and 256 on a GPU at most.
+
+**Prefix cache.** States are saved in passing and found by the same names as blocks: at the end of a prompt, where two
+prompts part, every so many blocks (as many as take a state's memory, 256 tokens at least), and behind the answer at its
+last full block. A hit goes as far as a saved state does. They take a quarter of the cache's memory at most; what was
+not used for longest goes first. With drafts, what is found behind an answer may be a block shorter than without.
+
+**Not for them.** A hybrid as a draft model is refused. On a GPU the recurrence runs as its torch reference, without
+CUDA graphs; it was not run on one. Jamba, Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models are refused by name,
+as are families without transformers' attention interface.
+"""
+
+
+def judged(llm: LLM, greedy: Tokens, sampled: Tokens) -> str:
+    """Ask twice, and say whether all was equal."""
+    same = ask(llm, PROMPTS) == greedy and ask(llm, PROMPTS, 0.8) == sampled
+    accepted = llm.engine.stats.spec.num_accepted_tokens
+    if not same:
+        return "**differs**"
+    return f"equal, {accepted}" if llm.engine.drafter is not None else "equal"
+
+
+def row(name: str, directory: Path) -> list[str]:
+    """One family."""
+    model = save_hybrid(name, directory)
+    greedy = generated(model, PROMPTS)
+    plain = engine(directory)
+    sampled = ask(plain, PROMPTS, 0.8)
+    kinds = {KINDS[MIXERS[type(m).__name__].__name__] for m in model.modules() if type(m).__name__ in MIXERS}
+    cells = [NAMES[name], f"`{model.config.model_type}`", *kinds]
+    for label, spec in DRAFTS.items():
+        llm = engine(directory, plain, speculative_config=spec)
+        if spec is WIDE:
+            know(llm, PROMPTS, greedy, sampled, branching=label.endswith("tree"))
+        cells.append(judged(llm, greedy, sampled))
+    if name not in WITH_MTP:
+        return [*cells, ""]
+    other = directory.with_name(f"{directory.name}-mtp")
+    made = save_with_mtp(name, other, 2)
+    greedy, plain = generated(made.target, PROMPTS), engine(other)
+    llm = engine(other, plain, speculative_config={"method": "mtp", "num_speculative_tokens": 2})
+    return [*cells, judged(llm, greedy, ask(plain, PROMPTS, 0.8))]
+
+
+def main() -> None:
+    """Print the page."""
+    torch.set_num_threads(1)
+    titles = [
+        "family",
+        "`model_type`",
+        "beside attention",
+        *(f"drafts: {label}" for label in DRAFTS),
+        "`mtp`, 2 layers",
+    ]
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    with tempfile.TemporaryDirectory() as room:
+        for name in HYBRIDS:
+            print(name, file=sys.stderr)
+            lines.append(f"| {' | '.join(row(name, Path(room) / name))} |")
+    print(HEAD, *lines, FOOT.rstrip(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
