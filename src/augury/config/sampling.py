@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from typing import Any
 
 from augury.config.errors import ConfigError, unknown_keyword
@@ -60,6 +61,14 @@ def _as_list(value: Any) -> list[Any]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
+class RequestOutputKind(Enum):
+    """What each output of a stream holds: all so far, what is new, or nothing before the end."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
 @dataclass(init=False)
 class SamplingParams:
     """One request's sampling parameters; every one of them works with speculation, at every drafted position."""
@@ -89,6 +98,7 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputsParams | None = None  # a dictionary of its values will do
     extra_args: dict[str, Any] | None = field(default=None)
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE  # of augury.compat's engines; generate() gives the end
 
     def __init__(self, **given: Any) -> None:
         for f in fields(self):
@@ -104,6 +114,11 @@ class SamplingParams:
         self.stop_token_ids = _as_list(self.stop_token_ids)
         self.bad_words = _as_list(self.bad_words)
         self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs)
+        try:
+            self.output_kind = RequestOutputKind(self.output_kind)
+        except ValueError:
+            kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
+            raise ConfigError(f"output_kind must be one of {kinds}, got {self.output_kind!r}.") from None
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is True:  # vLLM takes True for 1
                 setattr(self, name, 1)

@@ -220,7 +220,9 @@ class LLM:
             return list(prompt), None
         raise ConfigError(f"a prompt must be a text, a list of token ids or a dictionary, got {type(prompt).__name__}.")
 
-    def _requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+    def _requests(self, name: str, tokens: list[int], params: SamplingParams, lora: Any = None) -> list[Request]:
+        if lora is not None:
+            raise ConfigError("lora_request is not supported yet; leave it out.")
         return self.intake.requests(name, tokens, params)
 
     def _output(
