@@ -51,7 +51,7 @@ def test_every_path_of_the_page_is_there() -> None:
 
 
 def test_engine_args_are_checked_when_they_are_made(toy_model: Path) -> None:
-    with pytest.raises(TypeError, match="did you mean .max_model_len"):
+    with pytest.raises(TypeError, match=r"did you mean .max_model_len"):
         EngineArgs(model=str(toy_model), max_model_length=3)
     args = AsyncEngineArgs(model=str(toy_model), max_model_len=64, disable_log_requests=True, trust_remote_code=True)
     assert (args.model, args.max_model_len, args.block_size) == (str(toy_model), 64, 16)
@@ -61,7 +61,12 @@ def test_engine_args_as_flags_of_a_script(toy_model: Path) -> None:
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     parser.add_argument("--mine", default="yes")
     words = ["--model", str(toy_model), "--max_model_len=64", "--enforce-eager", "--no-enable-prefix-caching"]
-    words += ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 2}', "--gpu-memory-utilization", "0.5"]
+    words += [
+        "--speculative-config",
+        '{"method": "ngram", "num_speculative_tokens": 2}',
+        "--gpu-memory-utilization",
+        "0.5",
+    ]
     given = EngineArgs.from_cli_args(parser.parse_args(words)).arguments()
     assert given["max_model_len"] == 64 and given["enforce_eager"] is True and given["enable_prefix_caching"] is False
     assert given["speculative_config"]["method"] == "ngram" and given["gpu_memory_utilization"] == 0.5
@@ -86,7 +91,9 @@ def test_the_engine_by_hand(llm: LLM, expected: dict[int, list[int]]) -> None:
     assert engine.get_num_unfinished_requests() == 3
     seen = finished(engine)
     assert [output.finished for output in seen["FINAL_ONLY"]] == [True]
-    assert all(outputs[-1].finished and not outputs[0].finished for name, outputs in seen.items() if name != "FINAL_ONLY")
+    assert all(
+        outputs[-1].finished and not outputs[0].finished for name, outputs in seen.items() if name != "FINAL_ONLY"
+    )
     assert seen["CUMULATIVE"][-1].outputs[0].token_ids == expected[0]
     assert seen["FINAL_ONLY"][-1].outputs[0].token_ids == expected[2]
     pieces = [output.outputs[0] for output in seen["DELTA"]]
@@ -197,7 +204,9 @@ import vllm.lora.nothing_of_ours
 
 
 def test_a_script_runs_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT.replace("import vllm.lora.nothing_of_ours", "print(Same is SamplingParams, sys.argv)"))
+    (tmp_path / "script.py").write_text(
+        SCRIPT.replace("import vllm.lora.nothing_of_ours", "print(Same is SamplingParams, sys.argv)")
+    )
     command = [sys.executable, "-m", "augury.compat", "script.py", "--flag"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ), check=False)
     assert done.stdout == "True ['script.py', '--flag']\n", done.stderr

@@ -98,7 +98,9 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputsParams | None = None  # a dictionary of its values will do
     extra_args: dict[str, Any] | None = field(default=None)
-    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE  # of augury.compat's engines; generate() gives the end
+    output_kind: RequestOutputKind = (
+        RequestOutputKind.CUMULATIVE
+    )  # of augury.compat's engines; generate() gives the end
 
     def __init__(self, **given: Any) -> None:
         for f in fields(self):

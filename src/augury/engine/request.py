@@ -11,7 +11,7 @@ from augury.engine.edits import NOTHING, Edits
 from augury.engine.grammar import Grammar
 from augury.engine.text import TextStream
 from augury.index.prediction import Follower
-from augury.observe.stats import ByDrafter, Parts, SpecStats
+from augury.observe.stats import PROBE, ByDrafter, Parts, SpecStats
 
 
 class Logprob(NamedTuple):
@@ -113,6 +113,11 @@ class Request:
     def tenant(self) -> str:
         """Whose request it is: drafts learnt from one tenant's answers are never shown to another."""
         return str((self.params.extra_args or {}).get("cache_salt", ""))
+
+    @property
+    def tags(self) -> list[str]:
+        """Under which names its drafts are counted by themselves, besides in all."""
+        return [PROBE] if (self.params.extra_args or {}).get(PROBE) else []
 
     @property
     def output(self) -> list[int]:

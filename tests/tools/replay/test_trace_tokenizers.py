@@ -71,9 +71,7 @@ def test_without_the_tokenizers_package_the_rest_still_works(monkeypatch: pytest
     assert words.encode(["one two"])[0] == words.encode(["one"])[0] + words.encode([" two"])[0]
 
 
-def test_of_a_model_on_the_hub_only_the_tokenizer_is_fetched(
-    toy_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_model_on_the_hub_only_the_tokenizer_is_fetched(toy_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     asked: list[tuple[str, str]] = []

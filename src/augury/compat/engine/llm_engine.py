@@ -60,7 +60,7 @@ class LLMEngine:
             self.llm.engine.add(request)
 
     def step(self) -> list[RequestOutput]:
-        """One step; what it brought, an output for each prompt that got something, by the `output_kind` it asked for."""
+        """One step, and an output for each prompt that got something, of the `output_kind` it asked for."""
         touched: dict[str, _Asked] = {}
         for update in self.llm._step():
             if (asked := self._owner.get(update.request)) is not None:
