@@ -23,8 +23,12 @@ COUNTS: dict[str, tuple[float, float, str]] = {
     "min_tokens": (0, MOST, "an integer >= 0"),
     "top_k": (0, MOST, "0 or -1 (off), or at least 1"),
     "seed": (-(2**63), 2**63 - 1, "a 64-bit integer or None"),
-    "logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
-    "prompt_logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
+    "logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS} (-1, all of them, is not supported)"),
+    "prompt_logprobs": (
+        0,
+        MAX_LOGPROBS,
+        f"None or an integer from 0 to {MAX_LOGPROBS} (-1, all of them, is not supported)",
+    ),
 }
 NUMBERS: dict[str, tuple[float, float, str]] = {
     "temperature": (0, LARGEST, "a number >= 0 (0 is greedy)"),

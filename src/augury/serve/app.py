@@ -19,6 +19,8 @@ from augury.serve.chat import chat
 from augury.serve.completions import completions
 from augury.serve.errors import ApiError
 from augury.serve.limits import Gate
+from augury.serve.messages.errors import error_response
+from augury.serve.messages.routes import mount_messages
 from augury.serve.openai import (
     LONGEST_STOP,
     MOST_STOPS,
@@ -57,6 +59,9 @@ FORMS = {
     "stop": f"a text or a list of at most {MOST_STOPS} texts, each of at most {LONGEST_STOP} characters",
     "prompt": "a text, token ids, or a list of either",
 }
+# Routes of OpenAI's that are not here, and why.
+NO_POOLING = "is for pooling models; this server runs one that generates text, so it has no such route."
+MISSING = {f"/v1/{name}": f"/v1/{name} {NO_POOLING}" for name in ("embeddings", "rerank", "score", "classify")}
 STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
 
 
@@ -66,6 +71,7 @@ def make_app(service: Service) -> FastAPI:
     app.router.route_class = BodyRoute
     _generation(app, service)
     mount_responses(app, service, STREAMED, ERRORS)
+    mount_messages(app, service, STREAMED, ERRORS)
     _tokens(app, service)
     _state(app, service)
     mount_swaps(app, service)
@@ -234,29 +240,33 @@ def _says_json(request: Request) -> bool:
 
 def _errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
-    async def ours(_: Request, error: ApiError) -> Response:
-        return error.response()
+    async def ours(request: Request, error: ApiError) -> Response:
+        return error_response(error, request.url.path)
 
     @app.exception_handler(RequestValidationError)
     async def wrong_body(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
+        first, path = error.errors()[0], request.url.path
         if first["loc"] == ("body",) and first["type"] != "missing" and not _says_json(request):
-            return ApiError(415, "send the header Content-Type: application/json.").response()
+            return error_response(ApiError(415, "send the header Content-Type: application/json."), path)
         if first["type"] == "json_invalid":
-            return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
-        return _wrong_field(first).response()
+            why = f"the body is not JSON: {first.get('ctx', {}).get('error', '')}."
+            return error_response(ApiError(400, why), path)
+        return error_response(_wrong_field(first), path)
 
     @app.exception_handler(HTTPException)
-    async def by_framework(_: Request, error: HTTPException) -> Response:
-        response = (_unreadable(error.__cause__) or ApiError(error.status_code, str(error.detail))).response()
+    async def by_framework(request: Request, error: HTTPException) -> Response:
+        path = request.url.path
+        told = _unreadable(error.__cause__) or ApiError(error.status_code, MISSING.get(path) or str(error.detail))
+        response = error_response(told, path)
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
 
     @app.exception_handler(RecursionError)
-    async def too_deep(_: Request, __: RecursionError) -> Response:
-        return ApiError(400, "the body is nested too deeply.").response()  # read in a thread, which has more room
+    async def too_deep(request: Request, _: RecursionError) -> Response:
+        why = "the body is nested too deeply."  # read in a thread, which has more room
+        return error_response(ApiError(400, why), request.url.path)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         logger.error("an error of the server's own at %s", request.url.path, exc_info=error)
-        return ApiError(500, "an error of the server's own; its log says more.").response()
+        return error_response(ApiError(500, "an error of the server's own; its log says more."), request.url.path)

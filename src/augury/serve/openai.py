@@ -171,7 +171,10 @@ class Generation(Structured):
     def parameters(self, **special: Any) -> dict[str, Any]:
         """The arguments of SamplingParams, checked; `special` holds what the two kinds of request say differently."""
         given = {name: value for name in DIRECT if (value := getattr(self, name)) is not None}
-        extra = {"cache_salt": salted(self._tenant, self.cache_salt), "kv_transfer_params": self.kv_transfer_params}
+        extra: dict[str, Any] = {
+            "cache_salt": salted(self._tenant, self.cache_salt),
+            "kv_transfer_params": self.kv_transfer_params,
+        }
         extra = {**extra, "speculative": self.speculative, PROBE: self._probe or None}
         if extra := {name: value for name, value in extra.items() if value is not None}:
             given["extra_args"] = extra

@@ -73,7 +73,8 @@ def test_a_healthy_server(healthy: Served) -> None:
 def test_probes_are_no_traffic(cycling: Path) -> None:
     """They are judged in their interval, and what has been since the start leaves them out, now and afterwards."""
     with served(cycling, "--served-model-name", "toy", spec=LOOK_UP) as server:
-        server.client.completions.create(model="toy", prompt="abcabcabc", max_tokens=20, temperature=0)
+        asked = {"model": "toy", "prompt": "abcabcabc", "max_tokens": 20, "temperature": 0}
+        assert server.http.post("/v1/completions", json=asked).status_code == 200
         server.until_idle()
         _, before = run("check", server.url, "--interval", "0.2")
         _, probed = run("check", server.url, "--interval", "0.2", "--probe")

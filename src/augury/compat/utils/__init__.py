@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 class FlexibleArgumentParser(argparse.ArgumentParser):
     """argparse's, with flags in either spelling: --max_model_len as --max-model-len."""
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         """Read the command line."""
-        import sys
-
         words = [_dashed(word) for word in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(words, namespace)
 

@@ -144,8 +144,9 @@ def _by_context(samples: dict[str, Series]) -> dict[float, Drafting]:
 
 
 def _probed(samples: dict[str, Series]) -> Drafting:
-    counts = [_sum(_first(samples, (name,), ("_total", ""))) or 0.0 for name in PROBED]
-    return Drafting(*counts, *(_by_position(samples, name) for name in PROBED_AT)) if counts[0] else Drafting()
+    drafts, drafted, accepted = (_sum(_first(samples, (name,), ("_total", ""))) or 0.0 for name in PROBED)
+    accepted_at, drafted_at = (_by_position(samples, name) for name in PROBED_AT)
+    return Drafting(drafts, drafted, accepted, accepted_at, drafted_at) if drafts else Drafting()
 
 
 def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[str, ...]:

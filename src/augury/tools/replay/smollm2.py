@@ -32,7 +32,7 @@ def smollm2() -> Any:
     made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (DIGITS, WORDS)]
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([*cuts, whole])  # type: ignore[assignment]
-    made.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    made.pre_tokenizer = pre_tokenizers.Sequence([*cuts, whole])
+    made.decoder = decoders.ByteLevel()
     made.add_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     return made
