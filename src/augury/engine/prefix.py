@@ -15,8 +15,8 @@ def scope_of(request: Request, prefix_caching: bool) -> str | None:
 
     Without a cache nothing outlives a request, but its n answers are one request, and read their prompt once.
     """
-    if prefix_caching:
-        return request.tenant
+    if prefix_caching:  # keys and values of another adapter are others
+        return request.tenant if request.lora is None else f"{request.tenant}\0{request.lora.key}"
     return str(request.prompt) if request.params.n > 1 else None
 
 

@@ -34,6 +34,7 @@ class SlotState:
     block_tables: Tensor  # int64 [S, blocks]
     draft: Draft  # the pending draft of each slot, [S, N]
     sampling: SlotSampling
+    adapters: Tensor  # int64 [S]: the LoRA adapter of each, 0 for none
     vocab_size: int
     staging: Staging
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
@@ -65,6 +66,7 @@ class SlotState:
             block_tables=zeros(-(-(max_len + nodes + 1 + lookahead) // block_size)),
             draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
             sampling=SlotSampling.allocate(slots, device),
+            adapters=zeros(),
             vocab_size=vocab_size,
             staging=Staging(device),
         )
@@ -79,6 +81,7 @@ class SlotState:
         slot = request.slot
         self.history[slot, : request.length] = self._ids(request.tokens)
         self.limit[slot] = request.max_len
+        self.adapters[slot] = 0 if request.lora is None else request.lora.place
         if self.tracks:
             self._set_end(slot, request)
         params, sampling = request.params, self.sampling

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from augury.kernels.low_rank import LowRankStack
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -32,6 +33,10 @@ class Ops(Protocol):
 
     def packed_linear(self, x: Tensor, weight: Packed, bias: Tensor | None = None) -> Tensor:
         """The same with a packed matrix, and the same bits as with its float32 twin."""
+        ...
+
+    def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
+        """Add to each row of out [R, out] what its adapter makes of its row of x [R, in]; see low_rank.py."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

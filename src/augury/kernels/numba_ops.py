@@ -14,10 +14,11 @@ from augury.kernels import fused, threads
 
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
-from augury.kernels import attention_numba, fused_numba, matrix_numba, packed_numba  # noqa: E402
+from augury.kernels import attention_numba, fused_numba, low_rank_numba, matrix_numba, packed_numba  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
+    from augury.kernels.low_rank import LowRankStack
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
@@ -80,6 +81,11 @@ class NumbaOps:
         for panel in _panels(len(x)):
             packed_numba.linear_packed(self._threads, whole[panel], codes, scales, _optional(bias), array[panel])
         return out
+
+    def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
+        """Each row by itself; rows of the base cost nothing."""
+        factors = _lasting(stack.down), _lasting(stack.up), stack.bounds.numpy()
+        low_rank_numba.add_low_rank(_array(x), *factors, np.ascontiguousarray(adapters.numpy()), out.numpy())
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """One pass over each row."""

@@ -39,6 +39,7 @@ class Rows:
     first: int = 0  # nor one before this
     chunked: bool = False  # some slot may have many rows: a prompt chunk
     groups: int = 0  # slots with rows at most; 0: unknown
+    adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None where nobody has one
 
 
 @dataclass(slots=True)

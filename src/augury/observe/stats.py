@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 Parts = tuple[tuple[str, int], ...]  # who made a draft: names, and nodes of each, in order
 ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
 PROBE = "probe"  # the tag of requests that were sent to see how the server does; figures of traffic leave them out
+LORA = "lora:"  # before an adapter's name: the tag of requests that are answered with it
 GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 
