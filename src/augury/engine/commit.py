@@ -36,6 +36,9 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
         last.contexts.append(request.length)
         last.tagged += [(len(last.drafts) - 1, tag) for tag in tags]
         request.spec_steps.append((nodes, accepted))
+        if request.lora is not None:
+            before = stats.by_adapter.get(request.lora.name, (0, 0))
+            stats.by_adapter[request.lora.name] = before[0] + nodes, before[1] + accepted
         if request.draft_parts:
             _count_parts(request, nodes, accepted, stats, last)
     return Update(request, tokens, accepted)

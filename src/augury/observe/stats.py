@@ -69,6 +69,7 @@ class EngineStats:
 
     spec: SpecStats = field(default_factory=SpecStats)
     by_drafter: ByDrafter = field(default_factory=dict)  # where several draft
+    by_adapter: ByDrafter = field(default_factory=dict)  # drafted and accepted tokens of requests with LoRA adapters
     steps: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -122,6 +123,10 @@ def as_metrics(stats: EngineStats, model: str, gauges: dict[str, float], specula
             metrics.append(
                 Counter(f"augury:spec_decode_num_{what}_tokens_by_drafter", {**labels, "drafter": name}, value)
             )
+    for name, counts in stats.by_adapter.items():
+        for what, value in zip(("draft", "accepted"), counts, strict=True):
+            adapter = {**labels, "lora_name": name}
+            metrics.append(Counter(f"augury:spec_decode_num_{what}_tokens_by_adapter", adapter, value))
     if speculating:
         spec = stats.spec
         metrics += [

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from augury.serve.adapters import mount_adapters
 from augury.serve.answers import Answers
 from augury.serve.chat import chat
 from augury.serve.completions import completions
@@ -31,7 +32,6 @@ from augury.serve.openai import (
 )
 from augury.serve.reading import BodyRoute
 from augury.serve.responses.routes import mount_responses
-from augury.serve.scope import CLIENT, PROBES, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -75,6 +75,7 @@ def make_app(service: Service) -> FastAPI:
     _tokens(app, service)
     _state(app, service)
     mount_swaps(app, service)
+    mount_adapters(app, service, ERRORS)
     mount_page(app)
     _errors(app)
 
@@ -93,19 +94,16 @@ def _generation(app: FastAPI, service: Service) -> None:
     @app.post("/v1/completions", responses=STREAMED)
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         """Continue prompts."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers)
-        reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
+        service.receive(body, request)
+        reading = completions(body, service.prompts, service.client, service.named(body.model), settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
     @app.post("/v1/chat/completions", responses=STREAMED)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers)
-        reading = chat(body, service.prompts, service.client, service.name, settings.metrics, service.parsers)
+        service.receive(body, request)
+        name = service.named(body.model)
+        reading = chat(body, service.prompts, service.client, name, settings.metrics, service.parsers)
         return await _answer(await while_connected(request.receive, reading), request)
 
 
@@ -127,8 +125,8 @@ def _card(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "created": service.created,
         "owned_by": "augury",
-        "parent": None,
-        "root": service.settings.model,
+        "parent": service.name if name in service.adapters else None,
+        "root": service.adapters.get(name, service.settings.model),
         "max_model_len": service.client.facts["max_model_len"],
     }
 
@@ -137,7 +135,10 @@ def _tokens(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The names of the model that is served."""
-        return {"object": "list", "data": [_card(service, name) for name in service.settings.names]}
+        return {
+            "object": "list",
+            "data": [_card(service, name) for name in (*service.settings.names, *service.adapters)],
+        }
 
     @app.get("/v1/models/{name:path}", responses={401: ERRORS[401], 404: ERRORS[404]})
     async def model(name: str) -> dict[str, Any]:

@@ -20,7 +20,15 @@ from augury.serve.visitors import Headers, check_visitor
 GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
 FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
 WORK = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
-WITH_BODY = (*WORK, "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/augury/drafter")  # no other body is read
+ADAPTERS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+WITH_BODY = (
+    *WORK,
+    *ADAPTERS,
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+    "/augury/drafter",
+)  # no other body is read
 ALL_BODIES = 4  # bodies of the largest size that may be in memory at a time
 
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from augury.observe.logline import EngineLogging, SpecDecodingLogging
 from augury.observe.prometheus import EngineProm, SpecDecodingProm, SpeculationProm
+from augury.observe.prometheus_adapters import AdapterProm
 from augury.observe.prometheus_probes import ProbeProm
 from augury.observe.prometheus_requests import Finished, RequestProm
 from augury.observe.spec_decoding import SpecDecodingStats
@@ -38,8 +39,10 @@ class Observatory:
         self.spec: SpecDecodingProm | None = None
         self.speculation: SpeculationProm | None = None
         self.probes: ProbeProm | None = None
+        self.adapters: AdapterProm | None = None
         if self.k:
             self.probes = ProbeProm(self.registry, model, self.k)
+            self.adapters = AdapterProm(self.registry, model)
             self.spec = SpecDecodingProm(self.registry, model, self.k)
             self.speculation = SpeculationProm(self.registry, model, facts["method"], facts["rule"], facts["lossy"])
 
@@ -62,6 +65,8 @@ class Observatory:
         if self.speculation is not None:
             self.speculation.step(step)
             self.spec_lines.speedup = step.speedup or self.spec_lines.speedup
+        if self.adapters is not None and step.tagged:
+            self.adapters.step(step)
         if self.probes is not None and step.probe_tokens:
             self._probed(self.probes, step)
         if self.spec is not None and step.drafts:

@@ -127,15 +127,16 @@ class Generation(Structured):
     _tenant: str = PrivateAttr("")  # set by `came_from`; no fields, so that no client can write them
     _client: str = PrivateAttr("")
     _probe: bool = PrivateAttr(False)  # sent to see how the server does
+    _lora: str | None = PrivateAttr(None)  # the adapter that it names as its model
 
     @property
     def heavy(self) -> bool:
         """Whether its lists are long enough to be checked beside the event loop."""
         return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
 
-    def came_from(self, tenant: str, client: str = "", probe: bool = False) -> None:
-        """Say whose caches it may use, whose key it came with, and whether it is a probe."""
-        self._tenant, self._client, self._probe = tenant, client, probe
+    def came_from(self, tenant: str, client: str = "", probe: bool = False, lora: str | None = None) -> None:
+        """Say whose caches it may use, whose key it came with, whether it is a probe, and which adapter answers it."""
+        self._tenant, self._client, self._probe, self._lora = tenant, client, probe, lora
 
     @property
     def client(self) -> str:
@@ -175,7 +176,7 @@ class Generation(Structured):
             "cache_salt": salted(self._tenant, self.cache_salt),
             "kv_transfer_params": self.kv_transfer_params,
         }
-        extra = {**extra, "speculative": self.speculative, PROBE: self._probe or None}
+        extra = {**extra, "speculative": self.speculative, PROBE: self._probe or None, "lora": self._lora}
         if extra := {name: value for name, value in extra.items() if value is not None}:
             given["extra_args"] = extra
         if (structure := self.structure()) is not None:

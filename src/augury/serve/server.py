@@ -121,7 +121,8 @@ class Server:
             keys = self.settings.limits.num_keys
             settings = self.settings
             asked = {"directory": settings.collect, "tokens": settings.collect_tokens} if settings.collect else None
-            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked)
+            loras = settings.lora_modules
+            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked, loras)
             self._catch_signals()
             if sys.stderr.isatty():
                 logger.info("loading %s; Ctrl-C ends it", self.settings.model)
@@ -131,7 +132,8 @@ class Server:
                 prompts = Prompts(await loading, client.facts["max_model_len"])
                 template = str(prompts.tokenizer.inner.chat_template or "")
                 parsers = settled(self.settings.parsers, self.settings.tool_choice, template)
-                service = Service(self.settings, client, prompts, observatory, int(time.time()), defaults, parsers)
+                now = int(time.time())
+                service = Service(settings, client, prompts, observatory, now, defaults, parsers, dict(loras))
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None

@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from augury.serve.chat import chat
 from augury.serve.messages.answering import MessageAnswers
 from augury.serve.messages.request import MessagesRequest
-from augury.serve.scope import CLIENT, PROBES, TENANT
 from augury.serve.service import Service
 from augury.serve.stream import EventStream, while_connected
 from augury.serve.tooling import ToolUse
@@ -30,9 +29,7 @@ def mount_messages(app: FastAPI, service: Service, streamed: Statuses, errors: S
     @app.post("/v1/messages", responses=streamed, response_model=dict[str, Any])
     async def create_message(body: MessagesRequest, request: Request) -> Response:
         """Answer a conversation, as Anthropic's Messages API does."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers)
+        service.receive(body, request)
         return await _answer(await while_connected(request.receive, _read(body, service)), request)
 
     @app.post("/v1/messages/count_tokens", responses=errors)
@@ -50,7 +47,13 @@ def mount_messages(app: FastAPI, service: Service, streamed: Statuses, errors: S
 async def _read(body: MessagesRequest, service: Service) -> MessageAnswers:
     asked = body.chat()
     made = await chat(
-        asked, service.prompts, service.client, service.name, service.settings.metrics, service.parsers, MessageAnswers
+        asked,
+        service.prompts,
+        service.client,
+        service.named(body.model),
+        service.settings.metrics,
+        service.parsers,
+        MessageAnswers,
     )
     assert isinstance(made, MessageAnswers)
     made.attend()
