@@ -20,6 +20,7 @@ from augury.observe.stats import PROBE
 from augury.observe.steps import Step
 from augury.serve.jobs import Job
 from augury.serve.live import Live
+from augury.serve.telemetry import Telemetry
 from augury.serve.wire import Message
 
 logger = logging.getLogger("augury")
@@ -28,8 +29,14 @@ logger = logging.getLogger("augury")
 class Observatory:
     """Hears what the engine does and keeps every figure; nothing is heard before `open`."""
 
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
+        self.telemetry = telemetry  # where traces go
+
     def open(self, model: str, facts: dict[str, Any]) -> None:
         """Lay out the metrics, now that the engine is known."""
+        if self.telemetry is not None and facts["method"] is not None:
+            named = {"method": facts["method"], "num_speculative_tokens": facts["num_spec_tokens"]}
+            self.telemetry.speculation = {f"augury.speculative.{name}": value for name, value in named.items()}
         self.registry = CollectorRegistry()
         self.engine = EngineProm(self.registry, model, facts["cache"])
         self.requests = RequestProm(self.registry, model, facts["max_model_len"])
@@ -96,7 +103,8 @@ class Observatory:
         if index in job.latest:
             self.requests.between.observe(now - job.latest[index])
         else:
-            self.requests.first_token.observe(now - job.arrived)
+            job.first[index] = now - job.arrived
+            self.requests.first_token.observe(job.first[index])
             self.engine.count(prompt_tokens_cached=update["cached"])
         job.latest[index] = now
         job.generated[index] += len(update["tokens"])
@@ -117,6 +125,8 @@ class Observatory:
             end["decode"],
         )
         self.requests.finished(figures)
+        if self.telemetry is not None:
+            self.telemetry.ended(job, index, figures.whole, job.first.get(index), end)
         if len(job.ended) == job.n:
             self.requests.longest.observe(max(job.generated))
             self.requests.n.observe(job.n)

@@ -13,6 +13,7 @@ from augury.serve.errors import ApiError
 from augury.serve.limits import Gate, Limits
 from augury.serve.observatory import Observatory
 from augury.serve.openai import Generation
+from augury.serve.origin import note_origin
 from augury.serve.parsers.choose import Parsers
 from augury.serve.prompts import Prompts
 from augury.serve.scope import CLIENT, PROBES, TENANT
@@ -39,6 +40,7 @@ class Settings:
     collect_tokens: int = 20_000_000  # at most
     lora_modules: dict[str, str] = field(default_factory=dict)  # paths of adapters by name, loaded at the start
     lora_from: str | None = None  # the directory under which adapters lie that may be loaded at run time
+    otlp_traces_endpoint: str | None = None  # the collector that traces are sent to
     swap_from: str | None = None  # the directory under which drafters lie that may be swapped in
     tool_choice: bool = False  # models may call tools when they want to
     parsers: Parsers = field(default_factory=Parsers)  # by name; a tool parser that is not named is the template's
@@ -79,6 +81,8 @@ class Service:
         self.check_model(body.model)
         self.defaults.fill(body)
         lora = body.model if body.model in self.adapters else None
+        if self.observatory.telemetry is not None:
+            note_origin(request.url.path, self.named(body.model), request.headers.get("traceparent"))
         body.came_from(request.scope[TENANT], request.scope[CLIENT], PROBES in request.headers, lora)
 
     @property

@@ -90,7 +90,9 @@ def _text(content: Any, where: str) -> str:
     """A text, or the texts of blocks."""
     if isinstance(content, str):
         return content
-    texts = [block.get("text") if _kind(block) == "text" else None for block in content if isinstance(content, list)]
-    if not isinstance(content, list) or not all(isinstance(text, str) for text in texts):
+    blocks = content if isinstance(content, list) else [content]
+    texts = [block.get("text") if _kind(block) == "text" else None for block in blocks]
+    found = [text for text in texts if isinstance(text, str)]
+    if len(found) < len(texts):
         raise ApiError(400, f"{where}: must be a text or a list of text blocks.", where.partition(".")[0])
-    return "".join(texts)
+    return "".join(found)

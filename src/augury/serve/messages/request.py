@@ -63,7 +63,7 @@ class MessagesRequest(Generation):
                     **given,
                     "messages": asked,
                     "tools": _tools(self.tools),
-                    "tool_choice": allowed if kind == "tool" else {"any": "required"}.get(kind, kind),
+                    "tool_choice": allowed if kind == "tool" else "required" if kind == "any" else kind,
                     "parallel_tool_calls": parallel,
                     "response_format": _format(self.output_config) or self.response_format,
                     "max_completion_tokens": self.max_tokens,

@@ -87,6 +87,9 @@ class ServerOptions(BaseModel):
     log_stats_interval: float = _server(
         10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"
     )
+    otlp_traces_endpoint: str | None = _server(
+        None, LOG, "Send OpenTelemetry traces and gen_ai metrics to this collector, by OTLP over HTTP.", "URL"
+    )
     enable_access_log: bool = _server(False, LOG, "Log a line for each request.")
     generation_config: str = _server(
         "auto", ENGINE, "Sampling defaults: 'auto' for the model's own, 'vllm' for none, or a directory's."

@@ -49,6 +49,7 @@ def settings_of(model: str, engine: dict[str, Any], given: ServerOptions) -> Set
         given.collect_tokens,
         read_modules(given.lora_modules),
         given.lora_from,
+        given.otlp_traces_endpoint,
         given.swap_from,
         given.enable_auto_tool_choice,
         named_parsers(given.tool_call_parser, given.reasoning_parser),
