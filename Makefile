@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cost parts check kernels lint bench bench-drafters clean
+.PHONY: help setup demo follow test test-cost parts check kernels lint bench bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,7 @@ $(STAMP):
 
 demo: setup  ## three prompts answered, plain against n-gram and EAGLE-3
 	@$(BIN)/augury demo
+	@echo "\`source $(BIN)/activate\`, and \`augury\` is a command of your shell"
 
 check: $(STAMP)
 	$(BIN)/ruff check
@@ -69,6 +70,9 @@ test: setup parts  ## lint, types, all tests
 
 test-cost: setup  ## all tests, and what each file and test takes in processor seconds
 	PYTHONPATH=tests/helpers $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p cost
+
+follow: setup  ## every block of README and docs that can be run, as a reader would run it
+	$(BIN)/python tests/helpers/follow_pages.py
 
 bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench

@@ -21,7 +21,7 @@ FLOORS = [
     {"model"},
     {"drafters"},
     {"engine"},
-    {"serve", "train"},
+    {"serve", "train", "compat"},
     {"tools"},
     {"cli", "__init__"},
     {"__main__"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import augury
@@ -130,6 +132,17 @@ def test_cli_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatc
 def test_methods_table() -> None:
     page = (ROOT / "docs" / "methods.md").read_text()
     assert methods_table() in page, "put what `augury reference methods` prints into docs/methods.md"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_figures_are_those_of_one_file(page: str) -> None:
+    """A page cannot go on with an older figure than the other's: both have theirs from docs/figures.yml."""
+    written = yaml.safe_load((ROOT / "docs" / "figures.yml").read_text())
+    text = (ROOT / page).read_text()
+    section = text.partition("## Methods")[2].partition("**The engine on a GPU**")[0] if page == "README.md" else text
+    stated = re.findall(r"(?<![\w.])\d+\.\d+x\b", section)
+    assert Counter(stated) == Counter(one["says"] for one in written if page in one["pages"])
+    assert len({one["of"] for one in written}) == len(written) and all(one["pages"] for one in written)
 
 
 def cells(line: str) -> list[str]:

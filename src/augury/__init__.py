@@ -13,18 +13,28 @@ from typing import TYPE_CHECKING, Any
 from augury.kernels.threads import wait_quietly
 
 if TYPE_CHECKING:
+    from augury.config.lora import LoRARequest
     from augury.config.sampling import SamplingParams
     from augury.config.structured import StructuredOutputsParams
     from augury.engine.llm import LLM
     from augury.engine.outputs import CompletionOutput, RequestOutput
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "__version__"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "LoRARequest",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 wait_quietly()  # before anything imports torch, which reads this once
 
 _HOMES = {
     "LLM": "augury.engine.llm",
+    "LoRARequest": "augury.config.lora",
     "SamplingParams": "augury.config.sampling",
     "StructuredOutputsParams": "augury.config.structured",
     "RequestOutput": "augury.engine.outputs",

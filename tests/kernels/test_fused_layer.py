@@ -44,7 +44,7 @@ def test_layers_in_one_call(
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
     _, directory = write_and_convert(tmp_path, architecture, kind, **changes)
     whole = load_target(directory, "float32", CPU, 256, fast=fast)
-    assert isinstance(whole, Dense) and all(isinstance(layer, FusedLayer) for layer in whole._layers)
+    assert isinstance(whole, Dense) and all(isinstance(layer, FusedLayer) for layer in whole._runs)
     monkeypatch.setattr(FusedLayer, "of", lambda *_: None)
     steps = load_target(directory, "float32", CPU, 256, fast=fast)
     fused = scores(whole, TOKENS)

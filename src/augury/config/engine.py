@@ -64,6 +64,12 @@ class EngineConfig(BaseModel):
     model_impl: Literal["auto", "dense", "adapter", "vllm", "transformers"] = Field(
         default="auto", description="Our own model code ('dense'), or that of transformers ('adapter')."
     )
+    enable_lora: bool = Field(default=False, description="Answer with LoRA adapters where requests ask for them.")
+    max_loras: int = Field(default=1, ge=1, le=64, description="Adapters in one step at least; see max_cpu_loras.")
+    max_cpu_loras: int | None = Field(
+        default=None, ge=1, le=64, description="Adapters that are loaded at a time, all of which one step may have (8)."
+    )
+    max_lora_rank: int = Field(default=16, ge=1, le=512, description="The largest rank of an adapter.")
     speculative_config: SpeculativeConfig | None = None
     hf_overrides: dict[str, Any] | None = Field(
         default=None, description="What the model's config.json says as well; other values are refused."
@@ -71,6 +77,11 @@ class EngineConfig(BaseModel):
     kv_transfer_config: KVTransferConfig | None = Field(default=None, description="Where hidden states are saved.")
 
     _wanted: Any = PrivateAttr(default=None)  # speculative_config as it was written
+
+    @property
+    def lora_places(self) -> int:
+        """How many adapters there is room for."""
+        return max(self.max_loras, self.max_cpu_loras or 8)
 
     @classmethod
     def parse(cls, **given: Any) -> EngineConfig:
@@ -151,7 +162,8 @@ NOT_YET: dict[str, tuple[Any, ...]] = {
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),
-    "enable_lora": (False,),
+    "lora_dtype": ("auto",),
+    "fully_sharded_loras": (False,),
     "revision": (None,),
     "tokenizer_mode": ("auto",),
     "distributed_executor_backend": (None, "mp", "uni"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from typing import Any
 
 from augury.config.errors import ConfigError, unknown_keyword
@@ -22,8 +23,12 @@ COUNTS: dict[str, tuple[float, float, str]] = {
     "min_tokens": (0, MOST, "an integer >= 0"),
     "top_k": (0, MOST, "0 or -1 (off), or at least 1"),
     "seed": (-(2**63), 2**63 - 1, "a 64-bit integer or None"),
-    "logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
-    "prompt_logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS}"),
+    "logprobs": (0, MAX_LOGPROBS, f"None or an integer from 0 to {MAX_LOGPROBS} (-1, all of them, is not supported)"),
+    "prompt_logprobs": (
+        0,
+        MAX_LOGPROBS,
+        f"None or an integer from 0 to {MAX_LOGPROBS} (-1, all of them, is not supported)",
+    ),
 }
 NUMBERS: dict[str, tuple[float, float, str]] = {
     "temperature": (0, LARGEST, "a number >= 0 (0 is greedy)"),
@@ -60,6 +65,14 @@ def _as_list(value: Any) -> list[Any]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
+class RequestOutputKind(Enum):
+    """What each output of a stream holds: all so far, what is new, or nothing before the end."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
 @dataclass(init=False)
 class SamplingParams:
     """One request's sampling parameters; every one of them works with speculation, at every drafted position."""
@@ -89,6 +102,9 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputsParams | None = None  # a dictionary of its values will do
     extra_args: dict[str, Any] | None = field(default=None)
+    output_kind: RequestOutputKind = (
+        RequestOutputKind.CUMULATIVE
+    )  # of augury.compat's engines; generate() gives the end
 
     def __init__(self, **given: Any) -> None:
         for f in fields(self):
@@ -104,6 +120,11 @@ class SamplingParams:
         self.stop_token_ids = _as_list(self.stop_token_ids)
         self.bad_words = _as_list(self.bad_words)
         self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs)
+        try:
+            self.output_kind = RequestOutputKind(self.output_kind)
+        except ValueError:
+            kinds = ", ".join(f"RequestOutputKind.{kind.name}" for kind in RequestOutputKind)
+            raise ConfigError(f"output_kind must be one of {kinds}, got {self.output_kind!r}.") from None
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is True:  # vLLM takes True for 1
                 setattr(self, name, 1)

@@ -26,7 +26,9 @@ from augury.engine.state import SlotState
 from augury.engine.state_room import StateRoom, most_slots, state_room
 from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
+from augury.model.dense import Dense
 from augury.model.load import load_target
+from augury.model.lora import Adapters
 from augury.model.states import States
 from augury.model.target import KVCache, Target, bytes_per_token
 from augury.observe.stats import EngineStats
@@ -47,6 +49,8 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     device = _device(config.device)
     config.device = str(device)
     target = copy(loaded) if loaded is not None else _load(config, directory, device)
+    if loaded is None and config.enable_lora:
+        _make_room_for_adapters(config, target)
     _choose_sizes(config, target)
     assert config.max_num_seqs
     drafter = build_drafter(config, target, directory)
@@ -79,6 +83,14 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
         drafter.warm_up(device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     return Engine(runner, scheduler, _budget(config, runner), stats, depth=int(on_gpu))
+
+
+def _make_room_for_adapters(config: EngineConfig, target: Target) -> None:
+    if not isinstance(target, Dense):
+        raise ConfigError(
+            "enable_lora needs our own model code, and this model runs through transformers; leave it out."
+        )
+    target.adapters = Adapters(target, config.lora_places, config.max_lora_rank)
 
 
 def _scheduler(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from augury.engine.request import Request
 from augury.engine.runner import Flight
 from augury.kernels.verify import tree_depths
-from augury.observe.stats import EngineStats, shared_out
+from augury.observe.stats import PROBE, EngineStats, shared_out
 from augury.observe.steps import Step
 
 
@@ -25,13 +25,20 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
     """Enter what a request kept of a pass that ran `nodes` of its draft into the figures: engine's, step's, its own."""
     stats.generation_tokens += len(tokens)
     last.generation_tokens += len(tokens)
+    tags = request.tags
+    if PROBE in tags:
+        last.probe_tokens += len(tokens)
     if nodes:
         depth = min(nodes, request.draft_depth)
         for spec in (stats.spec, request.spec):
             spec.observe(nodes, accepted, depth)
         last.drafts.append((nodes, accepted, depth))
         last.contexts.append(request.length)
+        last.tagged += [(len(last.drafts) - 1, tag) for tag in tags]
         request.spec_steps.append((nodes, accepted))
+        if request.lora is not None:
+            before = stats.by_adapter.get(request.lora.name, (0, 0))
+            stats.by_adapter[request.lora.name] = before[0] + nodes, before[1] + accepted
         if request.draft_parts:
             _count_parts(request, nodes, accepted, stats, last)
     return Update(request, tokens, accepted)

@@ -13,6 +13,7 @@ from augury.config.sampling import SamplingParams
 from augury.engine.edits import Edits
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar, Grammars
+from augury.engine.loras import LoadedLora
 from augury.engine.request import Request
 from augury.engine.text import TextStream
 from augury.index.prediction import Expected, Follower
@@ -31,13 +32,17 @@ class Intake:
         self._making = threading.Lock()
         self._last_words: tuple[tuple[str, ...], list[list[int]]] = (), []
 
-    def requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+    def requests(
+        self, name: str, tokens: list[int], params: SamplingParams, lora: LoadedLora | None = None
+    ) -> list[Request]:
         """The n requests of one prompt, or a ConfigError that says what is wrong with it."""
-        made = self.unstructured(name, tokens, params)
+        made = self.unstructured(name, tokens, params, lora)
         self.structure(made, self.compile(params))
         return made
 
-    def unstructured(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
+    def unstructured(
+        self, name: str, tokens: list[int], params: SamplingParams, lora: LoadedLora | None = None
+    ) -> list[Request]:
         """The same before they have their grammars, for those who compile elsewhere."""
         limit, vocab = self.config.max_model_len or 0, self.engine.target.vocab_size
         if not tokens:
@@ -60,6 +65,10 @@ class Intake:
         if (expected := self._expected(params)) is not None:
             for request in made:
                 request.prediction = Follower(expected)
+        if lora is not None:
+            for request in made:
+                request.lora = lora
+                lora.users.add(request)
         return made
 
     def _expected(self, params: SamplingParams) -> Expected | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,14 @@ from typing import Any
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
+from augury.config.lora import LoRARequest
 from augury.config.sampling import SamplingParams
 from augury.engine.build import build_engine
 from augury.engine.engine import Update
 from augury.engine.intake import Intake
+from augury.engine.loras import Loras as LoadedLoras
 from augury.engine.outputs import RequestOutput, completion, refused
+from augury.engine.progress_bar import progress_bar
 from augury.engine.request import Request
 from augury.model.store import resolve
 from augury.model.target import Target
@@ -26,6 +28,7 @@ from augury.observe.stats import Metric, as_metrics
 
 Prompt = str | list[int] | dict[str, Any]
 Messages = list[dict[str, Any]]
+Loras = LoRARequest | Sequence[LoRARequest | None] | None
 
 
 class LLM:
@@ -43,6 +46,10 @@ class LLM:
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self.intake = Intake(self.config, self.engine, self.tokenizer)
+        adapters = getattr(self.engine.target, "adapters", None)
+        self.loras: LoadedLoras | None = weights_of.loras if weights_of is not None else None
+        if self.loras is None and adapters is not None:
+            self.loras = LoadedLoras(adapters)
         self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
 
     def _read_tokenizer(self) -> Tokenizer:
@@ -54,7 +61,7 @@ class LLM:
         """Another one's target, if it is what this one would load."""
         if other is None:
             return None
-        for name in ("dtype", "model_impl", "load_format", "max_model_len", "exact"):
+        for name in ("dtype", "model_impl", "load_format", "max_model_len", "exact", "enable_lora"):
             if getattr(other.config, name) != getattr(self.config, name):
                 raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
         if other.model_path != self.model_path:
@@ -67,11 +74,9 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: None = None,
+        lora_request: Loras = None,
     ) -> list[RequestOutput]:
         """Answer prompts (texts, token id lists, or vLLM's dictionaries); outputs come in the order of the prompts."""
-        if lora_request is not None:
-            raise ConfigError("lora_request is not supported yet; leave it out.")
         if not isinstance(prompts, (str, dict, list, tuple)):
             raise ConfigError(f"prompts must be a text, token ids, a dictionary or a list of them, got {prompts!r}.")
         single = isinstance(prompts, (str, dict)) or (bool(prompts) and isinstance(prompts[0], int))
@@ -85,7 +90,11 @@ class LLM:
                 raise ConfigError(f"sampling_params must be SamplingParams(...) objects, got {type(params).__name__}.")
         if len(every) != len(batch):
             raise ConfigError(f"{len(batch)} prompts came with {len(every)} sampling_params; give one, or one each.")
-        return self._answer([(p, self._tokens_of, s) for p, s in zip(batch, every, strict=True)], use_tqdm)
+        loras = [lora_request] * len(batch) if isinstance(lora_request, LoRARequest | None) else list(lora_request)
+        if len(loras) != len(batch):
+            raise ConfigError(f"{len(batch)} prompts came with {len(loras)} lora_requests; give one, or one each.")
+        jobs = [(p, self._tokens_of, s, lora) for p, s, lora in zip(batch, every, loras, strict=True)]
+        return self._answer(jobs, use_tqdm)
 
     def chat(
         self,
@@ -98,6 +107,7 @@ class LLM:
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
+        lora_request: Loras = None,
     ) -> list[RequestOutput]:
         """Answer conversations, each a list of {"role", "content"} messages, through the model's chat template."""
         batch: Any = [messages] if messages and isinstance(messages[0], dict) else messages
@@ -110,7 +120,7 @@ class LLM:
             **(chat_template_kwargs or {}),
         }
         prompts = [{"prompt_token_ids": self.tokenizer.chat(m, **options)} for m in batch]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Update]:
         """Ours: one prompt's tokens as they come, each step with how many of them were accepted drafts.
@@ -172,12 +182,12 @@ class LLM:
     def _answer(self, batch: list[Any], use_tqdm: Any) -> list[RequestOutput]:
         """Run a batch to its end; a request that is refused does not disturb the others."""
         jobs: list[tuple[str | None, list[int], list[Request], Exception | None]] = []
-        for prompt, encode, params in batch:
+        for prompt, encode, params, lora in batch:
             text: str | None = prompt if isinstance(prompt, str) else None
             tokens: list[int] = []
             try:
                 tokens, text = encode(prompt)
-                jobs.append((text, tokens, self._requests(str(self.intake.arrivals), tokens, params), None))
+                jobs.append((text, tokens, self._requests(str(self.intake.arrivals), tokens, params, lora), None))
             except (ValueError, TypeError) as error:
                 jobs.append((text, tokens, [], error))
         errors = [failure for *_, failure in jobs if failure is not None]
@@ -189,7 +199,7 @@ class LLM:
         return [self._output(i, *job) for i, job in enumerate(jobs)]
 
     def _run(self, requests: list[Request], use_tqdm: Any) -> None:
-        bar = _progress_bar(len(requests), use_tqdm)
+        bar = progress_bar(len(requests), use_tqdm)
         for request in requests:
             self.engine.add(request)
         first = 0  # all before it have ended; looking at every one after every step costs more than the step
@@ -220,8 +230,13 @@ class LLM:
             return list(prompt), None
         raise ConfigError(f"a prompt must be a text, a list of token ids or a dictionary, got {type(prompt).__name__}.")
 
-    def _requests(self, name: str, tokens: list[int], params: SamplingParams) -> list[Request]:
-        return self.intake.requests(name, tokens, params)
+    def _requests(
+        self, name: str, tokens: list[int], params: SamplingParams, lora: LoRARequest | None = None
+    ) -> list[Request]:
+        if lora is not None and self.loras is None:
+            raise ConfigError(f"lora_request {lora.lora_name!r} needs an engine with enable_lora=True.")
+        loaded = self.loras.load(lora.lora_name, lora.lora_path, evict=True) if lora and self.loras else None
+        return self.intake.requests(name, tokens, params, loaded)
 
     def _output(
         self, index: int, prompt: str | None, tokens: list[int], requests: list[Request], error: Exception | None
@@ -261,34 +276,3 @@ def _checked_messages(conversation: Any) -> Messages:
             message = {**message, "content": "".join(part["text"] for part in content)}
         checked.append(message)
     return checked
-
-
-class _Bar:
-    """vLLM's progress bar: prompts done, and tokens a second in and out."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-        self._begun = time.perf_counter()
-        self._read = self._written = 0
-
-    def count(self, request: Request, tokens: int) -> None:
-        self._written += tokens
-        if request.finish_reason and self._bar is not None:
-            self._read += request.prompt_len
-            seconds = time.perf_counter() - self._begun
-            speed = f"est. speed input: {self._read / seconds:.2f} toks/s, output: {self._written / seconds:.2f} toks/s"
-            self._bar.postfix = speed
-            self._bar.update(1)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _progress_bar(total: int, wanted: bool | Callable[..., Any]) -> _Bar:
-    if not wanted:
-        return _Bar(None)
-    from tqdm.auto import tqdm
-
-    make = wanted if callable(wanted) else tqdm
-    return _Bar(make(total=total, desc="Processed prompts", dynamic_ncols=True))

@@ -15,7 +15,8 @@ def scope_of(request: Request, prefix_caching: bool) -> str | None:
 
     Without a cache nothing outlives a request, but its n answers are one request, and read their prompt once.
     """
-    other = "\0long" if request.long else ""  # its keys are not those of a shorter text that begins alike
+    # Keys of a text past the switch are not those of a shorter one, and those of another adapter are others.
+    other = ("\0\0long" if request.long else "") + (f"\0{request.lora.key}" if request.lora else "")
     if prefix_caching:
         return request.tenant + other
     return f"{request.prompt}{other}" if request.params.n > 1 else None

@@ -9,9 +9,10 @@ from augury.config.per_request import SpecOptions
 from augury.config.sampling import SamplingParams
 from augury.engine.edits import NOTHING, Edits
 from augury.engine.grammar import Grammar
+from augury.engine.loras import LoadedLora
 from augury.engine.text import TextStream
 from augury.index.prediction import Follower
-from augury.observe.stats import ByDrafter, Parts, SpecStats
+from augury.observe.stats import LORA, PROBE, ByDrafter, Parts, SpecStats
 
 
 class Logprob(NamedTuple):
@@ -25,7 +26,7 @@ class Logprob(NamedTuple):
 LogprobDict = dict[int, Logprob]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Request:
     """Everything the host knows of a request; the device's side is a line of SlotState."""
 
@@ -44,6 +45,7 @@ class Request:
     grammar: Grammar | None = None  # the form its text must have
     edits: Edits = NOTHING  # what it does to logits, shared by the n answers
     prediction: Follower | None = None  # the text its client expects, and where in it the answer stands
+    lora: LoadedLora | None = None  # the adapter that it is answered with
     client: tuple[str, str] = ("", "")  # who takes turns with others: a key, and an HTTP request of its
 
     # set by the scheduler
@@ -114,6 +116,12 @@ class Request:
     def tenant(self) -> str:
         """Whose request it is: drafts learnt from one tenant's answers are never shown to another."""
         return str((self.params.extra_args or {}).get("cache_salt", ""))
+
+    @property
+    def tags(self) -> list[str]:
+        """Under which names its drafts are counted by themselves, besides in all."""
+        tags = [PROBE] if (self.params.extra_args or {}).get(PROBE) else []
+        return tags if self.lora is None else [*tags, LORA + self.lora.name]
 
     @property
     def output(self) -> list[int]:

@@ -32,6 +32,7 @@ class StepShape(NamedTuple):
     drafted: bool  # some group has draft nodes
     branching: bool  # some draft is more than a chain
     steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
+    adapted: bool = False  # somebody has a LoRA adapter
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             chunked=not shape.steady,
             groups=shape.groups,
             long=None if state.long is None else state.long[slots],
+            adapters=state.adapters[slots] if shape.adapted else None,
         ),
         draws=Draws(
             slots=logits_rows[1],

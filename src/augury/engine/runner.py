@@ -130,7 +130,7 @@ class Runner:
     def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
         groups, rows = round_up(len(scheduled)), self.padded(sum(s.num_new_tokens + s.nodes for s in scheduled))
         branching = self.drafter is not None and self.drafter.branching
-        steady = all(s.steady for s in scheduled)
+        steady, adapted = all(s.steady for s in scheduled), any(s.request.lora is not None for s in scheduled)
         if steady and self.drafter is not None and self.drafter.keeps_drafts:
             # After guesses that were not its own it has more to read than a captured pass has room for.
             steady = not any(s.request.draft_parts for s in scheduled)
@@ -138,7 +138,7 @@ class Runner:
             if steady:  # the smallest graph that has room
                 rows = next((size for size in row_sizes(groups, self.nodes) if size >= rows), rows)
             logits_rows = rows if steady else round_up(max(1, logits_rows))
-            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady)
+            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady, adapted)
         drawing = [s.request.params for s in scheduled if s.active]
         reach = max(s.reach for s in scheduled)
         whole = self.state.block_tables.shape[1] * self.block_size
@@ -152,6 +152,7 @@ class Runner:
             drafted=any(s.nodes for s in scheduled),
             branching=branching,
             steady=steady,
+            adapted=adapted,
         )
 
     def padded(self, rows: int) -> int:

@@ -34,6 +34,7 @@ class SlotState:
     block_tables: Tensor  # int64 [S, blocks]
     draft: Draft  # the pending draft of each slot, [S, N]
     sampling: SlotSampling
+    adapters: Tensor  # int64 [S]: the LoRA adapter of each, 0 for none
     vocab_size: int
     staging: Staging
     long: Tensor | None = None  # int64 [S]: 1 where the text is past the target's switch_length, if it has one
@@ -66,6 +67,7 @@ class SlotState:
             block_tables=zeros(-(-(max_len + nodes + 1 + lookahead) // block_size)),
             draft=Draft(zeros(nodes), chain_parents(slots, nodes, device), zeros()),
             sampling=SlotSampling.allocate(slots, device),
+            adapters=zeros(),
             vocab_size=vocab_size,
             staging=Staging(device),
         )
@@ -82,6 +84,7 @@ class SlotState:
         self.limit[slot] = request.max_len
         if self.long is not None:
             self.long[slot] = int(request.long)
+        self.adapters[slot] = 0 if request.lora is None else request.lora.place
         if self.tracks:
             self._set_end(slot, request)
         params, sampling = request.params, self.sampling

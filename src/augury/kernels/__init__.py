@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from augury.kernels.low_rank import LowRankStack
     from augury.kernels.tiles import Tiled
     from augury.model.layers import Layer
     from augury.model.packed import Packed
@@ -47,6 +48,10 @@ class Ops(Protocol):
 
     def fused(self, layer: Layer) -> LayerRun:
         """A layer of a model in the form in which this face runs it best."""
+        ...
+
+    def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
+        """Add to each row of out [R, out] what its adapter makes of its row of x [R, in]; see low_rank.py."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

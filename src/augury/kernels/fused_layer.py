@@ -49,7 +49,7 @@ class FusedLayer:
             return None
         return cls(
             threads,
-            tuple((m.tiles, optional(by.bias)) for m, by in zip(matrices, linears, strict=True) if m),
+            tuple((m.tiles, optional(getattr(by, "bias", None))) for m, by in zip(matrices, linears, strict=True) if m),
             (lasting(layer.mlp_norm), optional(attention.q_norm), optional(attention.k_norm)),
             first.digits,
             (lasting(attention.rotary[0]), lasting(attention.rotary[1])),
@@ -81,4 +81,5 @@ class FusedLayer:
 
 
 def _tiled(linear: AnyLinear) -> Tiled | None:
-    return linear.weight if isinstance(linear.weight, Tiled) else None
+    weight = getattr(linear, "weight", None)  # a projection with adapters around it has none of its own
+    return weight if isinstance(weight, Tiled) else None

@@ -14,7 +14,15 @@ from augury.kernels import fused, threads
 
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
-from augury.kernels import attention_numba, digits_numba, fused_numba, machine, matrix_numba, packed_numba  # noqa: E402
+from augury.kernels import (  # noqa: E402
+    attention_numba,
+    digits_numba,
+    fused_numba,
+    low_rank_numba,
+    machine,
+    matrix_numba,
+    packed_numba,
+)
 from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
 from augury.kernels.fused_layer import FusedLayer, View  # noqa: E402
@@ -24,6 +32,7 @@ from augury.kernels.vectors import LANES  # noqa: E402
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked, LayerRun
+    from augury.kernels.low_rank import LowRankStack
     from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
@@ -84,6 +93,11 @@ class NumbaOps:
             for part, into in panels:
                 packed_numba.linear_packed(self._threads, part, codes, scales, added, into)
         return out
+
+    def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
+        """Each row by itself; rows of the base cost nothing."""
+        factors = lasting(stack.down), lasting(stack.up), stack.bounds.numpy()
+        low_rank_numba.add_low_rank(array_of(x), *factors, np.ascontiguousarray(adapters.numpy()), out.numpy())
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """One pass over each row."""

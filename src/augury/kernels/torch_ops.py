@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from augury.kernels import attention, fused
+from augury.kernels import attention, fused, low_rank
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
@@ -23,6 +23,7 @@ class TorchOps:
         return attention.look(rows)
 
     linear = staticmethod(fused.linear)
+    add_low_rank = staticmethod(low_rank.add_low_rank)
     rms_norm = staticmethod(fused.rms_norm)
     silu_mul = staticmethod(fused.silu_mul)
     attend = staticmethod(attention.attend)

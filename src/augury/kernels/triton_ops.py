@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from augury.kernels import activation_triton, attend_triton, attention, fused, norm_triton, rope_triton
+from augury.kernels import activation_triton, attend_triton, attention, fused, low_rank, norm_triton, rope_triton
 from augury.kernels.attend_triton import View
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class TritonOps:
         return View(rows)
 
     linear = staticmethod(fused.linear)
+    add_low_rank = staticmethod(low_rank.add_low_rank)
     rms_norm = staticmethod(norm_triton.rms_norm)
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
     silu_mul = staticmethod(activation_triton.silu_mul)

@@ -14,7 +14,7 @@ from augury.kernels import Ops, choose
 from augury.kernels.faces import face
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.dummy import DummyCheckpoint
-from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
+from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear, Pass
 from augury.model.packed import PackedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.states import StateShape
@@ -53,21 +53,36 @@ class Dense:
         self._ops = ops
         self._eps: float = config.rms_norm_eps
         self._embedding = embedding
-        self._layers = [ops.fused(layer) for layer in layers]
+        self.layers = layers
+        self.prepare_layers()
         self._first_norm = layers[0].attention_norm
         self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
         self._head = head
+        self.current: Pass | None = None  # what LoRA adapters are told of a pass, where there may be any
+        self.adapters: Any = None  # model/lora.py's Adapters, which lie around the projections
+        self.projections = _Plan(config).projections()
+
+    def prepare_layers(self) -> None:
+        """Bring the layers into the form in which they are run; once more after a projection was exchanged."""
+        self._runs = [self._ops.fused(layer) for layer in self.layers]
+
+    @property
+    def ops(self) -> Ops:
+        """The face that runs its weights."""
+        return self._ops
 
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
         ops = self._ops
         view = ops.view(rows)
+        if self.current is not None:
+            self.current.adapters = rows.adapters
         residual = self.embed(rows.tokens)
         streams = [residual]
         x = ops.rms_norm(residual, self._first_norm, self._eps)
-        for i, layer in enumerate(self._layers):
-            x, residual = layer(x, residual, view, self.cache.keys[i], self.cache.values[i], self._norms[i])
+        for i, run in enumerate(self._runs):
+            x, residual = run(x, residual, view, self.cache.keys[i], self.cache.values[i], self._norms[i])
             streams.append(residual)
         streams.append(x)  # NORMED
         return Scores(self.project(x[rows.wanted]), tuple(streams[i] for i in features))
@@ -136,7 +151,7 @@ class _Reader:
         """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
         return self._stack(names, self._vector_dtype)
 
-    def linear(self, names: list[str], bias: bool) -> AnyLinear:
+    def linear(self, names: list[str], bias: bool) -> Linear | PackedLinear:
         """One projection, or several fused; packed if all of them are."""
         added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
         weights = tuple(f"{name}.weight" for name in names)
@@ -199,26 +214,32 @@ class _Plan:
         beyond = layer is not None and 0 <= int(layer[1]) - self.config.num_hidden_layers < further
         return ahead or beyond or (name == "lm_head.weight" and self.config.tie_word_embeddings)
 
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """The matrices of a layer, (out, in) each."""
         hidden, inner = self.config.hidden_size, self.config.intermediate_size
         q, kv = self.heads * self.dim, self.kv_heads * self.dim
+        return {
+            "q_proj": (q, hidden),
+            "k_proj": (kv, hidden),
+            "v_proj": (kv, hidden),
+            "o_proj": (hidden, q),
+            "gate_proj": (inner, hidden),
+            "up_proj": (inner, hidden),
+            "down_proj": (hidden, inner),
+        }
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+        hidden = self.config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
             "input_layernorm.weight": (hidden,),
             "post_attention_layernorm.weight": (hidden,),
         }
-        projections = [
-            ("self_attn.q_proj", q, hidden, self.qkv_bias),
-            ("self_attn.k_proj", kv, hidden, self.qkv_bias),
-            ("self_attn.v_proj", kv, hidden, self.qkv_bias),
-            ("self_attn.o_proj", hidden, q, self.out_bias),
-            ("mlp.gate_proj", inner, hidden, self.mlp_bias),
-            ("mlp.up_proj", inner, hidden, self.mlp_bias),
-            ("mlp.down_proj", hidden, inner, self.mlp_bias),
-        ]
-        for name, rows, columns, bias in projections:
-            shapes[f"{name}.weight"] = (rows, columns)
-            if bias:
-                shapes[f"{name}.bias"] = (rows,)
+        biased = dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.mlp_bias) | {"o_proj": self.out_bias}
+        for name, shape in self.projections().items():
+            parent = "self_attn" if name[0] in "qkvo" else "mlp"
+            shapes[f"{parent}.{name}.weight"] = shape
+            if biased.get(name, self.qkv_bias):
+                shapes[f"{parent}.{name}.bias"] = shape[:1]
         if self.head_norms:
             shapes |= {"self_attn.q_norm.weight": (self.dim,), "self_attn.k_norm.weight": (self.dim,)}
         return shapes

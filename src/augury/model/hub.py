@@ -33,6 +33,19 @@ def fetch(model: str, quiet: bool, revision: str | None, pickles: bool) -> Path:
     return path
 
 
+def fetch_file(model: str, name: str) -> Path:
+    """One file of a checkpoint, and nothing else of it."""
+    try:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(model, name))
+    except ModuleNotFoundError:
+        raise ModelError(f"{model}: fetching needs huggingface_hub; `pip install 'augury[traces]'`.") from None
+    except Exception as error:  # the hub, its HTTP library and the network raise dozens of types
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".") or type(error).__name__
+        raise ModelError(f"{model}: not here, and the hub does not give its {name} ({reason}).") from error
+
+
 def _download(model: str, quiet: bool, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import tqdm

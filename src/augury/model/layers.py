@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.low_rank import LowRankStack
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
@@ -39,7 +40,31 @@ class PackedLinear:
         return self.ops.packed_linear(x, self.weight, self.bias)
 
 
-AnyLinear = Linear | PackedLinear
+@dataclass(slots=True)
+class Pass:
+    """What projections with adapters must know of the pass under way."""
+
+    adapters: Tensor | None = None  # int64 [R]: each row's place from 1 up, 0 for the base; None: all are the base's
+
+
+@dataclass(slots=True)
+class AdaptedLinear:
+    """A projection, and what each row's LoRA adapter adds to it."""
+
+    base: AnyLinear
+    ops: Ops
+    stack: LowRankStack
+    current: Pass
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to rows [R, in]."""
+        out = self.base(x)
+        if self.current.adapters is not None:
+            self.ops.add_low_rank(out, x, self.stack, self.current.adapters)
+        return out
+
+
+AnyLinear = Linear | PackedLinear | AdaptedLinear
 
 
 @dataclass(slots=True)

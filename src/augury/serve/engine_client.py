@@ -39,10 +39,12 @@ class EngineClient:
         give_up: Callable[[str], None],
         keys: int = 1,
         collect: Message | None = None,
+        loras: dict[str, str] | None = None,
     ) -> None:
         self.facts: dict[str, Any] = {}
         self.pid = self._waiting = 0  # of the engine; requests that wait there for a slot
-        self._start_message: Message = {"type": "start", "model": model, "arguments": arguments, "collect": collect}
+        self.start_message: Message = {"type": "start", "model": model, "arguments": arguments}  # also of a restart
+        self.start_message |= {"collect": collect, "loras": loras}
         self._controls = Controls()
         self._ear = SafeEar(ear)
         self._backlog, self.scores = Backlog(), Scores(keys=keys)  # what responses hold
@@ -114,12 +116,16 @@ class EngineClient:
             raise
         return batch
 
-    async def swap(self, directory: str | None) -> None:
-        """Have the engine draft with another drafter, or with the one before; a restart keeps it."""
+    async def order(self, order: Message) -> Message:
+        """Have the engine do something between two steps; an ApiError says why it cannot."""
         if self._writer is None or not self.healthy:
             raise ApiError(503, "the engine is being restarted; try again in a moment.", code="engine_unavailable")
-        answer = await self._controls.ask(self._writer, {"type": "swap", "directory": directory})
-        self._start_message = with_drafter(self._start_message, answer["drafter"])
+        return await self._controls.ask(self._writer, order)
+
+    async def swap(self, directory: str | None) -> None:
+        """Have the engine draft with another drafter, or with the one before; a restart keeps it."""
+        answer = await self.order({"type": "swap", "directory": directory})
+        self.start_message = with_drafter(self.start_message, answer["drafter"])
         self.facts["speculative_config"]["model"] = answer["drafter"]
 
     def abort(self, batch: Batch) -> None:
@@ -159,7 +165,7 @@ class EngineClient:
     async def _spawn(self) -> None:
         """Start a process and wait until it is ready."""
         self._process, self._writer = None, None
-        self._process, self._reader, self._writer, self.facts = await start_engine(self._start_message)
+        self._process, self._reader, self._writer, self.facts = await start_engine(self.start_message)
         self.pid, self._heard, self._ready, self._unstarted = self._process.pid, time.monotonic(), True, 0
 
     async def _keep(self) -> None:

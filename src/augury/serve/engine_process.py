@@ -25,12 +25,13 @@ from augury.engine.engine import Update
 from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request
-from augury.engine.swap import DrafterSwap
 from augury.model.errors import ModelError
 from augury.serve.collecting import Collector
 from augury.serve.compiling import Compiled, Compiler
 from augury.serve.engine_facts import facts
 from augury.serve.inbox import Inbox
+from augury.serve.orders import KINDS as ORDERS
+from augury.serve.orders import Orders, load_adapters
 from augury.serve.reports import Report
 from augury.serve.wire import Channel, Closed, Message
 
@@ -47,7 +48,7 @@ class EngineProcess:
     def __init__(self, llm: LLM, channel: Channel, collector: Collector | None = None) -> None:
         self.llm = llm
         self.engine = llm.engine
-        self.swap = DrafterSwap(llm.engine, llm.config, llm.model_path)
+        self.orders = Orders(llm)
         self.collector = collector
         self.channel = channel
         self.jobs: dict[int, list[Report]] = {}  # by the server's number: its n answers, as they go out
@@ -76,8 +77,8 @@ class EngineProcess:
         """Handle what has come, for a slice of time at most while others' answers wait for the next step."""
         wait = 0 if self.engine.busy or self.inbox or self.leaving else GLANCE if self.compiler.busy else BEAT
         for message in self.channel.take(wait):
-            if message["type"] == "swap":
-                self._swap(message["directory"])
+            if message["type"] in ORDERS:
+                self.channel.send(self.orders.carry_out(message))
             elif message["type"] == "abort":
                 self.inbox.discard(message["id"])
                 self.leaving.append(message["id"])
@@ -89,20 +90,6 @@ class EngineProcess:
         begun = time.monotonic()
         while self.inbox and (not self.engine.busy or time.monotonic() - begun < SLICE):
             self._add(self.inbox.pop())
-
-    def _swap(self, directory: str | None) -> None:
-        """Load another drafter, or take the last one back; everybody waits as long as it is read from a disk."""
-        try:
-            if directory is None:
-                self.swap.undo()
-            else:
-                self.swap.put(Path(directory))
-        except Exception as error:  # half a file, or one that is odd, must not cost anybody the engine
-            if not isinstance(error, (ConfigError, ModelError, OSError)):
-                logger.error("a drafter in %s cannot be loaded", directory, exc_info=error)
-            self.channel.send({"type": "control", "error": " ".join(str(error).split())[:500]})
-            return
-        self.channel.send({"type": "control", "drafter": self.swap.loaded})
 
     def _send(self, message: Message) -> None:
         scheduler = self.engine.scheduler
@@ -205,7 +192,9 @@ class EngineProcess:
         job, detailed = message["id"], message["detailed"]
         try:
             asked = SamplingParams(**message["params"])
-            requests = self.llm.intake.unstructured(str(job), message["tokens"], asked)
+            name = (asked.extra_args or {}).get("lora")
+            lora = self.llm.loras.find(name) if name is not None and self.llm.loras is not None else None
+            requests = self.llm.intake.unstructured(str(job), message["tokens"], asked, lora)
             for request in requests:
                 key, name = message["client"]
                 request.client = key, name
@@ -266,6 +255,7 @@ def main(descriptor: int) -> int:
         try:
             llm = LLM(start["model"], **start["arguments"])
             collector = collector_of(start.get("collect"), llm.model_path)
+            load_adapters(llm, start.get("loras") or {})
         except (ConfigError, ModelError, TypeError, OSError, MemoryError) as error:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1

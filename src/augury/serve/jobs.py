@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from augury.serve.backlog import Backlog, Updates
 from augury.serve.errors import ApiError
+from augury.serve.origin import origin
 from augury.serve.shares import Shares
 from augury.serve.wire import Message
 
@@ -37,6 +38,8 @@ class Job:
         self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first_choice = len(batch.jobs) * batch.n
         self.batch = batch
+        self.origin = origin.get()
+        self.first: dict[int, float] = {}  # seconds until each answer's first token
         self._scored = scored  # the prompt's log-probabilities are wanted, by every answer
         self._scores: list[Any] = []
         self._unscored: list[Message] = []  # updates that wait for them

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
 from augury.serve.keys import Keys
+from augury.serve.messages.errors import error_response, is_theirs
 from augury.serve.scope import BODY, CLIENT, TENANT
 from augury.serve.shares import Shares
 from augury.serve.stream import ClientLeft
@@ -18,8 +19,16 @@ from augury.serve.visitors import Headers, check_visitor
 
 GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
 FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
-WORK = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
-WITH_BODY = (*WORK, "/tokenize", "/detokenize", "/augury/drafter")  # no other body is read
+WORK = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+ADAPTERS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+WITH_BODY = (
+    *WORK,
+    *ADAPTERS,
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+    "/augury/drafter",
+)  # no other body is read
 ALL_BODIES = 4  # bodies of the largest size that may be in memory at a time
 
 
@@ -79,7 +88,7 @@ class Gate:
                 if body is not None:
                     body.release()
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
         except ClientLeft:
             return
 
@@ -98,6 +107,8 @@ class Gate:
     def _identify(self, scope: Scope, headers: Headers) -> None:
         """Whose request it is; who shows no key must be no page from elsewhere where that matters."""
         shown = headers.get(b"authorization", b"")
+        if not shown and is_theirs(scope["path"]):
+            shown = b"Bearer " + headers.get(b"x-api-key", b"")  # as Anthropic's clients show it
         tenant = self._keys.tenant(shown) if self._keys else None
         if self._keys and tenant is None and scope["path"].startswith(GUARDED):
             raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")

@@ -12,11 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from augury.observe.logline import EngineLogging, SpecDecodingLogging
 from augury.observe.prometheus import EngineProm, SpecDecodingProm, SpeculationProm
+from augury.observe.prometheus_adapters import AdapterProm
+from augury.observe.prometheus_probes import ProbeProm
 from augury.observe.prometheus_requests import Finished, RequestProm
 from augury.observe.spec_decoding import SpecDecodingStats
+from augury.observe.stats import PROBE
 from augury.observe.steps import Step
 from augury.serve.jobs import Job
 from augury.serve.live import Live
+from augury.serve.telemetry import Telemetry
 from augury.serve.wire import Message
 
 logger = logging.getLogger("augury")
@@ -25,8 +29,14 @@ logger = logging.getLogger("augury")
 class Observatory:
     """Hears what the engine does and keeps every figure; nothing is heard before `open`."""
 
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
+        self.telemetry = telemetry  # where traces go
+
     def open(self, model: str, facts: dict[str, Any]) -> None:
         """Lay out the metrics, now that the engine is known."""
+        if self.telemetry is not None and facts["method"] is not None:
+            named = {"method": facts["method"], "num_speculative_tokens": facts["num_spec_tokens"]}
+            self.telemetry.speculation = {f"augury.speculative.{name}": value for name, value in named.items()}
         self.registry = CollectorRegistry()
         self.engine = EngineProm(self.registry, model, facts["cache"])
         self.requests = RequestProm(self.registry, model, facts["max_model_len"])
@@ -35,7 +45,11 @@ class Observatory:
         self.lines, self.spec_lines = EngineLogging(), SpecDecodingLogging()
         self.spec: SpecDecodingProm | None = None
         self.speculation: SpeculationProm | None = None
+        self.probes: ProbeProm | None = None
+        self.adapters: AdapterProm | None = None
         if self.k:
+            self.probes = ProbeProm(self.registry, model, self.k)
+            self.adapters = AdapterProm(self.registry, model)
             self.spec = SpecDecodingProm(self.registry, model, self.k)
             self.speculation = SpeculationProm(self.registry, model, facts["method"], facts["rule"], facts["lossy"])
 
@@ -58,6 +72,10 @@ class Observatory:
         if self.speculation is not None:
             self.speculation.step(step)
             self.spec_lines.speedup = step.speedup or self.spec_lines.speedup
+        if self.adapters is not None and step.tagged:
+            self.adapters.step(step)
+        if self.probes is not None and step.probe_tokens:
+            self._probed(self.probes, step)
         if self.spec is not None and step.drafts:
             stats = SpecDecodingStats.new(self.k)
             for nodes, accepted, depth in step.drafts:
@@ -66,6 +84,14 @@ class Observatory:
             for tokens, (nodes, accepted, _) in zip(step.contexts, step.drafts, strict=False):
                 self.spec.at_context(tokens, nodes, accepted)
             self.spec_lines.observe(stats)
+
+    def _probed(self, probes: ProbeProm, step: Step) -> None:
+        """Count the drafts of probes by themselves as well."""
+        stats = SpecDecodingStats.new(self.k)
+        for number, tag in step.tagged:
+            if tag == PROBE:
+                stats.observe_draft(*step.drafts[number])
+        probes.observe(stats, step.probe_tokens)
 
     def taken(self, job: Job) -> None:
         """The engine has queued a job."""
@@ -77,7 +103,8 @@ class Observatory:
         if index in job.latest:
             self.requests.between.observe(now - job.latest[index])
         else:
-            self.requests.first_token.observe(now - job.arrived)
+            job.first[index] = now - job.arrived
+            self.requests.first_token.observe(job.first[index])
             self.engine.count(prompt_tokens_cached=update["cached"])
         job.latest[index] = now
         job.generated[index] += len(update["tokens"])
@@ -98,6 +125,8 @@ class Observatory:
             end["decode"],
         )
         self.requests.finished(figures)
+        if self.telemetry is not None:
+            self.telemetry.ended(job, index, figures.whole, job.first.get(index), end)
         if len(job.ended) == job.n:
             self.requests.longest.observe(max(job.generated))
             self.requests.n.observe(job.n)

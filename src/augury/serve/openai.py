@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from augury.config.sampling import MAX_LOGPROBS, MOST, SamplingParams
+from augury.observe.stats import PROBE
 from augury.serve.errors import ApiError, cut, field_of
 from augury.serve.expected import Prediction
 from augury.serve.keys import salted
@@ -125,15 +126,17 @@ class Generation(Structured):
 
     _tenant: str = PrivateAttr("")  # set by `came_from`; no fields, so that no client can write them
     _client: str = PrivateAttr("")
+    _probe: bool = PrivateAttr(False)  # sent to see how the server does
+    _lora: str | None = PrivateAttr(None)  # the adapter that it names as its model
 
     @property
     def heavy(self) -> bool:
         """Whether its lists are long enough to be checked beside the event loop."""
         return len(self.logit_bias or ()) + len(self.allowed_token_ids or ()) > HEAVY
 
-    def came_from(self, tenant: str, client: str = "") -> None:
-        """Say whose caches it may use, and whose key it came with."""
-        self._tenant, self._client = tenant, client
+    def came_from(self, tenant: str, client: str = "", probe: bool = False, lora: str | None = None) -> None:
+        """Say whose caches it may use, whose key it came with, whether it is a probe, and which adapter answers it."""
+        self._tenant, self._client, self._probe, self._lora = tenant, client, probe, lora
 
     @property
     def client(self) -> str:
@@ -169,8 +172,11 @@ class Generation(Structured):
     def parameters(self, **special: Any) -> dict[str, Any]:
         """The arguments of SamplingParams, checked; `special` holds what the two kinds of request say differently."""
         given = {name: value for name in DIRECT if (value := getattr(self, name)) is not None}
-        extra = {"cache_salt": salted(self._tenant, self.cache_salt), "kv_transfer_params": self.kv_transfer_params}
-        extra = {**extra, "speculative": self.speculative}
+        extra: dict[str, Any] = {
+            "cache_salt": salted(self._tenant, self.cache_salt),
+            "kv_transfer_params": self.kv_transfer_params,
+        }
+        extra = {**extra, "speculative": self.speculative, PROBE: self._probe or None, "lora": self._lora}
         if extra := {name: value for name, value in extra.items() if value is not None}:
             given["extra_args"] = extra
         if (structure := self.structure()) is not None:

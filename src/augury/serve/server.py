@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from augury.serve.observatory import Observatory
 from augury.serve.parsers.choose import settled
 from augury.serve.prompts import Prompts
 from augury.serve.service import Service, Settings
+from augury.serve.telemetry import Telemetry
 from augury.serve.welcome import welcome
 
 logger = logging.getLogger("augury")
@@ -117,11 +119,13 @@ class Server:
             defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
             directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
             loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
-            observatory = Observatory()
+            endpoint = self.settings.otlp_traces_endpoint
+            observatory = Observatory(Telemetry(endpoint, version_of("augury")) if endpoint else None)
             keys = self.settings.limits.num_keys
             settings = self.settings
             asked = {"directory": settings.collect, "tokens": settings.collect_tokens} if settings.collect else None
-            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked)
+            loras = settings.lora_modules
+            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked, loras)
             self._catch_signals()
             if sys.stderr.isatty():
                 logger.info("loading %s; Ctrl-C ends it", self.settings.model)
@@ -131,7 +135,8 @@ class Server:
                 prompts = Prompts(await loading, client.facts["max_model_len"])
                 template = str(prompts.tokenizer.inner.chat_template or "")
                 parsers = settled(self.settings.parsers, self.settings.tool_choice, template)
-                service = Service(self.settings, client, prompts, observatory, int(time.time()), defaults, parsers)
+                now = int(time.time())
+                service = Service(settings, client, prompts, observatory, now, defaults, parsers, dict(loras))
                 await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None
@@ -166,12 +171,17 @@ class Server:
         self._listener = Listener(config)
         self._service = service
         lines = asyncio.create_task(self._log(service.observatory))
+        telemetry = service.observatory.telemetry
+        sending = asyncio.create_task(telemetry.send_forever()) if telemetry is not None else None
         for line in welcome(service, ours):
             logger.info(line)
         try:
             await self._listener.serve([ours])
         finally:
             lines.cancel()
+            if sending is not None and telemetry is not None:
+                sending.cancel()
+                await telemetry.send()  # the last ones
 
     async def _log(self, observatory: Observatory) -> None:
         if self.settings.log_stats:

@@ -47,6 +47,10 @@ def _files(service: Service) -> list[str]:
     if settings.collect:
         most = f"{settings.collect_tokens:,} tokens"
         lines.append(f"answers are written to {settings.collect}, up to {most}: they hold what your users write")
+    if service.adapters:
+        lines.append(f"with the adapters {', '.join(service.adapters)}, each a model of its own to clients")
+    if settings.lora_from:
+        lines.append(f"clients may load adapters under {settings.lora_from} (/v1/load_lora_adapter)")
     if settings.swap_from:
         lines.append(f"clients may swap in drafters under {settings.swap_from} (augury drafter swap)")
     return lines

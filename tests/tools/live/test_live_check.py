@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from vllm_text import EAGLE3, Engine, Moment, later, made, recorded, started, te
 from augury.cli import app
 from augury.tools.knowledge.base import knowledge
 from augury.tools.live import verdict
+from augury.tools.live.probes import built_in
 
 VERSION = {"version": body('{"version": "0.29.0"}', "application/json")}
 
@@ -171,6 +173,39 @@ def test_probes_send_requests_and_their_tokens_are_counted() -> None:
     with staged(text(Moment([before])), v1__models=body("{}", "application/json")) as stage:
         result = run("check", stage.url, "--interval", "0.1", "--probe")
     assert result.exit_code == 2 and "lists no model" in result.stderr
+
+
+def test_probes_differ_and_are_left_out_of_what_was_before() -> None:
+    """A server that does not tell probes apart: since its start is what was there before them."""
+    before = started(EAGLE3)
+    models = body('{"data": [{"id": "m"}]}', "application/json")
+    answer = body('{"choices": []}', "application/json")
+    with staged(
+        text(Moment([before])), text(Moment([later(before, 900)])), v1__models=models, v1__completions=answer
+    ) as stage:
+        record = json.loads(run("check", stage.url, "--interval", "0.1", "--probe", "--json").stdout)["models"][0]
+    with staged(text(Moment([before]))) as stage:
+        alone = json.loads(run("check", stage.url, "--interval", "0.1", "--json").stdout)["models"][0]
+    assert record["window"]["since_start"] == alone["window"]["since_start"]
+    assert record["window"]["judged_by"] == "interval" and record["window"]["probes"] == 8
+    assert "acceptance now" not in [check["name"] for check in record["checks"]], "probes are not the traffic"
+    texts = [prompt for prompt in built_in() if isinstance(prompt, str)]
+    assert len(set(texts)) == 8 and len({text.split()[0] for text in texts}) > 1
+
+
+def test_probes_of_the_operators_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "one"}\n{"messages": [{"role": "user", "content": "two"}]}\n')
+    moments = text(Moment([started(EAGLE3)])), text(Moment([later(started(EAGLE3), 900)]))
+    told = {
+        "v1__models": body('{"data": [{"id": "m"}]}', "application/json"),
+        "v1__completions": body("{}", "application/json"),
+        "v1__chat__completions": body("{}", "application/json"),
+    }
+    with staged(*moments, **told) as stage:
+        assert run("check", stage.url, "--interval", "0.1", "--prompts", str(file), "--json").exit_code == 0
+        asked = [path for path, _ in stage.seen if path.startswith("/v1/c")]
+    assert asked == ["/v1/completions", "/v1/chat/completions"]
 
 
 def test_a_server_without_traffic_yet_is_not_judged() -> None:

@@ -70,6 +70,23 @@ def test_a_healthy_server(healthy: Served) -> None:
     assert {one["id"] for one in found["seen"] if one["severity"] != "note"} <= SPEED, found["seen"]
 
 
+def test_probes_are_no_traffic(cycling: Path) -> None:
+    """They are judged in their interval, and what has been since the start leaves them out, now and afterwards."""
+    with served(cycling, "--served-model-name", "toy", spec=LOOK_UP) as server:
+        asked = {"model": "toy", "prompt": "abcabcabc", "max_tokens": 20, "temperature": 0}
+        assert server.http.post("/v1/completions", json=asked).status_code == 200
+        server.until_idle()
+        _, before = run("check", server.url, "--interval", "0.2")
+        _, probed = run("check", server.url, "--interval", "0.2", "--probe")
+        _, after = run("check", server.url, "--interval", "0.2")
+    found = [one["window"] for one in (before, probed, after)]
+    assert found[0]["since_start"]["drafts"] > 0 and found[0]["probes"] == 0 and found[1]["probes"] == 8
+    assert found[0]["since_start"] == found[1]["since_start"] == found[2]["since_start"]
+    assert found[1]["interval"]["drafts"] > found[0]["since_start"]["drafts"] and found[1]["judged_by"] == "interval"
+    assert found[0]["generated_tokens"] == found[2]["generated_tokens"] == 20
+    assert any("8 probes were sent" in line for line in probed["remarks"])
+
+
 def test_its_log_and_its_screen(healthy: Served, tmp_path: Path) -> None:
     run("check", healthy.url, "--interval", "0.2", "--probe")
     log = tmp_path / "log"

@@ -93,7 +93,7 @@ class ResponsesRequest(Generation):
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"])).replace("messages", "input", 1)
             raise ApiError(400, f"{where}: {first['msg'].lower()}.", where.partition(".")[0]) from None
-        made.came_from(self._tenant, self._client)
+        made.came_from(self._tenant, self._client, self._probe, self._lora)
         return made
 
 

@@ -12,7 +12,7 @@ from augury.serve.chat import chat
 from augury.serve.responses.answering import ResponseAnswers
 from augury.serve.responses.request import ResponsesRequest
 from augury.serve.responses.store import Store
-from augury.serve.scope import CLIENT, TENANT
+from augury.serve.scope import CLIENT
 from augury.serve.service import Service
 from augury.serve.stream import EventStream, while_connected
 
@@ -26,9 +26,7 @@ def mount_responses(app: FastAPI, service: Service, streamed: Statuses, errors: 
     @app.post("/v1/responses", responses=streamed, response_model=dict[str, Any])
     async def create_response(body: ResponsesRequest, request: Request) -> Response:
         """Answer a conversation, as OpenAI's Responses API does."""
-        service.check_model(body.model)
-        service.defaults.fill(body)
-        body.came_from(request.scope[TENANT], request.scope[CLIENT])
+        service.receive(body, request)
         return await _answer(await while_connected(request.receive, _read(body, service, store)), request)
 
     @app.get("/v1/responses/{name}", responses=errors)
@@ -50,7 +48,13 @@ async def _read(body: ResponsesRequest, service: Service, store: Store) -> Respo
     before = store.get(body.client, earlier, "previous_response_id").items if earlier else []
     asked = body.chat(before)
     made = await chat(
-        asked, service.prompts, service.client, service.name, service.settings.metrics, service.parsers, ResponseAnswers
+        asked,
+        service.prompts,
+        service.client,
+        service.named(body.model),
+        service.settings.metrics,
+        service.parsers,
+        ResponseAnswers,
     )
     assert isinstance(made, ResponseAnswers)
     tokenizer = service.prompts.tokenizer

@@ -67,7 +67,7 @@ def advise(
     loads = _loads(concurrency or USUAL_LOADS)
     facts, shape = _target(target, as_json, cost_curve is not None)
     cost = _cost(gpu, tp, cost_curve, shape, facts)
-    recorded = _recorded(trace or [], tokenizer, facts, limit, as_json)
+    recorded = _recorded(trace or [], tokenizer, facts, limit)
     traffic = recorded.traffic() if recorded else Traffic()
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
     if url is not None:
@@ -142,7 +142,7 @@ def _cost(gpu: str | None, tp: int, curve: Path | None, shape: ModelShape | None
     return Roofline(shape or no_shape(facts), find_gpu(str(gpu)), tp)
 
 
-def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int | None, quiet: bool) -> Recorded | None:
+def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int | None) -> Recorded | None:
     if not traces:
         return None
     from augury.tools.advise.traffic import Recorded
@@ -151,7 +151,7 @@ def _recorded(traces: list[Path], tokenizer: str, facts: ModelFacts, limit: int 
     from augury.tools.replay.traces import TraceReader
 
     own = facts.directory is not None and (facts.directory / "tokenizer.json").is_file()
-    tokens = encoder(tokenizer or (str(facts.directory) if own else "default"), quiet)
+    tokens = encoder(tokenizer or (str(facts.directory) if own else "default"))
     reader = TraceReader(traces, None, limit)
     with progress(reader):
         recorded = Recorded(reader, tokens, ", ".join(path.name for path in traces[:3]))

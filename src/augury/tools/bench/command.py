@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +135,7 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
         alive = [worker for worker in workers if worker.contender.name not in record.broken]
         running = Bench(alive, prompts, plan.batches, plan.max_tokens, lambda _: None, record)
         with progress("warming up", running.size(plan.rounds)) as tick:
-            running.tick = tick
+            running.tick, running.forecast = tick, lambda line: print(line, file=sys.stderr, flush=True)
             running.run(plan.rounds)
     finally:  # also on Ctrl-C
         for worker in workers:

@@ -6,6 +6,7 @@ path and says nothing of a method's quality.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,7 +68,7 @@ def _train(home: Gates, kind: str) -> GateHead:
     from augury.tools.shared.terminal import waiting
     from augury.train.gates import KINDS
 
-    with waiting("having the prompts answered, to train on"):
+    with waiting("having the prompts answered, to train on", lines=True):
         _ = home.study
     with progress(f"training a gate head for {kind}", KINDS[kind].recipe.steps) as tick:
         return home.train(kind, tick=lambda loss: tick(f"training a gate head for {kind}: loss {loss:.2f}"))
@@ -93,7 +94,7 @@ def measure(
                 workers += [worker] if worker else []
         bench = Bench(workers, prompts, plan.batches, plan.max_tokens, lambda _: None, record)  # type: ignore[arg-type]
         with progress("warming up", bench.size(plan.rounds)) as tick:
-            bench.tick = tick
+            bench.tick, bench.forecast = tick, lambda line: print(line, file=sys.stderr, flush=True)
             bench.run(plan.rounds)
     return record
 

@@ -60,7 +60,7 @@ def run_profile(plan: BenchPlan, as_json: bool = False) -> list[Profile]:
     for name, speculative in (("augury", None), (f"augury-{plan.speculative['method']}", plan.speculative)):
         if plan.peers and name not in plan.peers:
             continue
-        with waiting(f"profiling {name}", as_json):
+        with waiting(f"profiling {name}", as_json, lines=True):
             profiles += _profiles(plan, name, directory, speculative, prompts)
     from augury.kernels.machine import kernels_in_words  # asks LLVM, which only now is surely there
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from augury.tools.bench.contenders import PADDED
 from augury.tools.bench.peers import Ran, Tokens
 from augury.tools.bench.worker import PeerError, Worker
+from augury.tools.shared.pulse import time_text
 
 WARM_UP_TOKENS = 24
 
@@ -122,6 +123,8 @@ class Bench:
     max_tokens: int
     tick: Callable[[str], None]  # told what is about to run
     record: Record = field(default_factory=Record)
+    forecast: Callable[[str], None] = lambda _: None  # told how long all of it will take, once that can be said
+    _pace: dict[tuple[str, int], float] = field(default_factory=dict)  # seconds a token, by contender and batch
 
     def size(self, rounds: int) -> int:
         """How many times `tick` will be called."""
@@ -133,6 +136,7 @@ class Bench:
         for worker in self.workers:
             self.tick(f"warming up {worker.contender.name}")
             self._warm_up(worker)
+        self.forecast(self._estimate(rounds))
         for number in range(rounds):
             for name, prompts in self.prompts.items():
                 for job in jobs_of(self.workers, len(prompts), self.batches, number):
@@ -146,7 +150,16 @@ class Bench:
             sizes = {1} if worker.contender.in_turn else {1, *self.batches}
             for size in sorted(sizes):
                 group = groups_of(len(prompts), size)[0]
-                self._try(worker, [prompts[i] for i in group], min(WARM_UP_TOKENS, self.max_tokens))
+                ran = self._try(worker, [prompts[i] for i in group], min(WARM_UP_TOKENS, self.max_tokens))
+                if ran is not None:
+                    self._pace[worker.contender.name, size] = ran.seconds / max(1, ran.tokens)
+
+    def _estimate(self, rounds: int) -> str:
+        """How long the rounds will take at the pace of the warm-up, which includes compiling and so is too slow."""
+        jobs = [job for every in self.prompts.values() for job in jobs_of(self.workers, len(every), self.batches, 0)]
+        paces = [self._pace.get((job.worker.contender.name, len(job.group)), 0.0) * len(job.group) for job in jobs]
+        seconds = rounds * self.max_tokens * sum(paces)
+        return f"{rounds * len(jobs)} runs of {self.max_tokens} tokens: at most about {time_text(seconds)}"
 
     def _measure(self, job: Call, name: str, number: int) -> None:
         prompts = self.prompts[name]

@@ -16,6 +16,7 @@ from augury.config.errors import ConfigError
 from augury.tools.certify.prompts import PROMPTS
 from augury.tools.certify.report import Progress, Report
 from augury.tools.shared.given_prompts import Asked, gather
+from augury.tools.shared.pulse import Count, pulse
 from augury.tools.shared.terminal import output_console, print_json
 
 if TYPE_CHECKING:
@@ -260,17 +261,23 @@ class _Bar:
         self.quiet = quiet
         self._inner = inner
         self._task: Any = None
+        self._count = Count("loading", 1)
 
     def begin(self, what: str, total: int) -> None:
         """A new piece of work in place of the old."""
         if self._task is not None:
             self._inner.remove_task(self._task)
-        self._task = self._inner.add_task(what, total=total)
+        self._task, self._count = self._inner.add_task(what, total=total), Count(what, total)
         self._inner.start()
 
     def step(self, count: int = 1) -> None:
         """Some of it is done."""
         self._inner.advance(self._task, count)
+        self._count.done += count
+
+    def line(self) -> str:
+        """The same for a pipe."""
+        return self._count.line()
 
 
 @contextmanager
@@ -282,7 +289,9 @@ def _watched(quiet: bool) -> Iterator[_Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     inner = Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True)
+    bar = _Bar(inner, quiet)
     try:
-        yield _Bar(inner, quiet)
+        with pulse(bar.line, quiet=quiet or console.is_terminal):
+            yield bar
     finally:
         inner.stop()

@@ -14,8 +14,11 @@ from augury.tools.live.checks import Judged
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
 from augury.tools.live.past import read_past
+from augury.tools.live.probes import built_in
 from augury.tools.live.remarks import remarks
-from augury.tools.live.session import Asked, Session
+from augury.tools.live.session import Asked as AskedOfServer
+from augury.tools.live.session import Session
+from augury.tools.shared.given_prompts import Asked, gather
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
@@ -34,7 +37,10 @@ def check(
         Path | None, typer.Option(metavar="FILE", help="What `check --json` wrote on an earlier day.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy completions meanwhile.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy requests meanwhile.")] = False,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Probe with these, a line each or JSONL; yours tell most.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
     api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
@@ -43,11 +49,12 @@ def check(
     """Check a live vLLM or Augury server. Exit code: 0 healthy, 1 a check failed, 2 it could not be read."""
     with errors_as(as_json):
         past = read_past(baseline) if baseline else {}
-        asked = Asked(
+        probes = _probes(probe, prompts)
+        asked = AskedOfServer(
             known_method(method) if method else None, k, read_band(band) if band else None, model, told(config), past
         )
         session = Session(Server(url, api_key, timeout), asked)
-        judged = _judged(session, interval, probe, as_json)
+        judged = _judged(session, interval, probes, as_json)
     code = exit_code(judged, strict)
     if as_json:
         print_json(record(session, judged, code))
@@ -65,10 +72,17 @@ def told(config: str | None) -> Mapping[str, Any]:
     return configured(config, None).facts
 
 
-def _judged(session: Session, interval: float, probe: bool, quiet: bool) -> list[Judged]:
-    doing = "sending probes" if probe else f"reading twice, {interval:g} s apart"
+def _probes(wanted: bool, file: Path | None) -> list[Asked]:
+    """What to send: the operator's own prompts, the built-in ones, or nothing."""
+    if file is not None:
+        return gather(None, file)
+    return built_in() if wanted else []
+
+
+def _judged(session: Session, interval: float, probes: list[Asked], quiet: bool) -> list[Judged]:
+    doing = f"sending {len(probes)} probes" if probes else f"reading twice, {interval:g} s apart"
     with waiting(f"{session.server.base}: {doing}", quiet):
-        trail = session.over(interval, 1, session.probe if probe else None)
+        trail = session.over(interval, 1, (lambda: session.probe(probes)) if probes else None)
     return session.judged(trail[0], trail[-1])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from augury.tools.live.expectation import Expectation
 from augury.tools.live.verdict import Check, sane, verdict
 from augury.tools.live.window import Window
+from augury.tools.shared.pulse import time_text
 
 
 def speed_up(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> Check | None:
@@ -81,5 +82,5 @@ def _latency(window: Window, name: str) -> str:
     if mean is None or bound is None:
         return ""
     last = max(other for other in window.histograms[name].counts if math.isfinite(other))
-    tail = f"over {1000 * last:,.4g}" if math.isinf(bound) else f"under {1000 * bound:,.4g}"
-    return f"{name.upper()} mean {1000 * mean:,.3g} ms, p99 {tail}"
+    tail = f"over {time_text(last)}" if math.isinf(bound) else f"under {time_text(bound)}"
+    return f"{name.upper()} mean {time_text(mean)}, p99 {tail}"

@@ -40,6 +40,9 @@ DRAFTED_AT = "augury:spec_decode_num_draft_tokens_per_pos"
 BY_CONTEXT = tuple(
     f"augury:spec_decode_num_{what}_by_context" for what in ("drafts", "draft_tokens", "accepted_tokens")
 )
+PROBED = ("augury:probe_num_drafts", "augury:probe_num_draft_tokens", "augury:probe_num_accepted_tokens")
+PROBED_TOKENS = "augury:probe_generation_tokens"
+PROBED_AT = ("augury:probe_num_accepted_tokens_per_pos", "augury:probe_num_draft_tokens_per_pos")
 POSITIONS = 256  # more is no draft, whatever a label says
 
 
@@ -57,6 +60,8 @@ class Reading:
     engines: int = 1
     by_engine: dict[str, dict[str, float]] = field(default_factory=dict)  # drafting and tokens of each, where several
     by_context: dict[float, Drafting] = field(default_factory=dict)  # up to so many tokens of text, where it tells
+    probed: Drafting = field(default_factory=Drafting)  # ours: what probes drafted, which is part of the counters
+    probed_tokens: float = 0.0  # ours: and the tokens they got
     missing: tuple[str, ...] = ()  # speculation counters that should stand beside those that are there
     method: str | None = None  # ours
     k_now: int | None = None  # ours: most tokens a request may draft at the moment
@@ -106,6 +111,8 @@ def _reading(model: str, at: float, samples: dict[str, Series]) -> Reading:
         engines=max(1, len(engines)),
         by_engine=_by_engine(samples, engines),
         by_context=_by_context(samples),
+        probed=_probed(samples),
+        probed_tokens=_sum(_first(samples, (PROBED_TOKENS,), ("_total", ""))) or 0.0,
         missing=_missing(samples, found["counters"]),
         **_ours(samples),
     )
@@ -134,6 +141,12 @@ def _by_context(samples: dict[str, Series]) -> dict[float, Drafting]:
                 counts[bound][number] += value
     found = sorted(counts.items())
     return {bound: Drafting(drafts, drafted, accepted) for bound, (drafts, drafted, accepted) in found}
+
+
+def _probed(samples: dict[str, Series]) -> Drafting:
+    drafts, drafted, accepted = (_sum(_first(samples, (name,), ("_total", ""))) or 0.0 for name in PROBED)
+    accepted_at, drafted_at = (_by_position(samples, name) for name in PROBED_AT)
+    return Drafting(drafts, drafted, accepted, accepted_at, drafted_at) if drafts else Drafting()
 
 
 def _missing(samples: dict[str, Series], counters: dict[str, float]) -> tuple[str, ...]:

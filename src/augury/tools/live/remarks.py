@@ -21,6 +21,11 @@ def remarks(judged: Judged) -> list[str]:
     elif window.since_start and window.seconds and window.drafting.drafts:
         few = window.in_interval.drafts
         said.append(f"{few:.0f} drafts in the interval settle nothing; acceptance is since the start")
+    if window.probes and window.in_interval.drafts:
+        said.append(
+            f"{window.probes} probes were sent: the {window.in_interval.drafts:.0f} drafts of the interval are theirs, "
+            "or of traffic meanwhile; what is since the start leaves them out"
+        )
     if 0 < window.drafting.drafts < MANY:
         said.append(f"only {window.drafting.drafts:.0f} drafts so far; too few to judge")
     if "past_differs" in judged.facts:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from augury.tools.live.checks import Judged, judge
 from augury.tools.live.expectation import expect
 from augury.tools.live.past import Past
+from augury.tools.live.probes import send
 from augury.tools.live.reading import Reading, readings
 from augury.tools.live.release import release_in
 from augury.tools.live.scrape import scrape
 from augury.tools.live.window import window
+from augury.tools.shared.given_prompts import Asked as Prompt
 from augury.tools.shared.http import Server, Unreadable
-
-PROBES = 8
-PROBE_TEXT = "Repeat this line ten times.\n" + "the quick brown fox jumps over the lazy dog\n" * 4
-PROBE_TOKENS = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,7 @@ class Session:
         self.server, self.asked = server, asked
         self.who = Identity()
         self.seconds = 0.0  # that the last scrape took
+        self.probes = 0  # sent since the last reading but one
 
     def read(self) -> dict[str, Reading]:
         """A reading of every model that is asked for."""
@@ -83,7 +82,7 @@ class Session:
         """Each model's checks."""
         asked, made = self.asked, []
         for model, reading in after.items():
-            between = window(before.get(model), reading)
+            between = window(before.get(model), reading, self.probes)
             expected = expect(between, asked.method, asked.k, asked.rate, asked.config)
             made.append(judge(between, expected, asked.past.get(model)))
         return made
@@ -100,18 +99,6 @@ class Session:
             trail.append(self.read())
         return trail
 
-    def probe(self) -> int:
-        """Send a few small greedy completions; gives the tokens that came back."""
-        models = self.server.models(timeout=5.0)
-        model = self.asked.model if self.asked.model in models else next(iter(models), None)
-        if model is None:
-            raise Unreadable("probe", f"{self.server.base}/v1/models lists no model to send a probe to.")
-        tokens = 0
-        for number in range(PROBES):
-            # The first words differ, so that not every prompt comes out of the prefix cache.
-            body = {"model": model, "prompt": f"{number}. {PROBE_TEXT}", "max_tokens": PROBE_TOKENS, "temperature": 0}
-            reply = self.server.post("/v1/completions", body, timeout=60.0)
-            usage = reply.get("usage") if isinstance(reply, dict) else None
-            told = usage.get("completion_tokens") if isinstance(usage, dict) else 0
-            tokens += told if isinstance(told, int) else 0
-        return tokens
+    def probe(self, prompts: Sequence[Prompt]) -> None:
+        """Send probes; the interval that is being read is theirs."""
+        self.probes = send(self.server, self.asked.model, prompts)

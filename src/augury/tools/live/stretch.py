@@ -38,6 +38,8 @@ def _bars(window: Window, expected: Expectation) -> Iterator[tuple[float, tuple[
 def rate_change(window: Window) -> float | None:
     """How far the interval's rate lies from that since the start, as a share; 0 where chance may have made it."""
     part, whole = window.in_interval, window.whole
+    if window.probes:  # other prompts than those of the traffic
+        return None
     if part.drafts < MANY or whole.drafts < part.drafts + MANY or not (part.rate_interval and whole.rate_interval):
         return None
     apart = part.rate_interval[1] < whole.rate_interval[0] or whole.rate_interval[1] < part.rate_interval[0]

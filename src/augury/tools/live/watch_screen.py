@@ -14,6 +14,7 @@ from augury.tools.live.check_screen import drafter
 from augury.tools.live.marks import STYLES, WORDS, by_position, fitted, safe, spark
 from augury.tools.live.track import Seen, State, Track
 from augury.tools.live.window import Window
+from augury.tools.shared.pulse import time_text
 
 ASK_METHOD = "acceptance is not judged: name the method with --method"
 MARK = 11  # columns of a row's first word
@@ -132,7 +133,7 @@ def _load(window: Window) -> Text:
     if window.hit_rate is not None:
         said.append(f"prefix hits {window.hit_rate:.0%}")
     means = [(name.upper(), window.latency(name)) for name in ("ttft", "tpot") if not window.latencies_since_start]
-    if shown := [f"{name} {1000 * value:,.3g} ms" for name, value in means if value is not None]:
+    if shown := [f"{name} {time_text(value)}" for name, value in means if value is not None]:
         said.append(f"mean {', '.join(shown)}")
     return Text("  ".join(said))
 

@@ -26,6 +26,9 @@ class Window:
     histograms: dict[str, Buckets] = field(default_factory=dict)
     latencies_since_start: bool = False
     in_interval: Drafting = field(default_factory=Drafting)
+    whole: Drafting = field(default_factory=Drafting)  # how drafts of traffic fared since the start, without probes
+    traffic: float | None = None  # tokens generated for traffic since the start, where that is told
+    probes: int = 0  # sent in the interval, whose drafts are the interval's
     earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
 
     def per_second(self, counter: str) -> float | None:
@@ -38,18 +41,13 @@ class Window:
     def generated(self) -> float | None:
         """Tokens generated in the stretch that the drafts are judged by."""
         if self.since_start:
-            return self.after.counters.get("generation_tokens")
+            return self.traffic
         return self.counted.get("generation_tokens")
 
     @property
     def idle(self) -> bool:
         """Whether there is an interval and nothing was generated in it."""
         return bool(self.seconds) and not self.counted.get("generation_tokens")
-
-    @property
-    def whole(self) -> Drafting:
-        """How drafts fared since the start."""
-        return whole(self.after)
 
     def by_interval(self) -> Window:
         """The same, with the drafts judged by the interval alone."""
@@ -128,6 +126,7 @@ class Window:
             "preemptions": self.counted.get("preemptions"),
             "interval": self.in_interval.record() if self.seconds else None,
             "since_start": self.whole.record(),
+            "probes": self.probes,
             "by_engine": {name: drafting.record() for name, (drafting, _) in self.engines.items()},
             "by_context": [
                 {"up_to_tokens": _finite(bound), **drafting.record()} for bound, drafting in self.by_context.items()
@@ -142,12 +141,22 @@ class Window:
         }
 
 
-def window(before: Reading | None, after: Reading) -> Window:
-    """What went on between two readings; a server that was started anew in between is read since that start."""
+def window(before: Reading | None, after: Reading, probes: int = 0) -> Window:
+    """What went on between two readings; a server that was started anew in between is read since that start.
+
+    Where `probes` were sent in between, the interval is theirs, and what has been since the start is without them: our
+    server counts them by themselves, of another one it is what was there before them.
+    """
     restarted = before is not None and _fell(before, after)
     earlier = None if restarted else before
-    ever = whole(after)
-    part = ever - whole(earlier) if earlier else Drafting()
+    apart = earlier is not None and probes > 0 and after.probed.drafts == earlier.probed.drafts
+    last = earlier if earlier is not None and apart else after
+    ever, tokens = whole(last), last.counters.get("generation_tokens")
+    part = (
+        (counted_drafts(after) - counted_drafts(earlier) if probes else ever - whole(earlier))
+        if earlier
+        else Drafting()
+    )
     since_start = earlier is None or (part.drafts < ENOUGH_DRAFTS and ever.drafts > part.drafts)
     counted = dict(after.counters)
     if earlier is not None:
@@ -163,6 +172,9 @@ def window(before: Reading | None, after: Reading) -> Window:
         latencies,
         stale,
         part,
+        ever,
+        None if tokens is None else tokens - last.probed_tokens,
+        probes,
         earlier,
     )
 
@@ -182,7 +194,12 @@ def _fell(before: Reading, after: Reading) -> bool:
 
 
 def whole(reading: Reading) -> Drafting:
-    """How drafts fared since the server started."""
+    """How drafts fared since the server started, those of probes left out where the server tells them apart."""
+    return counted_drafts(reading) - reading.probed if reading.probed.drafts else counted_drafts(reading)
+
+
+def counted_drafts(reading: Reading) -> Drafting:
+    """All drafts of the counters."""
     if not reading.speculates:
         return Drafting()  # half of the counters would make a rate of 0 or of nothing
     drafts, drafted, accepted = (reading.counters[name] for name in DRAFTING)

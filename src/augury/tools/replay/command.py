@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded conversations; formats mix freely.")]
 TokenizerOption = Annotated[
-    str, typer.Option(help="'default' (the embedded model's), a directory with tokenizer.json, bytes, or words.")
+    str, typer.Option(help="'default' (the embedded model's), a directory with tokenizer.json, a hub id, bytes, words.")
 ]
 TenantField = Annotated[
     str | None, typer.Option(metavar="FIELD", help="Records with different values here share nothing.")
@@ -57,7 +57,7 @@ def replay(
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
     configs, refused = expand(read_configs(method or [], speculative_config or []), read_grid(grid or []))
     reader = TraceReader(traces, tenant_field, limit)
-    tokens = encoder(tokenizer, as_json)
+    tokens = encoder(tokenizer)
     running = Replay(configs, max_model_len)
     if preload is not None:
         _preload(running, preload)

@@ -16,6 +16,7 @@ from augury.methods.registry import LOOK_UPS
 from augury.tools.replay.figures import Summary
 from augury.tools.replay.replay import Log
 from augury.tools.replay.traces import TraceReader
+from augury.tools.shared.pulse import Count, pulse
 from augury.tools.shared.safe_text import shown
 
 SHOWN = 8  # classes, turns and positions in a table; JSON has all of them
@@ -31,16 +32,21 @@ MEANING = (
 
 @contextmanager
 def progress(reader: TraceReader) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error by bytes read, if that is a terminal; call what it yields with the tokens done."""
+    """A bar on standard error by bytes read, or lines in a pipe; call what it yields with the tokens done."""
     said, speed = TextColumn("{task.description}"), TextColumn("{task.fields[done]}")
     columns = said, BarColumn(), speed, TimeElapsedColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    watched, count = console.is_terminal, Count("reading, in bytes", max(reader.total_bytes, 1))
+    with (
+        Progress(*columns, console=console, disable=not watched, transient=True) as bar,
+        pulse(count.line, quiet=watched),
+    ):
         task = bar.add_task("reading", total=max(reader.total_bytes, 1), done="")
 
         def tick(tokens: int) -> None:
             spent = bar.tasks[0].elapsed or 1e-9
             bar.update(task, completed=reader.bytes_read, done=f"{tokens:,} tokens, {tokens / spent:,.0f}/s")
+            count.done = reader.bytes_read
 
         yield tick
 

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ import numpy as np
 from augury.config.errors import ConfigError
 from augury.tools.replay.records import Conversation
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BATCH = 1 << 18  # characters tokenised at once
 STARTS = ("<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|start|>")
 ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>")
@@ -81,26 +83,11 @@ class Words:
 class Vocabulary:
     """A model's own tokens, by its tokenizer.json."""
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        """Read a tokenizer.json, or the one in a directory."""
-        try:
-            from tokenizers import Tokenizer
-        except ModuleNotFoundError:
-            raise ConfigError(
-                f"--tokenizer {path}: to read it, pip install tokenizers; or use --tokenizer words (coarser) or bytes."
-            ) from None
-
-        file = path / "tokenizer.json" if path.is_dir() else path
-        if not file.is_file():
-            raise ConfigError(
-                f"--tokenizer {path}: no tokenizer.json; name a model's directory, or use default, bytes or words."
-            )
-        try:
-            self._inner: Any = Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ConfigError(f"--tokenizer {file}: not a tokenizer ({' '.join(str(error).split())}).") from None
+    def __init__(self, inner: Any, name: str) -> None:
+        """Wrap one of the `tokenizers` library's."""
+        self._inner = inner
         size = self._inner.get_vocab_size(with_added_tokens=True)
-        self.name = f"{name or path} ({size} tokens)"
+        self.name = f"{name} ({size} tokens)"
         self.start, self.end = self._first(STARTS, size), self._first(ENDS, size + 1)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -122,15 +109,39 @@ class Vocabulary:
         return next((int(token) for token in ids if token is not None), otherwise)
 
 
-def encoder(name: str, quiet: bool = True) -> Encoder:
-    """The embedded model's for 'default', fetched if it is not here; 'bytes', 'words', or a tokenizer.json."""
+def encoder(name: str) -> Encoder:
+    """The embedded model's for 'default', which is in this package; 'bytes', 'words', a tokenizer.json or a hub id."""
     if name in ("bytes", "words"):
         return Bytes() if name == "bytes" else Words()
-    if name != "default":
-        return Vocabulary(Path(name).expanduser())
-    from augury.model.store import resolve
+    if find_spec("tokenizers") is None:
+        raise ConfigError(
+            f"--tokenizer {name}: the package tokenizers is not installed: pip install 'augury[traces]'; or use "
+            "--tokenizer words (coarser) or bytes."
+        )
+    if name == "default":
+        from augury.tools.replay.smollm2 import smollm2
 
-    return Vocabulary(resolve(name, quiet), "default, SmolLM2")
+        return Vocabulary(smollm2(), "default, SmolLM2")
+    return _read(name)
+
+
+def _read(name: str) -> Vocabulary:
+    """The tokenizer of a file, a directory or a model on the hub, of which nothing else is fetched."""
+    from tokenizers import Tokenizer
+
+    path = Path(name).expanduser()
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not path.exists() and HUB_ID.fullmatch(name):
+        from augury.model.hub import fetch_file
+
+        file = fetch_file(name, "tokenizer.json")
+    if not file.is_file():
+        forms = "name a model's directory or its hub id, owner/name, or use default, bytes or words"
+        raise ConfigError(f"--tokenizer {name}: no tokenizer.json; {forms}.")
+    try:
+        return Vocabulary(Tokenizer.from_file(str(file)), name)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ConfigError(f"--tokenizer {file}: not a tokenizer ({' '.join(str(error).split())}).") from None
 
 
 @dataclass(frozen=True, slots=True)

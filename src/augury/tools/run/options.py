@@ -17,7 +17,7 @@ from augury.config import surfaces
 
 API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
-TOOLS = "Tools and reasoning"
+TOOLS, ADAPTERS = "Tools and reasoning", "Adapters"
 SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
 PLAIN = (str, int, float, bool)
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -72,6 +72,12 @@ class ServerOptions(BaseModel):
         None, SPECULATION, "Write the token ids of answers to this directory, to train a drafter on them.", "DIR"
     )
     collect_tokens: int = _server(20_000_000, SPECULATION, "Tokens that are collected, at most.", ge=1)
+    lora_modules: list[str] | None = _server(
+        None, ADAPTERS, "LoRA adapters to load, under the names that clients ask for; several may follow.", "NAME=PATH"
+    )
+    lora_from: str | None = _server(
+        None, ADAPTERS, "Clients may load adapters that lie under this directory (/v1/load_lora_adapter).", "DIR"
+    )
     enable_auto_tool_choice: bool = _server(False, TOOLS, "The model may call a request's tools when it wants to.")
     tool_call_parser: str | None = _server(
         None, TOOLS, "How it writes calls, by vLLM's names; without it, the chat template tells.", "NAME"
@@ -80,6 +86,9 @@ class ServerOptions(BaseModel):
     disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
     log_stats_interval: float = _server(
         10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"
+    )
+    otlp_traces_endpoint: str | None = _server(
+        None, LOG, "Send OpenTelemetry traces and gen_ai metrics to this collector, by OTLP over HTTP.", "URL"
     )
     enable_access_log: bool = _server(False, LOG, "Log a line for each request.")
     generation_config: str = _server(

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from augury.config.lora import read_modules
 from augury.model.errors import ModelError
 from augury.serve.limits import Limits
 from augury.serve.parsers.choose import named_parsers
@@ -46,6 +47,9 @@ def settings_of(model: str, engine: dict[str, Any], given: ServerOptions) -> Set
         given.generation_config,
         given.collect,
         given.collect_tokens,
+        read_modules(given.lora_modules),
+        given.lora_from,
+        given.otlp_traces_endpoint,
         given.swap_from,
         given.enable_auto_tool_choice,
         named_parsers(given.tool_call_parser, given.reasoning_parser),

@@ -10,7 +10,7 @@ from augury.config import harmless
 from augury.config.engine import NOT_YET, check_neutral
 from augury.config.errors import ConfigError
 
-LISTS = ("--served-model-name", "--api-key")  # several values may follow one flag
+LISTS = ("--served-model-name", "--api-key", "--lora-modules")  # several values may follow one flag
 MODEL = ("--model", "--model-tag")
 SHORT = {
     "-tp": "tensor_parallel_size",
@@ -18,7 +18,7 @@ SHORT = {
     "-dp": "data_parallel_size",
     "-q": "quantization",
 }
-SWITCHES = ("enable_lora", "async_scheduling", "skip_tokenizer_init", *harmless.SWITCHES)
+SWITCHES = ("fully_sharded_loras", "async_scheduling", "skip_tokenizer_init", *harmless.SWITCHES)
 NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
 # What they turn off or on is so here in any case.
 NOTHING = (

@@ -22,6 +22,8 @@ UsageError: Any = typer.BadParameter.__base__  # typer has its own copy of click
 WIDE = 140  # columns in which the panels of every command have room for its options' names
 EXTRAS = {
     "matplotlib": "bench",
+    "numba": "traces",
+    "tokenizers": "traces",
     "llama_cpp": "llamacpp",
     "fastapi": "serve",
     "starlette": "serve",

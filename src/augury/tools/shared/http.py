@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -104,9 +104,9 @@ class Server:
         """The models under /v1/models, each with its owner."""
         return listed_models(self.json("/v1/models", timeout))
 
-    def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
+    def post(self, path: str, body: dict[str, Any], timeout: float, headers: Mapping[str, str] | None = None) -> Any:
         """The JSON that answers a request."""
-        return self._json(path, body, timeout)
+        return self._json(path, body, timeout, headers)
 
     def events(self, path: str, body: dict[str, Any], within: float | None = None) -> Iterator[bytes]:
         """The lines of a streamed answer; the timeout holds for each wait, `within` seconds for the whole."""
@@ -118,21 +118,25 @@ class Server:
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines
 
-    def _json(self, path: str, body: dict[str, Any] | None, timeout: float) -> Any:
-        raw = self._ask(path, body, timeout).body
+    def _json(
+        self, path: str, body: dict[str, Any] | None, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        raw = self._ask(path, body, timeout, headers).body
         try:
             return json.loads(raw)
         except (ValueError, RecursionError):
             said = brief(raw.decode("utf-8", "replace"))
             raise Unreadable("json", f"{self.where}{path} does not answer in JSON: {said}") from None
 
-    def _ask(self, path: str, body: dict[str, Any] | None, timeout: float) -> Reply:
+    def _ask(
+        self, path: str, body: dict[str, Any] | None, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         """Fetch in a thread, because neither a DNS lookup nor a head that drips keeps to a timeout."""
         answers: queue.SimpleQueue[Reply | Unreadable] = queue.SimpleQueue()
 
         def fetch() -> None:
             try:
-                answers.put(self._fetch(path, body, timeout))
+                answers.put(self._fetch(path, body, timeout, headers))
             except Unreadable as error:
                 answers.put(error)
             except Exception as error:  # whatever a strange answer does to the library, one line is what is wanted
@@ -147,9 +151,11 @@ class Server:
             raise answer
         return answer
 
-    def _fetch(self, path: str, body: dict[str, Any] | None, timeout: float) -> Reply:
+    def _fetch(
+        self, path: str, body: dict[str, Any] | None, timeout: float, headers: Mapping[str, str] | None
+    ) -> Reply:
         begun, pieces, size = time.monotonic(), [], 0
-        with self._open(path, body, timeout) as reply:
+        with self._open(path, body, timeout, headers) as reply:
             for piece in reply.iter_bytes():
                 pieces.append(piece)
                 size += len(piece)
@@ -160,12 +166,14 @@ class Server:
             return Reply(b"".join(pieces), reply.headers.get("Content-Type", "").lower(), time.monotonic() - begun)
 
     @contextmanager
-    def _open(self, path: str, body: dict[str, Any] | None, timeout: float) -> Iterator[httpx.Response]:
+    def _open(
+        self, path: str, body: dict[str, Any] | None, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
         import httpx
 
         method = "GET" if body is None else "POST"
         try:
-            with self._client.stream(method, self.base + path, json=body, timeout=timeout) as reply:
+            with self._client.stream(method, self.base + path, json=body, timeout=timeout, headers=headers) as reply:
                 if not reply.is_success:
                     raise self._refused(path.partition("?")[0], reply, next(reply.iter_bytes(4000), b""))
                 yield reply

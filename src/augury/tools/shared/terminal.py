@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from augury.config.errors import ConfigError
+from augury.tools.shared.pulse import pulse
 
 if TYPE_CHECKING:
     from augury.tools.shared.runs import Piece, Run
@@ -84,10 +85,11 @@ def summary(run: Run, speculating: bool) -> str:
 
 
 @contextmanager
-def waiting(message: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner on standard error while something takes its time; none in pipes."""
+def waiting(message: str, quiet: bool = False, lines: bool = False) -> Iterator[None]:
+    """A spinner on standard error while something takes its time; in pipes nothing, or `lines` every few seconds."""
     if quiet or not sys.stderr.isatty():
-        yield
+        with pulse(lambda: message, quiet or not lines):
+            yield
         return
     with Console(stderr=True).status(message):
         yield

@@ -43,7 +43,7 @@ def build(
         raise ConfigError(f"-o {output}: there is no directory {output.parent}.")
     if tenant and tenant_field:
         raise ConfigError("--tenant and --tenant-field say whose cache it is in two ways; keep one.")
-    reader, words = TraceReader(corpus, tenant_field, limit, plain=True), encoder(tokenizer, as_json)
+    reader, words = TraceReader(corpus, tenant_field, limit, plain=True), encoder(tokenizer)
     cache, counts = SuffixCache(max_depth, -1, max_bytes), Counter[str]()
     with progress(reader) as tick:
         for script in decoded_once(scripts(reader, words)):
@@ -99,7 +99,7 @@ def show(
     from augury.tools.suffix.screen import show_cache
 
     cache = load_cache(file)
-    found = _patterns(cache, patterns, encoder(tokenizer, as_json) if tokenizer else None)
+    found = _patterns(cache, patterns, encoder(tokenizer) if tokenizer else None)
     record = {"file": str(file), **_facts(cache, file.stat().st_size), "patterns": found}
     (print_json if as_json else show_cache)(record)
 

@@ -15,6 +15,7 @@ import typer
 from augury.config.errors import ConfigError
 from augury.config.surfaces import from_json
 from augury.tools.shared.loading import with_installed
+from augury.tools.shared.pulse import time_text
 from augury.tools.tune.choose import UNSURE, choose
 from augury.tools.tune.families import families_of
 from augury.tools.tune.prompts import conversations
@@ -66,6 +67,7 @@ def tune(
             raise ConfigError("--canary-url needs the URL of the server that it is held against.")
         families = families_of(_words(methods), [with_installed(spec, model) for spec in written], ks, tree)
         runner, families, left_out, conditions = local_runner(model, families, plan, asked)
+    print(_forecast(plan, sum(len(family.arms) for family in families)), file=sys.stderr, flush=True)
     races, stopped = race_all(plan, families, runner)
     choice = choose(races, families, conditions["baseline"])
     confirmed = {} if url or stopped else confirm(choice, plan, runner)
@@ -88,6 +90,13 @@ def _check_paths(*paths: Path | None) -> None:
             raise ConfigError(f"{path}: there is no directory {path.parent}.")
         if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
             raise ConfigError(f"{path} cannot be written; name a file in a directory of yours.")
+
+
+def _forecast(plan: TunePlan, arms: int) -> str:
+    """How long it may take, before it begins."""
+    loads = ", ".join(map(str, plan.loads))
+    limit = time_text(60 * plan.minutes)
+    return f"racing {arms} ways at {loads} at once: at most {limit}, the first rung and the last word besides"
 
 
 def _conditions(plan: TunePlan, prompts: str, seconds: float) -> dict[str, Any]:

@@ -25,12 +25,12 @@ def local_runner(
     prompts = token_ids(asked, directory, plan.params["max_tokens"])
     room = max(map(len, prompts)) + plan.params["max_tokens"] + 64
     engine = {"max_model_len": _within(room, directory), "max_num_seqs": max(plan.loads)}
-    with waiting("loading the model"):
+    with waiting("loading the model", lines=True):
         runner = LocalRunner(directory, engine, families, prompts, plan.params)
     kept, left_out = [], {}
     for family in families:
         try:
-            with waiting(f"loading {family.name}"):
+            with waiting(f"loading {family.name}", lines=True):
                 for k in family.ks if family.tree else family.ks[-1:]:
                     runner.build(family, k)
             kept.append(family)

@@ -1,0 +1,5 @@
+"""vllm.entrypoints.llm."""
+
+from augury.engine.llm import LLM
+
+__all__ = ["LLM"]

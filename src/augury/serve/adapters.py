@@ -1,0 +1,80 @@
+"""LoRA adapters of a server: which there are, and `/v1/load_lora_adapter`, as vLLM has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field
+
+from augury.serve.errors import ApiError
+from augury.serve.service import Service
+from augury.serve.swapping import allowed
+
+
+class LoadRequest(BaseModel):
+    """Which adapter to load, under which name."""
+
+    lora_name: str = Field(min_length=1, max_length=200)
+    lora_path: str = Field(min_length=1, max_length=4000)
+    load_inplace: bool = False
+
+
+class UnloadRequest(BaseModel):
+    """Which adapter to forget."""
+
+    lora_name: str = Field(min_length=1, max_length=200)
+    lora_int_id: int | None = None
+
+
+def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[str, Any]]) -> None:
+    """Add the routes, where there may be adapters."""
+    if not service.settings.engine.get("enable_lora"):
+        return
+
+    @app.post("/v1/load_lora_adapter", responses=errors, response_class=PlainTextResponse)
+    async def load_adapter(body: LoadRequest) -> PlainTextResponse:
+        """Load an adapter; running requests go on."""
+        path = str(_place(body.lora_path, service.settings.lora_from))
+        if body.lora_name in service.settings.names:
+            raise ApiError(400, f"lora_name: {body.lora_name[:100]!r} is the base model's name.", "lora_name")
+        if body.lora_name in service.adapters and not body.load_inplace:
+            why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or say load_inplace."
+            raise ApiError(400, why, "lora_name")
+        await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
+        _remember(service, {**service.adapters, body.lora_name: path})
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+    @app.post("/v1/unload_lora_adapter", responses=errors, response_class=PlainTextResponse)
+    async def unload_adapter(body: UnloadRequest) -> PlainTextResponse:
+        """Forget an adapter; requests that have it finish with it."""
+        if service.settings.lora_from is None:
+            raise _closed()
+        if body.lora_name not in service.adapters:
+            raise ApiError(404, f"lora_name: {body.lora_name[:100]!r} is not loaded.", "lora_name")
+        await service.client.order({"type": "lora", "name": body.lora_name, "path": None})
+        _remember(service, {name: path for name, path in service.adapters.items() if name != body.lora_name})
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+
+def _remember(service: Service, adapters: dict[str, str]) -> None:
+    """What is loaded now, also after a restart of the engine."""
+    service.adapters = adapters
+    service.client.start_message["loras"] = adapters
+
+
+def _closed() -> ApiError:
+    return ApiError(403, "adapters are loaded at run time only where the server was started with --lora-from DIR.")
+
+
+def _place(path: str, root: str | None) -> Path:
+    """The adapter's directory, where it lies under the one that the operator names."""
+    if root is None:
+        raise _closed()
+    try:
+        return allowed(path, Path(root))
+    except ApiError:
+        why = f"lora_path: no directory of that name under {root} (--lora-from)."
+        raise ApiError(400, why, "lora_path") from None
