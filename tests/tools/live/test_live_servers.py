@@ -44,6 +44,17 @@ def causes(record: dict[str, Any]) -> list[str]:
     return [one["cause"] for one in record["causes"]]
 
 
+LINES = "Repeat this line ten times.\n" + "the quick brown fox jumps over the lazy dog\n" * 4
+
+
+def traffic(server: Served) -> None:
+    """Requests as clients send them; probes are no traffic."""
+    for number in range(8):
+        body = {"prompt": f"{number}. {LINES}", "max_tokens": 96, "temperature": 0}
+        assert server.http.post("/v1/completions", json=body).status_code == 200
+    server.until_idle()
+
+
 @pytest.fixture(scope="module")
 def healthy(cycling: Path) -> Iterator[Served]:
     with served(cycling, "--served-model-name", "toy", "--log-stats-interval", "1", spec=LOOK_UP) as server:
@@ -56,13 +67,14 @@ def test_before_any_traffic_nothing_is_judged(healthy: Served) -> None:
 
 
 def test_a_healthy_server(healthy: Served) -> None:
-    _, found = run("check", healthy.url, "--interval", "0.5", "--probe")
+    traffic(healthy)
+    _, found = run("check", healthy.url, "--interval", "0.5")
     checked = states(found)
     # The server's own estimate of its speed-up hangs on how busy this machine is.
     assert "fail" not in [state for name, state in checked.items() if name != "speed-up"], found
     assert [checked[name] for name in ("drafts", "acceptance rate", "acceptance length", "KV cache")] == ["pass"] * 4
     window, live = found["window"], healthy.until_idle()
-    # The toy says one line over and over; wrong are only the guesses that the probe's own words lead to.
+    # The toy says one line over and over; wrong are only the guesses that the prompts' own words lead to.
     assert window["acceptance_rate"] > 0.8 and window["acceptance_length"] > 4
     assert window["per_position_over_drafts_that_reached_it"][0] > 0.8
     assert window["k"] == 4 == live["num_spec_tokens"]
@@ -88,7 +100,7 @@ def test_probes_are_no_traffic(cycling: Path) -> None:
 
 
 def test_its_log_and_its_screen(healthy: Served, tmp_path: Path) -> None:
-    run("check", healthy.url, "--interval", "0.2", "--probe")
+    traffic(healthy)
     log = tmp_path / "log"
     log.write_text(healthy.log)
     _, found = run("diagnose", healthy.url, "--interval", "0.3", "--log", str(log))
@@ -101,7 +113,8 @@ def test_its_log_and_its_screen(healthy: Served, tmp_path: Path) -> None:
 def test_a_wrong_drafter(cycling: Path, toy_model: Path) -> None:
     spec = {"method": "draft_model", "model": str(toy_model), "num_speculative_tokens": 3}
     with served(cycling, spec=spec) as server:
-        code, found = run("check", server.url, "--interval", "0.5", "--probe")
+        traffic(server)
+        code, found = run("check", server.url, "--interval", "0.5")
         assert code == 1 and states(found)["acceptance rate"] == "fail" and found["window"]["acceptance_rate"] < 0.1
         code, found = run("diagnose", server.url, "--interval", "0.3", "--config", json.dumps(spec))
     assert code == 1 and "rate-under-half" in [one["id"] for one in found["seen"]]
@@ -112,7 +125,8 @@ def test_a_wrong_drafter(cycling: Path, toy_model: Path) -> None:
 @pytest.mark.slow
 def test_k_too_large(cycling: Path) -> None:
     with served(cycling, spec=CLIFF) as server:
-        code, found = run("check", server.url, "--interval", "0.5", "--probe", "--strict")
+        traffic(server)
+        code, found = run("check", server.url, "--interval", "0.5", "--strict")
         assert code == 1 and states(found)["later positions"] == "warn" and states(found)["rule"] == "warn"
         code, found = run("diagnose", server.url, "--interval", "0.3")
     assert code == 1 and causes(found)[0] == "K is too large: 2 positions are worth drafting"
