@@ -41,7 +41,7 @@ def test_what_says_nothing_makes_no_note(caplog: pytest.LogCaptureFixture) -> No
     assert not caplog.text
 
 
-@pytest.mark.parametrize("given", [{"tensor_parallel_size": 2}, {"enable_lora": True}, {"trust_remote": True}])
+@pytest.mark.parametrize("given", [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"trust_remote": True}])
 def test_what_would_change_something_is_still_refused(given: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, TypeError)):
         EngineConfig.parse(model="m", **given)

@@ -106,7 +106,7 @@ def test_one_order_at_a_time_and_none_is_left_waiting() -> None:
         controls, writer = Controls(), Writer()
         first = asyncio.create_task(controls.ask(writer, {"type": "swap"}))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        with pytest.raises(ApiError, match="another drafter"):
+        with pytest.raises(ApiError, match="something else is being loaded"):
             await controls.ask(writer, {"type": "swap"})  # type: ignore[arg-type]
         controls.answered({"drafter": "a"})
         assert (await first)["drafter"] == "a"

@@ -90,6 +90,10 @@ class LLM:
                 raise ConfigError(f"sampling_params must be SamplingParams(...) objects, got {type(params).__name__}.")
         if len(every) != len(batch):
             raise ConfigError(f"{len(batch)} prompts came with {len(every)} sampling_params; give one, or one each.")
+        if not isinstance(lora_request, LoRARequest | list | tuple | None):
+            raise ConfigError(
+                f"lora_request must be a LoRARequest or a list of them, got {type(lora_request).__name__}."
+            )
         loras = [lora_request] * len(batch) if isinstance(lora_request, LoRARequest | None) else list(lora_request)
         if len(loras) != len(batch):
             raise ConfigError(f"{len(batch)} prompts came with {len(loras)} lora_requests; give one, or one each.")
