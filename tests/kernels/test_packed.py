@@ -13,7 +13,6 @@ from rows import Segment, give_cache, make_rows, scattered_tables
 from safetensors.numpy import save_file
 
 from augury.kernels import choose
-from augury.kernels.machine import DOT_PRODUCTS
 from augury.model.errors import ModelError
 from augury.model.gguf_blocks import UNPACK
 from augury.model.load import load_target
@@ -40,16 +39,25 @@ def test_products_are_bit_equal_to_the_float_twins(kind: str, rows: int, lines: 
     assert torch.equal(ops.packed_linear(x, packed), ops.linear(x, twin))
 
 
-def test_the_embedded_model_scores_the_same_packed_and_not(default_model: Path) -> None:
-    logits = []
-    for packed in (True, False):
-        target = load_target(default_model, "float32", CPU, 64, packed=packed)
-        give_cache(target, slots=1)
-        rows = make_rows([Segment(0, 0, list(range(40, 60)))], scattered_tables(1))
-        logits.append(target.forward(rows).logits)
-    assert torch.equal(*logits) or DOT_PRODUCTS
-    # In integers: as far apart as float32 sums in two orders are, of logits that reach 20.
-    assert (logits[0] - logits[1]).abs().max() < 1e-3 and torch.equal(*(part.argmax(-1) for part in logits))
+def embedded_logits(directory: Path, packed: bool) -> torch.Tensor:
+    target = load_target(directory, "float32", CPU, 64, packed=packed)
+    give_cache(target, slots=1)
+    return target.forward(make_rows([Segment(0, 0, list(range(40, 60)))], scattered_tables(1))).logits
+
+
+def test_the_embedded_model_scores_the_same_packed_and_not(
+    default_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", False)  # unpacked in the cache
+    assert torch.equal(embedded_logits(default_model, True), embedded_logits(default_model, False))
+
+
+def test_integers_score_as_float32_does(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far apart as float32 sums in two orders are, of logits that reach 20."""
+    floats = embedded_logits(default_model, False)
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
+    integers = embedded_logits(default_model, True)
+    assert (integers - floats).abs().max() < 1e-3 and torch.equal(integers.argmax(-1), floats.argmax(-1))
 
 
 @pytest.mark.parametrize(("packed", "fast"), [(True, False), (False, False), (True, True)])

@@ -25,10 +25,7 @@ from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask
 GROUPS = BLOCK // GROUP
 BASE_BITS = 8
 FACTORS = 2  # floats beside a block of digits: its scale, and the sum of its activations
-TOP = {
-    1: 127,
-    3: 127 << 16,
-}  # the largest activation of a block, in units: as high as rounding can never exceed three digits
+TOP = {1: 127, 3: 127 << 16}  # the largest activation of a block in units, by digits; rounded up, it still has no more
 LITTLE_BITS = 0x0D800000  # 2**-100: a block with nothing larger counts as zeros, whose inverse would overflow
 INFINITY_BITS = 0x7F800000
 
@@ -57,10 +54,8 @@ def _make_tile(rows: int, halves: int) -> Any:
 
             def starts(array: int, first: Any, count: int, size: int) -> list[Any]:
                 data = make_array(signature.args[array])(context, builder, value=args[array]).data
-                whole = builder.mul(blocks, const(blocks, size))
-                return [
-                    at(builder, data, builder.mul(builder.add(first, const(first, n)), whole)) for n in range(count)
-                ]
+                numbers = [builder.add(first, const(first, n)) for n in range(count)]
+                return [at(builder, data, builder.mul(n, builder.mul(blocks, const(blocks, size)))) for n in numbers]
 
             (weights,) = starts(0, tile, 1, size)
             lines, scaled = starts(3, row, rows, digits * BLOCK), starts(4, row, rows, FACTORS)
@@ -83,11 +78,7 @@ def _make_tile(rows: int, halves: int) -> Any:
 
             none = ir.Constant(FLOATS, [0.0] * LINES)
             totals = loop_of(builder, blocks, [none] * (rows * halves), body)
-            first = pointers(context, builder, signature, args)(8, 9)
-            for n, total in enumerate(totals):
-                line = at(builder, first, builder.mul(apart, const(apart, n // halves)))
-                target = at(builder, line, const(apart, n % halves * LINES))
-                builder.store(total, builder.bitcast(target, FLOATS.as_pointer())).align = 4
+            _store(builder, totals, pointers(context, builder, signature, args)(8, 9), apart, halves)
             return context.get_dummy_value()
 
         return signature, generate
@@ -96,6 +87,14 @@ def _make_tile(rows: int, halves: int) -> Any:
 
 
 half4, tile2, tile1 = _make_tile(4, 1), _make_tile(2, 2), _make_tile(1, 2)
+
+
+def _store(builder: Any, totals: Sequence[Any], first: Any, apart: Any, halves: int) -> None:
+    """The sums of the rows, `apart` floats from each other."""
+    for n, total in enumerate(totals):
+        line = at(builder, first, builder.mul(apart, const(apart, n // halves)))
+        target = at(builder, line, const(apart, n % halves * LINES))
+        builder.store(total, builder.bitcast(target, FLOATS.as_pointer())).align = 4
 
 
 def _read_half(builder: Any, record: Any, half: Any, halved: bool) -> tuple[list[Any], list[Any], Any]:

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from augury.serve.adapters import mount_adapters
-from augury.serve.answers import Answers
 from augury.serve.chat import chat
 from augury.serve.completions import completions
 from augury.serve.errors import ApiError
@@ -34,7 +33,7 @@ from augury.serve.reading import BodyRoute
 from augury.serve.responses.routes import mount_responses
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
-from augury.serve.stream import EventStream, while_connected
+from augury.serve.stream import answer, while_connected
 from augury.serve.swapping import mount_swaps
 from augury.serve.writing import respond
 
@@ -96,7 +95,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         """Continue prompts."""
         service.receive(body, request)
         reading = completions(body, service.prompts, service.client, service.named(body.model), settings.metrics)
-        return await _answer(await while_connected(request.receive, reading), request)
+        return await answer(await while_connected(request.receive, reading), request)
 
     @app.post("/v1/chat/completions", responses=STREAMED)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
@@ -104,19 +103,7 @@ def _generation(app: FastAPI, service: Service) -> None:
         service.receive(body, request)
         name = service.named(body.model)
         reading = chat(body, service.prompts, service.client, name, settings.metrics, service.parsers)
-        return await _answer(await while_connected(request.receive, reading), request)
-
-
-async def _answer(answers: Answers, request: Request) -> Response:
-    if not answers.request.stream:
-        return await while_connected(request.receive, answers.whole())
-    try:
-        await while_connected(request.receive, answers.begin())
-    except BaseException:
-        answers.drop()
-        raise
-    assert answers.batch is not None
-    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way)
+        return await answer(await while_connected(request.receive, reading), request)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:

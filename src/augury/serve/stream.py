@@ -7,13 +7,17 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from augury.serve.errors import ApiError
 from augury.serve.scope import HANG_UP, STALLED
+
+if TYPE_CHECKING:
+    from augury.serve.answers import Answers
 
 logger = logging.getLogger("augury")
 Result = TypeVar("Result")
@@ -117,3 +121,16 @@ def _event(value: dict[str, Any] | str) -> bytes:
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     named = f"event: {value['type']}\n" if isinstance(value, dict) and "type" in value else ""
     return f"{named}data: {text}\n\n".encode()
+
+
+async def answer(answers: Answers, request: Request, done: bytes = DONE) -> Response:
+    """The response to a request that is being worked on: whole, or as a stream of events."""
+    if not answers.request.stream:
+        return await while_connected(request.receive, answers.whole())
+    try:
+        await while_connected(request.receive, answers.begin())
+    except BaseException:
+        answers.drop()
+        raise
+    assert answers.batch is not None
+    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way, done=done)

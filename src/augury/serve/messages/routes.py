@@ -11,7 +11,7 @@ from augury.serve.chat import chat
 from augury.serve.messages.answering import MessageAnswers
 from augury.serve.messages.request import MessagesRequest
 from augury.serve.service import Service
-from augury.serve.stream import EventStream, while_connected
+from augury.serve.stream import answer, while_connected
 from augury.serve.tooling import ToolUse
 
 Statuses = dict[int | str, dict[str, Any]]
@@ -30,7 +30,7 @@ def mount_messages(app: FastAPI, service: Service, streamed: Statuses, errors: S
     async def create_message(body: MessagesRequest, request: Request) -> Response:
         """Answer a conversation, as Anthropic's Messages API does."""
         service.receive(body, request)
-        return await _answer(await while_connected(request.receive, _read(body, service)), request)
+        return await answer(await while_connected(request.receive, _read(body, service)), request, done=b"")
 
     @app.post("/v1/messages/count_tokens", responses=errors)
     async def count_tokens(body: CountRequest) -> dict[str, int]:
@@ -58,15 +58,3 @@ async def _read(body: MessagesRequest, service: Service) -> MessageAnswers:
     assert isinstance(made, MessageAnswers)
     made.attend()
     return made
-
-
-async def _answer(answers: MessageAnswers, request: Request) -> Response:
-    if not answers.request.stream:
-        return await while_connected(request.receive, answers.whole())
-    try:
-        await while_connected(request.receive, answers.begin())
-    except BaseException:
-        answers.drop()
-        raise
-    assert answers.batch is not None
-    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way, done=b"")

@@ -14,7 +14,7 @@ from augury.serve.responses.request import ResponsesRequest
 from augury.serve.responses.store import Store
 from augury.serve.scope import CLIENT
 from augury.serve.service import Service
-from augury.serve.stream import EventStream, while_connected
+from augury.serve.stream import answer, while_connected
 
 Statuses = dict[int | str, dict[str, Any]]
 
@@ -27,7 +27,7 @@ def mount_responses(app: FastAPI, service: Service, streamed: Statuses, errors: 
     async def create_response(body: ResponsesRequest, request: Request) -> Response:
         """Answer a conversation, as OpenAI's Responses API does."""
         service.receive(body, request)
-        return await _answer(await while_connected(request.receive, _read(body, service, store)), request)
+        return await answer(await while_connected(request.receive, _read(body, service, store)), request, done=b"")
 
     @app.get("/v1/responses/{name}", responses=errors)
     async def get_response(name: str, request: Request) -> dict[str, Any]:
@@ -60,15 +60,3 @@ async def _read(body: ResponsesRequest, service: Service, store: Store) -> Respo
     tokenizer = service.prompts.tokenizer
     made.attend(body, before, partial(store.keep, body.client), lambda text: len(tokenizer.encode(text, special=False)))
     return made
-
-
-async def _answer(answers: ResponseAnswers, request: Request) -> Response:
-    if not answers.request.stream:
-        return await while_connected(request.receive, answers.whole())
-    try:
-        await while_connected(request.receive, answers.begin())
-    except BaseException:
-        answers.drop()
-        raise
-    assert answers.batch is not None
-    return EventStream(answers.events(), answers.drop, answers.batch.queue.overrun, answers.in_the_way, done=b"")
