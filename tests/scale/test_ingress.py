@@ -191,9 +191,9 @@ def test_strangers_leave_no_trace() -> None:
         door = Ingress(fleet, Limits(api_keys=["k"]))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=door), base_url="http://door") as http:
             await http.post("/v1/chat/completions", json=ask("s"))
-            assert not door.router._held
+            assert not door.router._sessions
             await http.post("/v1/chat/completions", json=ask("s"), headers={"Authorization": "Bearer k"})
-            assert door.router._held
+            assert door.router._sessions
 
     run(work())
 

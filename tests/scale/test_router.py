@@ -133,7 +133,11 @@ def test_memory_is_bounded_and_forgets_the_ends_of_prompts_first() -> None:
         router.choose(prefix(f"b{n}", 8), idle(2))
     assert len(router._held) == 50
     again = router.choose(prefix("a", 30), {first.replica: 0})
-    assert again.why == "held" and again.blocks == 50 - 4 * 9 - 1  # what others left of it, from its beginning
+    assert again.why == "held" and again.blocks == 50 - 4 * 8  # what others left of it, from its beginning
+    for n in range(50):
+        router.choose(prefix(f"c{n}"), idle(2))
+    assert len(router._sessions) == 50
+    assert router.choose(prefix("a", 30), idle(2)).why == "home"
 
 
 @given(seed=st.integers(0, 1 << 30))

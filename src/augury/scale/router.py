@@ -18,7 +18,7 @@ from augury.scale.prefix import Prefix
 SLACK = 1.25  # a replica takes at most so many times the average; consistent hashing with bounded loads
 FREE = 4  # requests at a time that a replica takes in any case: a batch of four costs little more than one
 MARGIN = 2  # a new session leaves its home for the next best where that has so many requests fewer
-REMEMBERED = 1 << 17  # digests of sessions and blocks; at 64 tokens a block, those of eight million tokens
+REMEMBERED = 1 << 17  # sessions, and as many blocks: at 64 tokens a block, those of eight million tokens
 
 
 class Choice(NamedTuple):
@@ -43,7 +43,8 @@ class Router:
 
     def __init__(self, slack: float = SLACK, free: int = FREE, remembered: int = REMEMBERED) -> None:
         self.slack, self.free, self._most = slack, free, remembered
-        self._held: OrderedDict[bytes, frozenset[str]] = OrderedDict()  # replicas by the digest of what they hold
+        self._sessions: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # where each was, the latest last
+        self._held: OrderedDict[bytes, frozenset[str]] = OrderedDict()  # the replicas that hold a block
         self._seeds: dict[str, int] = {}
         self._groups: dict[frozenset[str], frozenset[str]] = {}  # so that equal sets are one object
 
@@ -51,16 +52,17 @@ class Router:
         """One of the replicas in `loads`, which holds the requests that each is answering; what it gets is noted."""
         if not loads:
             raise NoReplicas
-        open_ = self._open(loads)
+        bound = self.bound(loads)
         if prefix is None:
+            open_ = (name for name, load in loads.items() if load < bound)
             return Choice(min(open_, key=lambda name: (loads[name], name)), "spread", 0)
-        known = self._held.get(prefix.session, frozenset())
-        if here := [name for name in open_ if name in known] if known else []:
+        known = self._sessions.get(prefix.session, ())
+        if here := [name for name in known if loads.get(name, bound) < bound]:
             found = self._depths(prefix.blocks, here)
-            best = max(here, key=lambda name: (found[name], -loads[name], self._weight(prefix.session, name)))
-            choice = Choice(best, "held", found[best])
+            best = max(range(len(here)), key=lambda at: (found[here[at]], at))  # of equals the latest
+            choice = Choice(here[best], "held", found[here[best]])
         else:
-            choice = self._place(prefix, open_, loads, moved=bool(known))
+            choice = self._place(prefix, loads, bound, moved=bool(known))
         self._note(prefix, choice.replica)
         return choice
 
@@ -72,6 +74,12 @@ class Router:
                 self._held[digest] = self._groups.setdefault(rest, rest)
             else:
                 del self._held[digest]
+        for session in [session for session, names in self._sessions.items() if replica in names]:
+            left = tuple(name for name in self._sessions[session] if name != replica)
+            if left:
+                self._sessions[session] = left
+            else:
+                del self._sessions[session]
         self._seeds.pop(replica, None)
         self._groups = {names: names for names in self._groups if replica not in names}
 
@@ -83,13 +91,9 @@ class Router:
         """Requests from which on a replica takes no more."""
         return max(self.free, math.ceil(self.slack * (sum(loads.values()) + 1) / len(loads)))
 
-    def _open(self, loads: Mapping[str, int]) -> list[str]:
-        """Replicas under the bound; never empty, since not all can be above the average."""
-        bound = self.bound(loads)
-        return [name for name, load in loads.items() if load < bound]
-
-    def _place(self, prefix: Prefix, open_: list[str], loads: Mapping[str, int], moved: bool) -> Choice:
+    def _place(self, prefix: Prefix, loads: Mapping[str, int], bound: int, moved: bool) -> Choice:
         """A new session's place: its home or the next best, whichever holds more of it or is much less busy."""
+        open_ = [name for name, load in loads.items() if load < bound]  # never empty: not all are above the average
         pair = self._ranked(prefix.session, open_, 2)
         found = self._depths(prefix.blocks, pair)
         first, second = pair[0], pair[-1]
@@ -110,14 +114,19 @@ class Router:
         return found
 
     def _note(self, prefix: Prefix, replica: str) -> None:
-        for digest in (*reversed(prefix.blocks), prefix.session):  # of a prompt, the end is forgotten first
-            names = self._held.get(digest)
+        before = self._sessions.get(prefix.session, ())
+        if before[-1:] != (replica,):
+            self._sessions[prefix.session] = (*(name for name in before if name != replica), replica)
+        self._sessions.move_to_end(prefix.session)
+        for block in reversed(prefix.blocks):  # of a prompt, the end is forgotten first
+            names = self._held.get(block)
             if names is None or replica not in names:
                 both = (names or frozenset()) | {replica}
-                self._held[digest] = self._groups.setdefault(both, both)
-            self._held.move_to_end(digest)
-        while len(self._held) > self._most:
-            self._held.popitem(last=False)
+                self._held[block] = self._groups.setdefault(both, both)
+            self._held.move_to_end(block)
+        for memory in (self._sessions, self._held):
+            while len(memory) > self._most:
+                memory.popitem(last=False)
 
     # --- rendezvous -------------------------------------------------------------------------------------------------
 
@@ -127,9 +136,6 @@ class Router:
         weights = _mixed(np.fromiter((self._seed(name) for name in listed), np.uint64, len(listed)), session)
         best = np.argsort(weights)[::-1][:count]
         return [listed[int(at)] for at in best]
-
-    def _weight(self, session: bytes, name: str) -> int:
-        return int(_mixed(np.array([self._seed(name)], np.uint64), session)[0])
 
     def _seed(self, name: str) -> int:
         seed = self._seeds.get(name)
