@@ -16,6 +16,7 @@ import numpy as np
 from augury.scale.prefix import Prefix
 
 SLACK = 1.25  # a replica takes at most so many times the average; consistent hashing with bounded loads
+CHANCE = 2.0  # and so many square roots of it, by which requests that come at random vary
 FREE = 4  # requests at a time that a replica takes in any case: a batch of four costs little more than one
 MARGIN = 2  # a new session leaves its home for the next best where that has so many requests fewer
 REMEMBERED = 1 << 17  # sessions, and as many blocks: at 64 tokens a block, those of eight million tokens
@@ -89,7 +90,8 @@ class Router:
 
     def bound(self, loads: Mapping[str, int]) -> int:
         """Requests from which on a replica takes no more."""
-        return max(self.free, math.ceil(self.slack * (sum(loads.values()) + 1) / len(loads)))
+        mean = (sum(loads.values()) + 1) / len(loads)
+        return max(self.free, math.ceil(self.slack * mean + CHANCE * math.sqrt(mean)))
 
     def _place(self, prefix: Prefix, loads: Mapping[str, int], bound: int, moved: bool) -> Choice:
         """A new session's place: its home or the next best, whichever holds more of it or is much less busy."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from augury.tools.replay.tokens import Script
 
 PACE = Pace((0.0, *(0.010 + 0.001 * n for n in range(16))), 1e-4, 1.0, 1 << 20)
 CHAT = Session((Turn(320, 21), Turn(400, 21), Turn(480, 21)), 160, b"system")
-LOAD = Load(rate=20.0, think=1.0, percentile=0.95, ttft=0.5, tpot=0.030)
+LOAD = Load(rate=60.0, think=1.0, percentile=0.95, ttft=0.5, tpot=0.030)
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def test_a_cache_finds_a_session_again_until_others_push_it_out() -> None:
 def test_more_replicas_are_never_worse_and_no_speed_is_below_a_step() -> None:
     work = work_of([CHAT], PACE, 0.95)
     figures = [expected(work, PACE, LOAD, n) for n in range(1, 60)]
-    assert all(a.ttft >= b.ttft and a.tpot >= b.tpot for a, b in zip(figures, figures[1:], strict=False))
+    assert all(a.ttft >= b.ttft and a.tpot >= b.tpot for a, b in pairwise(figures))
     assert figures[0].tpot == math.inf and figures[-1].tpot >= PACE.step[1]
     assert needed(work, PACE, replace(LOAD, tpot=0.009), 1000) is None
 
@@ -135,7 +136,7 @@ def test_littles_law_holds_in_the_simulation() -> None:
 
 def test_stickiness_keeps_sessions_and_raises_hits() -> None:
     sticky, spread = (Simulation([CHAT], PACE, LOAD, 6, sticky).run(0.4) for sticky in (True, False))
-    assert sticky.held > 0.98 > 0.5 > spread.held
+    assert sticky.held > 0.97 > 0.5 > spread.held
     assert sticky.hits > spread.hits + 0.15
     ideal = 1 - sum(CHAT.unread(n) for n in range(3)) / sum(turn.prompt for turn in CHAT.turns)
     assert sticky.hits == pytest.approx(ideal, abs=0.03)

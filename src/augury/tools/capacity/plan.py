@@ -89,7 +89,7 @@ def search(start: int, most: int, good: Callable[[int], bool], stride: float = S
     """
     low, high = 0, most + 1  # not good, and good as far as is known
     at = min(max(start, 1), most)
-    while high - low > max(1, low // 40):
+    while high > most or high - low > max(1, low // 40):
         if good(at):
             high = at
         else:
