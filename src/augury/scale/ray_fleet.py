@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 from ray.exceptions import RayError, RayTaskError
-from ray.serve.exceptions import RayServeException
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.types import Message
 
 from augury.scale.fleet import ReplicaLost
-from augury.scale.ray_router import ROUTERS
+from augury.scale.registry import names_of
 
 GATHER = 30.0  # seconds for all replicas to answer a call
+LOOK = 0.2  # seconds between two looks for the first
 
 
 class RayFleet:
@@ -24,13 +26,13 @@ class RayFleet:
         self._streams = handle.options(method_name="answer", stream=True)
 
     async def open(self) -> None:
-        """Have Ray make its router in this process, which it does at the first call."""
-        await self._handle.broadcast("load").results_async(return_exceptions=True)
+        """Wait for the first replica; the first call has Ray make its router in this process."""
+        while not await self.everywhere("load"):
+            await asyncio.sleep(LOOK)
 
     def names(self) -> list[str]:
         """Those that take requests now."""
-        router = ROUTERS.get(str(self._handle.deployment_id))
-        return router.names() if router is not None else []
+        return names_of(str(self._handle.deployment_id))
 
     async def answer(self, name: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
         """What a replica sends for a request; raises ReplicaLost."""
@@ -53,5 +55,8 @@ class RayFleet:
     async def everywhere(self, method: str, *given: Any) -> dict[str, Any]:
         """What all replicas answer to a call, by name."""
         asked = self._handle.broadcast("named", method, *given)
-        answers = await asked.results_async(timeout_s=GATHER, return_exceptions=True)
+        try:
+            answers = await asked.results_async(timeout_s=GATHER, return_exceptions=True)
+        except (DeploymentUnavailableError, TimeoutError):
+            return {}
         return dict(answer for answer in answers if isinstance(answer, tuple))

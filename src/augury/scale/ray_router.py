@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-ROUTERS: dict[str, NamedReplicaRouter] = {}  # of this process, by deployment: the ingress asks it who is there
+from augury.scale.registry import register
 
 
 class NamedReplicaRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
@@ -14,7 +14,7 @@ class NamedReplicaRouter(RequestRouter):  # type: ignore[misc]  # Ray has no typ
 
     def initialize_state(self, **_: Any) -> None:
         """Be found by the ingress."""
-        ROUTERS[str(self._deployment_id)] = self
+        register(str(self._deployment_id), self)
 
     def names(self) -> list[str]:
         """The replicas that take requests now."""

@@ -19,7 +19,7 @@ from augury.serve.service import Settings
 logger = logging.getLogger("augury")
 NAME = "augury"
 STORE = 256 << 20  # bytes of Ray's object store: messages are small, and memory is for caches
-START = 30.0  # seconds between two lines while replicas start
+WAIT = 1.0
 
 
 def run(settings: Settings, given: ServerOptions) -> None:
@@ -27,15 +27,16 @@ def run(settings: Settings, given: ServerOptions) -> None:
     with bind(settings) as probe:  # says that the port is taken before anything slow is done, and picks a free one
         host, port = settings.host, int(probe.getsockname()[1])
     told = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
     _join(given.ray_address)
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has its own
+        signal.signal(number, lambda *_: told.set())
     try:
         _share_out(settings, given)
         serve.start(http_options={"host": host, "port": port})
         serve.run(application(settings, given), name=NAME, route_prefix="/")
         logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
-        told.wait()
+        while not told.wait(WAIT):  # a wait without end would not hear signals
+            pass
         logger.info("shutting down; running requests have %g seconds to finish", settings.shutdown_timeout)
     except RuntimeError as error:  # how Ray says that a deployment could not be started
         raise ServeError(" ".join(str(error).split())[:600]) from None
