@@ -22,6 +22,7 @@ FLOORS = [
     {"drafters"},
     {"engine"},
     {"serve", "train", "compat"},
+    {"scale"},
     {"tools"},
     {"cli", "__init__"},
     {"__main__"},
@@ -46,9 +47,11 @@ NEIGHBOURS = {
     ("advise", "live"),  # lengths and load from a running server's metrics
     ("tune", "live"),
     ("tune", "bench"),  # weights, prompts and conditions of a measurement on this machine
+    ("capacity", "advise"),  # what a step costs
+    ("capacity", "replay"),  # a trace is read as there
     ("bench", "advise"),  # the cost curve, which bench writes and advise reads
 }
-LIGHT = ("doctor", "knowledge", "advise", "replay", "suffix", "live", "monitor", "load", "shared")
+LIGHT = ("doctor", "knowledge", "advise", "replay", "capacity", "suffix", "live", "monitor", "load", "shared")
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
@@ -119,6 +122,21 @@ def test_light_rooms_import_without_torch() -> None:
     assert len(names) > 120
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ray_is_imported_where_the_name_of_the_file_says_so() -> None:
+    """Who has not installed it must not need it."""
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        names = [
+            a.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import) for a in node.names
+        ]
+        names += [
+            str(node.module) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+        ]
+        named = path.parent.name == "scale" and path.name.startswith("ray_")
+        wrong += [str(path)] if any(name.split(".")[0] == "ray" for name in names) and not named else []
+    assert not wrong, wrong
 
 
 def test_every_method_has_a_drafter_of_its_name() -> None:
