@@ -45,29 +45,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", default="whole,stream")
     given = parser.parse_args()
-    found: dict[tuple[int, str], float] = {}
-    for replicas in (1, 2):
-        words = (
-            "--replica-cpus",
-            "1",
-            "--max-replicas",
-            str(replicas),
-            "--max-model-len",
-            "2048",
-            "--disable-log-stats",
-        )
-        with fleets.fleet(given.model, *words, replicas=replicas) as running:
-            asyncio.run(timed(running.url, bodies(4, 8, -1), False))  # threads, connections
-            for kind in given.kinds.split(","):
-                runs = range(given.rounds)
-                speeds = [
-                    asyncio.run(timed(running.url, bodies(given.clients, given.tokens, run), kind == "stream"))
-                    for run in runs
-                ]
-                found[replicas, kind] = median(speeds)
-                print(replicas, kind, [round(speed, 1) for speed in speeds], flush=True)
-    for kind in given.kinds.split(","):
-        print(f"{kind}: {found[2, kind] / found[1, kind]:.3f}x", flush=True)
+    words = ("--replica-cpus", "1", "--max-model-len", "2048")
+    with (
+        fleets.fleet(given.model, *words, "--max-replicas", "1", replicas=1) as one,
+        fleets.fleet(given.model, *words, replicas=2) as two,
+    ):
+        for running in (one, two):
+            asyncio.run(timed(running.url, bodies(8, 8, -1), False))  # threads, connections
+        for kind in given.kinds.split(","):
+            ratios = []
+            for run in range(given.rounds):  # by turns, so that what else the machine does hits both
+                asked = bodies(given.clients, given.tokens, run)
+                speeds = [asyncio.run(timed(running.url, asked, kind == "stream")) for running in (one, two)]
+                ratios.append(speeds[1] / speeds[0])
+                print(kind, [round(speed, 1) for speed in speeds], f"{ratios[-1]:.3f}x", flush=True)
+            print(f"{kind}: median {median(ratios):.3f}x", flush=True)
 
 
 if __name__ == "__main__":

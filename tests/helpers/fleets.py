@@ -37,9 +37,9 @@ class Answer:
 class Fleet(Served):
     """A running fleet."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes], mark: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes], mark: str, model: str) -> None:
         super().__init__(process, port, log)
-        self.mark = mark
+        self.mark, self.model = mark, model
 
     def engines(self) -> list[int]:
         """The processes of the replicas, which hold their applications; each has an engine below it."""
@@ -55,6 +55,12 @@ class Fleet(Served):
 
     def _ours(self, directory: Path) -> bool:
         return f"{MARK}={self.mark}".encode() in (directory / "environ").read_bytes().split(b"\0")
+
+    def rescale(self, replicas: int) -> None:
+        """Have another number of replicas of the same model."""
+        found = re.search(r"to Ray cluster at address: (\S+)|Ray runtime.*?address: (\S+)", self.log)
+        words = [str(Path(__file__).with_name("rescale.py")), self.model, str(replicas), found[1] if found else "auto"]
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
 
     def wait_for(self, happened: Callable[[], bool], seconds: float = 180) -> None:
         """Until something holds."""
@@ -84,7 +90,7 @@ def fleet(model: Path | str, *words: str, replicas: int = 2, **environ: str) -> 
         command = [sys.executable, "-c", RUN, "serve", str(model), "--replicas", str(replicas), "--port", str(port)]
         env = {**os.environ, MARK: mark, **environ}
         process = subprocess.Popen([*command, *words], stdout=log, stderr=subprocess.STDOUT, env=env)
-        running = Fleet(process, port, log.file, mark)
+        running = Fleet(process, port, log.file, mark, str(model))
         try:
             running.wait(300)
             yield running

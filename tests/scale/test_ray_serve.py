@@ -98,6 +98,22 @@ def test_ray_starts_another_and_it_answers(running: Fleet) -> None:
     assert all(answer.done for answer in answers)
 
 
+def test_fewer_replicas_lose_nothing(running: Fleet, llm: LLM) -> None:
+    async def work() -> list[Answer]:
+        async with fleets.clients(running.url, 24) as http:
+            tasks = [asyncio.create_task(fleets.stream(http, body(n, LONG))) for n in range(16)]
+            while await asyncio.to_thread(at_work, running) < 16:
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(running.rescale, 1)
+            late = [asyncio.create_task(fleets.stream(http, body(n, LONG))) for n in range(8)]
+            return [*await asyncio.gather(*tasks), *await asyncio.gather(*late)]
+
+    texts = wanted(llm, 16, LONG)
+    answers = asyncio.run(work())
+    assert [(answer.text, answer.error) for answer in answers] == [(text, None) for text in (*texts, *texts[:8])]
+    running.wait_for(lambda: len(running.engines()) == 1)
+
+
 def test_told_to_end_it_lets_running_requests_finish(running: Fleet, llm: LLM) -> None:
     async def work() -> list[Answer]:
         async with fleets.clients(running.url, 8) as http:
