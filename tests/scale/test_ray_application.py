@@ -29,7 +29,8 @@ def test_arguments_are_the_options_of_serve() -> None:
     [
         ({"port": 8000}, "http_options"),
         ({"replicas": 4, "max_replicas": 2}, "fewer than"),
-        ({"max_modellen": 5}, "max_modellen"),
+        ({"max_modellen": 5}, "did you mean 'max_model_len'"),
+        ({"replicas": 0}, "args: replicas"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_starts(given: dict[str, Any], said: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+from pydantic import ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import Message
@@ -92,10 +93,15 @@ def read_arguments(args: dict[str, Any]) -> tuple[str, dict[str, Any], ServerOpt
     model = given.pop("model", "default")
     if wrong := [name for name in NOT_HERE if name in given]:
         raise ConfigError(f"{wrong[0]}: Ray's own http_options and cluster say this; leave it out of args.")
-    server = ServerOptions.model_validate(
-        {name: given.pop(name) for name in ServerOptions.model_fields if name in given}
-    )
-    EngineConfig.parse(model=model, **given)  # the names of what is unknown, before anything is started
+    own = {name: given.pop(name) for name in ServerOptions.model_fields if name in given}
+    try:
+        server = ServerOptions.model_validate(own)
+        EngineConfig.parse(model=model, **given)  # what is unknown, before anything is started
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"args: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}.") from None
+    except TypeError as error:
+        raise ConfigError(f"args: {str(error).removeprefix('LLM: ')}") from None
     return model, given, server
 
 
