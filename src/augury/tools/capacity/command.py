@@ -12,6 +12,8 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.options import Json
 
 if TYPE_CHECKING:
+    from augury.tools.capacity.model import Load
+    from augury.tools.capacity.pace import Pace
     from augury.tools.capacity.plan import Plan
     from augury.tools.capacity.sessions import Session
 
@@ -41,10 +43,9 @@ def capacity(
     from augury.tools.advise.command import cost_of, target_of
     from augury.tools.capacity.model import Load
     from augury.tools.capacity.pace import pace_of
-    from augury.tools.capacity.plan import plan as search
     from augury.tools.capacity.screen import as_record, show
     from augury.tools.shared.profile import read_profile
-    from augury.tools.shared.terminal import output_console, print_json, saying
+    from augury.tools.shared.terminal import output_console, print_json
 
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
@@ -56,8 +57,7 @@ def capacity(
     sessions = _sessions(traces, tokenizer, limit)
     pace = pace_of(cost, shape, sessions, max_num_seqs, drafter)
     load = Load(rate, think, percentile / 100, ttft, tpot / 1e3)
-    with saying(as_json) as say:
-        found = search(sessions, pace, load, max_replicas, say)
+    found = _searched(sessions, pace, load, max_replicas, as_json)
     gpus = 0 if gpu is None else tp
     said = _conditions(traces, sessions, f"{facts.name}, {cost.name}", think, str(profile.name) if profile else None)
     if as_json:
@@ -68,6 +68,22 @@ def capacity(
         _draw(found, said, plot)
     if found.best is None:
         raise typer.Exit(1)
+
+
+def _searched(sessions: list[Session], pace: Pace, load: Load, most: int, quiet: bool) -> Plan:
+    """The search, with a line that says what is being simulated."""
+    from augury.tools.capacity.plan import plan
+    from augury.tools.shared.pulse import pulse
+    from augury.tools.shared.terminal import saying
+
+    told = ["reading the trace"]
+    with saying(quiet) as say, pulse(lambda: told[-1], quiet=sys.stderr.isatty()):
+
+        def heard(words: str) -> None:
+            told.append(words)
+            say(words)
+
+        return plan(sessions, pace, load, most, heard)
 
 
 def _draw(found: Plan, said: str, path: Path) -> None:
