@@ -56,9 +56,15 @@ def main() -> None:
             ratios = []
             for run in range(given.rounds):  # by turns, so that what else the machine does hits both
                 asked = bodies(given.clients, given.tokens, run)
-                speeds = [asyncio.run(timed(running.url, asked, kind == "stream")) for running in (one, two)]
+                speeds, used = [], []
+                for running in (one, two):
+                    before = (*running.processor_seconds(), time.process_time())
+                    speeds.append(asyncio.run(timed(running.url, asked, kind == "stream")))
+                    after = (*running.processor_seconds(), time.process_time())
+                    used.append([round(b - a, 2) for a, b in zip(before, after, strict=True)])
                 ratios.append(speeds[1] / speeds[0])
                 print(kind, [round(speed, 1) for speed in speeds], f"{ratios[-1]:.3f}x", flush=True)
+                print("  processor seconds of engines, the rest of the fleet, and the clients:", *used, flush=True)
             print(f"{kind}: median {median(ratios):.3f}x", flush=True)
 
 

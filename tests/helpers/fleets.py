@@ -56,6 +56,19 @@ class Fleet(Served):
     def _ours(self, directory: Path) -> bool:
         return f"{MARK}={self.mark}".encode() in (directory / "environ").read_bytes().split(b"\0")
 
+    def processor_seconds(self) -> tuple[float, float]:
+        """What the engines have used so far, and all other processes of the fleet."""
+        used, tick = [0.0, 0.0], os.sysconf("SC_CLK_TCK")
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._ours(directory):
+                    words = (directory / "stat").read_text().rpartition(")")[2].split()
+                    engine = b"serve.engine_process" in (directory / "cmdline").read_bytes()
+                    used[not engine] += (int(words[11]) + int(words[12])) / tick
+            except OSError:
+                continue
+        return used[0], used[1]
+
     def rescale(self, replicas: int) -> None:
         """Have another number of replicas of the same model."""
         found = re.search(r"to Ray cluster at address: (\S+)|Ray runtime.*?address: (\S+)", self.log)
