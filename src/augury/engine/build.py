@@ -68,6 +68,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     state, stats = _state(config, target, device), EngineStats()
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
     on_gpu = device.type == "cuda"
+    state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
     runner = Runner(
         target,
         state,
