@@ -21,7 +21,7 @@ FLOORS = [
     {"model"},
     {"drafters"},
     {"engine"},
-    {"serve", "train", "compat"},
+    {"serve", "train", "compat", "plugins"},
     {"tools"},
     {"cli", "__init__"},
     {"__main__"},
