@@ -16,6 +16,7 @@ from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.adaptive import adaptive_budget
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
+from augury.engine.cost_file import cost_file
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.predict import room
@@ -83,7 +84,7 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     if drafter is not None:
         drafter.warm_up(device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
-    return Engine(runner, scheduler, _budget(config, runner), stats, depth=int(on_gpu))
+    return Engine(runner, scheduler, _budget(config, runner, directory), stats, depth=int(on_gpu))
 
 
 def _make_room_for_adapters(config: EngineConfig, target: Target) -> None:
@@ -247,11 +248,12 @@ def _cache_bytes(config: EngineConfig, target: Target) -> int:
     return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-def _budget(config: EngineConfig, runner: Runner) -> Budget:
+def _budget(config: EngineConfig, runner: Runner, directory: Path) -> Budget:
     spec = config.speculative_config
     assert config.max_num_seqs
     if spec is not None and spec.adaptive:
-        return adaptive_budget(spec, config.max_num_seqs, runner)
+        kept = cost_file(config, directory, runner.target.device)
+        return adaptive_budget(spec, config.max_num_seqs, runner, kept)
     if spec is not None and spec.schedule:
         return ScheduledBudget(spec.schedule.table(config.max_num_seqs))
     return FixedBudget(spec.max_nodes if spec else 1)
