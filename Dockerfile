@@ -45,6 +45,7 @@ ARG TORCH_INDEX=""
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY packages packages
 # The pins of torch and triton are those of the CPU build; here torch brings the triton that it was built with.
+# hadolint ignore=DL3013
 RUN grep -vE '^(torch|triton)==' constraints.txt > rest.txt \
     && pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} 'torch>=2.11,<2.14' \
     && pip install -c rest.txt '.[serve]' ./packages/augury-smollm2-drafters && rm -rf /opt/augury/src

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("trustme", reason="trustme is not installed: pip install 'augury[dev]'")
 from admission import GOOD, REMOVED, Running, pod, review, webhook
 from prometheus_client.parser import text_string_to_metric_families
 

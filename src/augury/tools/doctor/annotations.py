@@ -15,8 +15,8 @@ def annotated(examinations: Sequence[Examination]) -> Iterator[str]:
     """One line a finding, errors first: a step shows ten of each kind."""
     found = [(one, finding) for one in examinations for finding in one.findings]
     rank = list(COMMANDS)
-    for examination, finding in sorted(found, key=lambda pair: rank.index(pair[1].severity)):
-        yield _line(examination, finding)
+    ordered = sorted(found, key=lambda pair: rank.index(pair[1].severity))
+    yield from dict.fromkeys(_line(*pair) for pair in ordered)  # a file may be named twice, and be in a directory too
 
 
 def _line(examination: Examination, finding: Finding) -> str:
@@ -27,7 +27,7 @@ def _line(examination: Examination, finding: Finding) -> str:
         place |= {"col": column, "endColumn": last_column}
     place |= {"title": f"augury doctor: {finding.id}"}
     told = ",".join(f"{name}={_property(value)}" for name, value in place.items() if value)
-    message = f"{finding.message.rstrip('.')}. {finding.why} Fix: {finding.fix}"
+    message = f"{finding.message.rstrip('.')}: {finding.why} Fix: {finding.fix}"
     return f"::{COMMANDS[finding.severity]} {told}::{_data(message)}"
 
 

@@ -84,15 +84,20 @@ def doctor(
         _save(sarif_file, json.dumps(sarif(after), indent=2) + "\n")
     if as_json:
         print_json(_record(before, after, fix, code))
-    elif form == "sarif":
-        print_json(sarif(after))
-    elif form == "github":
-        print("\n".join(annotated(after)))
+    elif form != "text":
+        _print_for_programs(after, form)
     elif fix:
         show_fixed(before, after, write, verbose)
     elif after or not skip_others:
         show(after, verbose)
     raise typer.Exit(code)
+
+
+def _print_for_programs(found: list[Examination], form: Format) -> None:
+    if form == "sarif":
+        print_json(sarif(found))
+    for line in annotated(found) if form == "github" else ():
+        print(line)
 
 
 def _forgive_output() -> None:
@@ -241,7 +246,9 @@ def _record(before: list[Examination], after: list[Examination], fix: bool, code
     return {"files": files, "summary": summary, "exit_code": code}
 
 
-doctor_app = typer.Typer(cls=WordsOrCommands, add_completion=False, rich_markup_mode=panels())
+doctor_app = typer.Typer(
+    cls=WordsOrCommands, add_completion=False, rich_markup_mode=panels(), subcommand_metavar="| serve [OPTIONS]"
+)
 doctor_app.callback(invoke_without_command=True)(doctor)
 later(
     doctor_app,

@@ -81,6 +81,11 @@ class WordsOrCommands(Commands):
             path = f"{info_name} {below}"
             return real(self.commands[below], below).make_context(path, args[1:], parent, **extra)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters; those below have paths of their own, in which its words have no place."""
+        found = super().get_params(ctx)
+        return found if ctx.command is self else [one for one in found if one.param_type_name != "argument"]
+
 
 def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None = None) -> None:
     """Announce a command whose options and code are loaded when it is called, so that help need not read them."""
