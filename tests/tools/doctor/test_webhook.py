@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,15 @@ def test_old_tls_is_refused(running: Running, tmp_path: Path) -> None:
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with socket.create_connection(("127.0.0.1", running.port), timeout=60) as raw, pytest.raises(ssl.SSLError):
         old.wrap_socket(raw, server_hostname="localhost")
+
+
+def test_it_ends_when_asked_though_a_connection_is_open(tmp_path: Path) -> None:
+    """The API server keeps its connections; a rolling update must not wait for them."""
+    with webhook(tmp_path, "--time-limit", "25") as found:
+        kept = HTTPSConnection("localhost", found.port, context=found.trust, timeout=60)
+        for _ in range(2):
+            kept.request("GET", "/healthz")
+            assert kept.getresponse().read() == b"ok\n"
+        found.process.terminate()
+        assert found.process.wait(60) == 0
+        kept.close()

@@ -178,6 +178,30 @@ def test_a_process_that_takes_too_long_is_ended_and_replaced() -> None:
         workers.close()
 
 
+def starts(pipe: Connection) -> None:
+    """A process that is not ready until it is told something, and then answers that it found nothing."""
+    pipe.recv()
+    pipe.send([])
+    while pipe.recv():
+        pipe.send([])
+
+
+def test_a_process_that_is_still_starting_is_not_ended() -> None:
+    """Or a short limit would end each before it is ever ready."""
+    workers = Workers(1, 0.1, starts)
+    try:
+        [first] = workers.all
+        with pytest.raises(NotJudged, match="still starting"):
+            workers.judge(Case("{}"))
+        assert workers.all == [first] and workers.idle.qsize() == 1
+        first.pipe.send("go")
+        assert first.wait(time.monotonic() + 60)
+        workers.seconds = 60.0
+        assert workers.judge(Case("{}")) == []
+    finally:
+        workers.close()
+
+
 class Failing:
     """Workers that judge nothing."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import h11
 
@@ -15,6 +14,7 @@ Answer = Callable[[str, str, bytes], Awaitable[Reply]]
 HEAD = 32_768  # bytes of a request's head
 IDLE = 120.0  # seconds a connection may be silent between requests
 WHOLE = 20.0  # seconds within which a request must be there
+GOODBYE = 2.0  # seconds for the other side to take its leave
 PIECE = 65_536
 MOST_CONNECTIONS = 256
 
@@ -30,36 +30,48 @@ class Listener:
         """Nothing is open yet."""
         self.answer, self.most_bytes = answer, most_bytes
         self.open: set[asyncio.Task[None]] = set()
+        self.busy: set[asyncio.Task[None]] = set()  # those of them with a request in hand
         self.server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen; gives the port."""
-        more = {"ssl_handshake_timeout": WHOLE} if context else {}
+        more = {"ssl_handshake_timeout": WHOLE, "ssl_shutdown_timeout": GOODBYE} if context else {}
         self.server = await asyncio.start_server(self._connected, host, port, ssl=context, limit=PIECE, **more)
         return int(self.server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float = 5.0) -> None:
-        """Take no more connections, and give open ones a moment to be answered."""
+        """Take no more connections; requests in hand have a moment to be answered, idle connections none."""
         assert self.server is not None
         self.server.close()
-        if self.open:
-            await asyncio.wait(self.open, timeout=seconds)
-        for task in self.open:
+        for task in self.open - self.busy:
             task.cancel()
+        if self.busy:
+            await asyncio.wait(set(self.busy), timeout=seconds)
+        left = list(self.open)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self.open) < MOST_CONNECTIONS:
-            self.open.add(task)
-            with suppress(OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
-                await self._conversation(reader, writer)
-            self.open.discard(task)
-        writer.close()
-        with suppress(OSError, asyncio.CancelledError):
+        if len(self.open) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self.open.add(task)
+        try:
+            await self._conversation(reader, writer, task)
+            writer.close()
             await writer.wait_closed()
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            writer.transport.abort()  # whoever does not answer is not waited for
+        finally:
+            self.open.discard(task)
+            self.busy.discard(task)
 
-    async def _conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _conversation(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
+    ) -> None:
         """Requests one after another, as long as both sides want to go on."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         while True:
@@ -67,6 +79,7 @@ class Listener:
                 request = await asyncio.wait_for(_event(connection, reader), IDLE)
                 if not isinstance(request, h11.Request):
                     return
+                self.busy.add(task)
                 self._check_length(request)
                 body = await asyncio.wait_for(self._body(connection, reader, writer), WHOLE)
                 method, target = request.method.decode(), request.target.decode(errors="replace")
@@ -79,6 +92,7 @@ class Listener:
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return
             connection.start_next_cycle()
+            self.busy.discard(task)
 
     def _check_length(self, request: h11.Request) -> None:
         """Whoever says beforehand that it will be too much is told at once."""

@@ -65,6 +65,7 @@ class Worker:
         self.process.start()
         other.close()
         self.ready = False
+        self.until = time.monotonic() + START  # it must be ready by then
 
     def wait(self, until: float) -> bool:
         """Whether it is ready by then."""
@@ -74,8 +75,10 @@ class Worker:
         return self.ready
 
     def ask(self, case: Case, until: float) -> Any:
-        """Its answer, or TimeoutError; EOFError and OSError where it died."""
+        """Its answer, or TimeoutError; NotJudged where it is still starting; EOFError and OSError where it died."""
         if not self.wait(until):
+            if time.monotonic() < self.until:
+                raise NotJudged("the process that would check it is still starting.")
             raise TimeoutError
         self.pipe.send(case)
         if not self.pipe.poll(max(0.0, until - time.monotonic())):
