@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -55,6 +55,10 @@ def advise(
     tokenizer: Annotated[str, typer.Option(help="For --trace; the target's if it has one.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    form: Annotated[
+        Literal["text", "json", "aiconfigurator", "dynamo"],
+        typer.Option("--format", help="What is printed; the last two: a file for that planner, in YAML."),
+    ] = "text",
     out: Annotated[Path | None, typer.Option(help="Write the recommended -sc JSON here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
 ) -> None:
@@ -73,7 +77,7 @@ def advise(
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
     loads = _loads(concurrency or USUAL_LOADS)
-    facts, shape = _target(target, as_json, cost_curve is not None)
+    facts, shape = _target(target, as_json or form != "text", cost_curve is not None)
     cost = _cost(gpu, tp, cost_curve, shape, facts)
     recorded = _recorded(trace or [], tokenizer, facts, limit)
     traffic = recorded.traffic() if recorded else Traffic()
@@ -90,9 +94,13 @@ def advise(
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
     advice = weigh(Question(facts, shape, cost, traffic, *given))
     if check is not None:
-        say_beside(advice, reading, as_json)
+        say_beside(advice, reading, as_json or form == "json")
         return
-    if as_json:
+    if form in ("aiconfigurator", "dynamo"):
+        from augury.tools.advise.planner_files import planner_file
+
+        print(planner_file(advice, form, target), end="")
+    elif as_json or form == "json":
         print_json(advice.as_record())
     else:
         show(output_console(), advice)
