@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -22,6 +23,7 @@ FLOORS = [
     {"drafters"},
     {"engine"},
     {"serve", "train", "compat", "plugins"},
+    {"scale"},
     {"tools"},
     {"cli", "__init__"},
     {"__main__"},
@@ -48,9 +50,11 @@ NEIGHBOURS = {
     ("advise", "live"),  # lengths and load from a running server's metrics
     ("tune", "live"),
     ("tune", "bench"),  # weights, prompts and conditions of a measurement on this machine
+    ("capacity", "advise"),  # what a step costs
+    ("capacity", "replay"),  # a trace is read as there
     ("bench", "advise"),  # the cost curve, which bench writes and advise reads
 }
-LIGHT = ("doctor", "knowledge", "advise", "replay", "suffix", "live", "monitor", "load", "shared")
+LIGHT = ("doctor", "knowledge", "advise", "replay", "capacity", "suffix", "live", "monitor", "load", "shared")
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
@@ -121,6 +125,13 @@ def test_light_rooms_import_without_torch() -> None:
     assert len(names) > 120
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ray_is_imported_where_the_name_of_the_file_says_so() -> None:
+    """Who has not installed it must not need it."""
+    pattern = re.compile(r"^\s*(import|from) ray\b", re.M)
+    importing = {path for path in SOURCE.rglob("*.py") if pattern.search(path.read_text())}
+    assert importing == set((SOURCE / "scale").glob("ray_*.py"))
 
 
 def test_every_method_has_a_drafter_of_its_name() -> None:

@@ -212,7 +212,7 @@ def test_a_keeper_that_ends_ends_the_server_with_a_code(
 
     monkeypatch.setattr(engine_start, "ENGINE", (fake_engine.__file__,))
     monkeypatch.setattr(EngineClient, "_mourn", broken)
-    monkeypatch.setattr("augury.serve.server.load_tokenizer", slowly)
+    monkeypatch.setattr("augury.serve.opening.load_tokenizer", slowly)
     monkeypatch.setattr("augury.tools.run.serve.logging.basicConfig", lambda **_: None)
     late = threading.Timer(30, os.kill, [os.getpid(), signal.SIGTERM])  # or a server that goes on would do so for good
     late.start()

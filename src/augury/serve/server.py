@@ -12,28 +12,18 @@ import resource
 import signal
 import socket
 import stat
-import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import version as version_of
-from pathlib import Path
-from typing import Any
 
 import uvicorn
 
-from augury.model.store import resolve
-from augury.model.tokenizer import Tokenizer
 from augury.serve.app import make_app
 from augury.serve.connection import with_patience
-from augury.serve.defaults import Defaults
-from augury.serve.engine_client import EngineClient
 from augury.serve.engine_start import EngineFailed
 from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
-from augury.serve.parsers.choose import settled
-from augury.serve.prompts import Prompts
+from augury.serve.opening import opened
 from augury.serve.service import Service, Settings
-from augury.serve.telemetry import Telemetry
 from augury.serve.welcome import welcome
 
 logger = logging.getLogger("augury")
@@ -94,14 +84,6 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """The model's tokenizer; transformers would import torch to no purpose, so it is told that there is none."""
-    missing: Any = None
-    if sys.modules.setdefault("torch", missing) is None:
-        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # and does not complain
-    return Tokenizer(directory)
-
-
 class Server:
     """One run of `augury serve`."""
 
@@ -116,35 +98,14 @@ class Server:
         _allow_many_connections()
         give_back()
         with bind(self.settings) as ours:
-            defaults = Defaults.read(self.settings.generation_config, resolve(self.settings.model))
-            directory = resolve(self.settings.engine.get("tokenizer") or self.settings.model)
-            loading = asyncio.create_task(asyncio.to_thread(load_tokenizer, directory))
-            endpoint = self.settings.otlp_traces_endpoint
-            observatory = Observatory(Telemetry(endpoint, version_of("augury")) if endpoint else None)
-            keys = self.settings.limits.num_keys
-            settings = self.settings
-            asked = {"directory": settings.collect, "tokens": settings.collect_tokens} if settings.collect else None
-            loras = settings.lora_modules
-            client = EngineClient(settings.model, settings.engine, observatory, self._give_up, keys, asked, loras)
             self._catch_signals()
-            if sys.stderr.isatty():
-                logger.info("loading %s; Ctrl-C ends it", self.settings.model)
             try:
-                await client.start()
-                observatory.open(self.settings.names[0], client.facts)
-                prompts = Prompts(await loading, client.facts["max_model_len"])
-                template = str(prompts.tokenizer.inner.chat_template or "")
-                parsers = settled(self.settings.parsers, self.settings.tool_choice, template)
-                now = int(time.time())
-                service = Service(settings, client, prompts, observatory, now, defaults, parsers, dict(loras))
-                await self._serve(service, ours)
+                async with opened(self.settings, self._give_up) as service:
+                    await self._serve(service, ours)
             except EngineFailed as error:
                 raise ServeError(str(error)) from None
             except asyncio.CancelledError:  # told to end while the model was loading
                 return
-            finally:
-                await client.stop()
-                await asyncio.gather(loading, return_exceptions=True)  # the first error is enough
         if self.settings.uds is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.settings.uds)

@@ -77,8 +77,8 @@ def advise(
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
     loads = _loads(concurrency or USUAL_LOADS)
-    facts, shape = _target(target, as_json or form != "text", cost_curve is not None)
-    cost = _cost(gpu, tp, cost_curve, shape, facts)
+    facts, shape = target_of(target, as_json or form != "text", cost_curve is not None)
+    cost = cost_of(gpu, tp, cost_curve, shape, facts)
     recorded = _recorded(trace or [], tokenizer, facts, limit)
     traffic = recorded.traffic() if recorded else Traffic()
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
@@ -134,7 +134,7 @@ def _loads(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelShape | None]:
+def target_of(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelShape | None]:
     """Facts and shape; a curve needs no shape, so a config.json that does not tell it is no error then."""
     from augury.tools.advise.shape import shape_of
     from augury.tools.advise.target import find_target, why_not_decoding
@@ -153,7 +153,7 @@ def _target(name: str, quiet: bool, measured: bool) -> tuple[ModelFacts, ModelSh
         raise
 
 
-def _cost(gpu: str | None, tp: int, curve: Path | None, shape: ModelShape | None, facts: ModelFacts) -> Cost:
+def cost_of(gpu: str | None, tp: int, curve: Path | None, shape: ModelShape | None, facts: ModelFacts) -> Cost:
     from augury.tools.advise.curve import read_curve
     from augury.tools.advise.gpus import find_gpu
     from augury.tools.advise.roofline import Roofline

@@ -128,7 +128,8 @@ def serve(
     **given: Any,
 ) -> None:
     """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
-    from augury.tools.run.serve import run, settings_of
+    from augury.serve.settings import settings_of
+    from augury.tools.run.serve import run, run_replicas
 
     server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
     given["speculative_config"] = options.speculation(given)
@@ -138,4 +139,5 @@ def serve(
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch
-    raise typer.Exit(run(settings_of(model, given, server)))
+    settings = settings_of(model, given, server)
+    raise typer.Exit(run_replicas(settings, server) if server.on_ray else run(settings))

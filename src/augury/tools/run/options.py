@@ -14,10 +14,19 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from augury.config import surfaces
+from augury.serve.options import API_KEYS, ENGINE, SPECULATION, ServerOptions
 
-API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
-NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
-TOOLS, ADAPTERS = "Tools and reasoning", "Adapters"
+__all__ = [
+    "API_KEYS",
+    "ENGINE",
+    "SPECULATION",
+    "ServerOptions",
+    "SpeculationOptions",
+    "options_of",
+    "speculation",
+    "takes",
+]
+
 SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
 PLAIN = (str, int, float, bool)
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -32,68 +41,6 @@ class SpeculationOptions(BaseModel):
     spec_method: str | None = Field(None, description="Its 'method'.")
     spec_model: str | None = Field(None, description="Its 'model'.")
     spec_tokens: int | None = Field(None, description="Its 'num_speculative_tokens'.")
-
-
-def _server(default: Any, panel: str, text: str, metavar: str | None = None, **more: Any) -> Any:
-    extra = {"panel": panel, "metavar": metavar, "envvar": more.pop("envvar", None)}
-    return Field(default, description=text, json_schema_extra=extra, **more)
-
-
-class ServerOptions(BaseModel):
-    """What `augury serve` is told besides the engine's arguments."""
-
-    host: str = _server("127.0.0.1", NETWORK, "Where to listen; 0.0.0.0 for every interface.")
-    port: int = _server(8000, NETWORK, "0 takes a free one.", ge=0, le=65535)
-    uds: str | None = _server(None, NETWORK, "Listen on a Unix socket instead.", "PATH")
-    api_key: list[str] | None = _server(
-        None, NETWORK, f"Clients must send it; may be repeated. Also {' or '.join(API_KEYS)}."
-    )
-    share_between_keys: bool = _server(
-        False, NETWORK, "Keys use each other's cached prompts and learn from each other's answers; they can read them."
-    )
-    allowed_host: list[str] | None = _server(
-        None, NETWORK, "A name that browsers may use for the server, besides its address; may be repeated.", "NAME"
-    )
-    served_model_name: list[str] | None = _server(
-        None, NETWORK, "The model's names for clients; several may follow one flag."
-    )
-    max_concurrent_requests: int = _server(1024, LIMITS, "More than this many get 429.", ge=1)
-    max_request_bytes: int = _server(16 << 20, LIMITS, "Larger requests get 413.", ge=1)
-    read_timeout: float = _server(30.0, LIMITS, "Seconds a client has to send its request.", ge=0.1)
-    write_timeout: float = _server(30.0, LIMITS, "Seconds a client may take nothing of its answer.", ge=0.1)
-    shutdown_timeout: float = _server(30.0, LIMITS, "Seconds that running requests have to finish.", ge=0)
-    per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = _server(
-        "summary", SPECULATION, "What each response says about speculation."
-    )
-    swap_from: str | None = _server(
-        None, SPECULATION, "Clients may swap in drafters that lie under this directory (`augury drafter swap`).", "DIR"
-    )
-    collect: str | None = _server(
-        None, SPECULATION, "Write the token ids of answers to this directory, to train a drafter on them.", "DIR"
-    )
-    collect_tokens: int = _server(20_000_000, SPECULATION, "Tokens that are collected, at most.", ge=1)
-    lora_modules: list[str] | None = _server(
-        None, ADAPTERS, "LoRA adapters to load, under the names that clients ask for; several may follow.", "NAME=PATH"
-    )
-    lora_from: str | None = _server(
-        None, ADAPTERS, "Clients may load adapters that lie under this directory (/v1/load_lora_adapter).", "DIR"
-    )
-    enable_auto_tool_choice: bool = _server(False, TOOLS, "The model may call a request's tools when it wants to.")
-    tool_call_parser: str | None = _server(
-        None, TOOLS, "How it writes calls, by vLLM's names; without it, the chat template tells.", "NAME"
-    )
-    reasoning_parser: str | None = _server(None, TOOLS, "How it marks its reasoning, by vLLM's names.", "NAME")
-    disable_log_stats: bool = _server(False, LOG, "Do not log statistics.")
-    log_stats_interval: float = _server(
-        10.0, LOG, "Seconds between two lines of statistics.", ge=0.1, envvar="VLLM_LOG_STATS_INTERVAL"
-    )
-    otlp_traces_endpoint: str | None = _server(
-        None, LOG, "Send OpenTelemetry traces and gen_ai metrics to this collector, by OTLP over HTTP.", "URL"
-    )
-    enable_access_log: bool = _server(False, LOG, "Log a line for each request.")
-    generation_config: str = _server(
-        "auto", ENGINE, "Sampling defaults: 'auto' for the model's own, 'vllm' for none, or a directory's."
-    )
 
 
 def takes(*groups: list[inspect.Parameter]) -> Callable[[Function], Function]:

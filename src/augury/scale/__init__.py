@@ -1,0 +1,1 @@
+"""Beyond one process: replicas of the server behind one router, on Ray Serve."""

@@ -1,0 +1,28 @@
+"""What the ingress needs of whoever keeps the replicas. Ray is one; tests have another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from starlette.types import Message
+
+
+class ReplicaLost(Exception):
+    """The replica died, or cannot be reached, while it worked on a request."""
+
+
+class Fleet(Protocol):
+    """Replicas by name, and ways to call one or all."""
+
+    def names(self) -> list[str]:
+        """Those that take requests now."""
+        ...
+
+    def answer(self, name: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
+        """What a replica sends for a request; raises ReplicaLost. Leaving early ends the request."""
+        ...
+
+    async def everywhere(self, method: str, *given: Any) -> dict[str, Any]:
+        """What all replicas answer to a call, by name; one that is lost meanwhile is left out."""
+        ...

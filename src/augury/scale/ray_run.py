@@ -1,0 +1,84 @@
+"""`augury serve --replicas`: Ray started or joined, the application run, drained and ended. Imports Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+
+import ray
+from ray import serve
+
+from augury.scale.ray_app import application
+from augury.serve.options import ServerOptions
+from augury.serve.server import ServeError, bind
+from augury.serve.service import Settings
+
+logger = logging.getLogger("augury")
+NAME = "augury"
+STORE = 256 << 20  # bytes of Ray's object store: messages are small, and memory is for caches
+WAIT = 1.0
+# Of a cluster that is ours alone. Workers are nice by 15, so that engines would give way to everything else on the
+# machine; and the controller looks at its replicas ten times a second, for a twentieth of a core.
+OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
+
+
+def run(settings: Settings, given: ServerOptions) -> None:
+    """Serve until told to end; raises ServeError."""
+    with bind(settings) as probe:  # says that the port is taken before anything slow is done, and picks a free one
+        host, port = settings.host, int(probe.getsockname()[1])
+    told = threading.Event()
+    _join(given.ray_address)
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has its own
+        signal.signal(number, lambda *_: told.set())
+    try:
+        _share_out(settings, given)
+        serve.start(http_options={"host": host, "port": port})
+        serve.run(application(settings, given), name=NAME, route_prefix="/")
+        logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
+        while not told.wait(WAIT):  # a wait without end would not hear signals
+            pass
+        logger.info("shutting down; running requests have %g seconds to finish", settings.shutdown_timeout)
+    except RuntimeError as error:  # how Ray says that a deployment could not be started
+        raise ServeError(" ".join(str(error).split())[:600]) from None
+    finally:
+        serve.delete(NAME)
+        if given.ray_address is None:
+            serve.shutdown()
+        ray.shutdown()
+
+
+def _join(address: str | None) -> None:
+    """Connect to a cluster, or start one on this machine that ends with us."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told unless the operator wants that
+    try:
+        if address is None:
+            for name, value in OURS.items():
+                os.environ.setdefault(name, value)
+            quiet = {"enable_metrics_collection": False}  # Ray's own; ours are at /metrics
+            ray.init(address="local", include_dashboard=False, object_store_memory=STORE, _system_config=quiet)
+        else:
+            ray.init(address=address, namespace="serve")
+    except ConnectionError as error:
+        raise ServeError(f"--ray-address {address}: {' '.join(str(error).split())}") from None
+
+
+def _share_out(settings: Settings, given: ServerOptions) -> None:
+    """Give each replica its part of the cluster, where the command line does not."""
+    there = ray.cluster_resources()
+    most = given.max_replicas or given.replicas
+    if given.replica_gpus is None:
+        on_cpu = settings.engine.get("device") == "cpu"
+        given.replica_gpus = 1.0 if there.get("GPU", 0) and not on_cpu else 0.0
+    if given.replica_cpus is None:
+        given.replica_cpus = max(1, int(there.get("CPU", 1)) // most)
+    for name, each in (("CPU", given.replica_cpus), ("GPU", given.replica_gpus)):
+        if each * given.replicas > there.get(name, 0):
+            have = f"{there.get(name, 0):g}"
+            raise ServeError(f"{given.replicas} replicas of {each:g} {name} need more than the cluster's {have}.")
+
+
+def _shown(host: str) -> str:
+    return socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound

@@ -1,0 +1,117 @@
+"""The closed form: how a number of replicas would do, by queueing formulas, in no time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from augury.tools.capacity.pace import Pace
+from augury.tools.capacity.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What comes in and what is asked of it."""
+
+    rate: float  # requests a second, all together
+    think: float  # seconds between an answer and the next turn
+    percentile: float  # 0 to 1
+    ttft: float  # seconds to the first token that this share of requests may take
+    tpot: float  # seconds a token after it
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the formulas say of one number of replicas."""
+
+    ttft: float
+    tpot: float
+    running: float  # requests at a time on a replica
+    busy: float  # share of time that it reads prompts or decodes more than it must
+
+    def meets(self, load: Load) -> bool:
+        """Whether it is good enough."""
+        return self.ttft <= load.ttft and self.tpot <= load.tpot
+
+
+NEVER = Expected(math.inf, math.inf, math.inf, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The means of a trace on a replica: seconds of reading, its square, and steps of decoding, of one request."""
+
+    read: float
+    read_square: float
+    read_high: float  # of the asked percentile
+    steps: float
+
+
+def work_of(sessions: list[Session], pace: Pace, percentile: float) -> Work:
+    """A trace's work where sessions find what they had; a replica that has never seen a beginning reads it once."""
+    reads = sorted(session.unread(n) * pace.read for session in sessions for n in range(len(session.turns)))
+    steps = [(turn.answer - 1) / pace.tokens_per_step for session in sessions for turn in session.turns]
+    high = reads[min(len(reads) - 1, int(percentile * len(reads)))]
+    return Work(sum(reads) / len(reads), sum(r * r for r in reads) / len(reads), high, sum(steps) / len(steps))
+
+
+def expected(work: Work, pace: Pace, load: Load, replicas: int) -> Expected:
+    """The figures of so many replicas under an even load.
+
+    Reading goes before decoding and queues as M/G/1; what time it leaves is for steps, which `b` requests share, where
+    b is the number at which as many finish as arrive. Requests at work vary as a Poisson number does.
+    """
+    each = load.rate / replicas
+    reading = each * work.read
+    if reading >= 1:
+        return NEVER
+    running = _running(work, pace, each, 1 - reading)
+    if running is None:
+        return NEVER
+    z = NormalDist().inv_cdf(load.percentile)
+    high = running + z * math.sqrt(max(running, 0.0))
+    if high > pace.slots:
+        return NEVER
+    tpot = _step(pace, max(high, 1.0)) / pace.tokens_per_step / (1 - reading)
+    wait = each * work.read_square / (2 * (1 - reading))
+    # An M/G/1 queue is empty with 1 - rho; else its wait falls off as an exponential with the same mean.
+    tail = wait / reading * math.log(max(1.0, reading / (1 - load.percentile))) if reading else 0.0
+    ttft = tail + work.read_high + _step(pace, max(running, 1.0)) / 2 + _step(pace, max(running, 1.0))
+    return Expected(
+        ttft, tpot, running, reading + each * work.steps * _step(pace, max(running, 1.0)) / max(running, 1.0)
+    )
+
+
+def needed(work: Work, pace: Pace, load: Load, most: int) -> int | None:
+    """The fewest replicas whose figures are good enough; None where no number up to `most` is."""
+    if not expected(work, pace, load, most).meets(load):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if expected(work, pace, load, middle).meets(load):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _running(work: Work, pace: Pace, each: float, free: float) -> float | None:
+    """Requests at a time: by Little's law, arrivals times the steps of each times what a step takes among so many."""
+    running = 0.0
+    for _ in range(200):
+        found = each * work.steps * _step(pace, max(running, 1.0)) / free
+        if found > pace.slots:
+            return None
+        if abs(found - running) < 1e-6:
+            break
+        running = found
+    return running
+
+
+def _step(pace: Pace, requests: float) -> float:
+    """A step's seconds, between whole numbers in a straight line."""
+    low = min(int(requests), pace.slots)
+    high = min(low + 1, pace.slots)
+    return pace.step[low] + (pace.step[high] - pace.step[low]) * (min(requests, pace.slots) - low)

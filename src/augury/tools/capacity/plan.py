@@ -1,0 +1,105 @@
+"""The fewest replicas that are good enough: the closed form says where to look, simulations decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from augury.tools.capacity.model import Expected, Load, expected, needed, work_of
+from augury.tools.capacity.pace import Pace
+from augury.tools.capacity.sessions import Session
+from augury.tools.capacity.simulate import Outcome, Simulation
+
+MOST = 1000  # replicas
+PART = 48  # replicas of a fleet in small: larger ones are looked for in proportion, then simulated whole
+STRIDE = 1.12  # from one number of replicas that is tried to the next, until both answers are known
+FINER = 1.02  # the same for whole fleets
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What came of it."""
+
+    load: Load
+    pace: Pace
+    by_model: int | None  # replicas by the closed form
+    expected: Expected  # its figures for the number that simulations found
+    tried: list[Outcome]  # by number of replicas; of a fleet larger than PART, only whole ones
+    best: Outcome | None
+    spread: Outcome | None  # as many replicas, each request where the fewest are
+
+    @property
+    def replicas(self) -> int | None:
+        """The fewest that are good enough."""
+        return self.best.replicas if self.best else None
+
+
+class Planner:
+    """Simulations of one load, each run once."""
+
+    def __init__(self, sessions: list[Session], pace: Pace, load: Load, say: Say) -> None:
+        self.sessions, self.pace, self.load, self.say = sessions, pace, load, say
+        self.work = work_of(sessions, pace, load.percentile)
+        self.found: dict[int, Outcome] = {}
+
+    def simulated(self, replicas: int, part: float = 1.0, sticky: bool = True) -> Outcome:
+        """A fleet, or a part of it with its part of the load."""
+        load = replace(self.load, rate=self.load.rate * part)
+        running = expected(self.work, self.pace, load, replicas).running
+        each = load.rate / replicas
+        longest = self.work.steps * self.pace.step[-1] + self.work.read  # of a full replica
+        self.say(f"simulating {replicas} replicas{'' if sticky else ', not sticky'}")
+        answering = min(running / each, longest)
+        return Simulation(self.sessions, self.pace, load, replicas, sticky).run(answering)
+
+    def good(self, replicas: int) -> bool:
+        """Whether a whole fleet is."""
+        if replicas not in self.found:
+            self.found[replicas] = self.simulated(replicas)
+        return self.found[replicas].meets(self.load)
+
+    def start(self, guess: int, most: int) -> int:
+        """Where to look with whole fleets: the guess, or what a small one says."""
+        if guess <= PART:
+            return guess
+        part = PART / guess
+        small = search(PART, max(PART, round(most * part)), lambda n: self.simulated(n, part).meets(self.load))
+        return min(most, math.ceil((small or PART) / part))
+
+
+def plan(sessions: list[Session], pace: Pace, load: Load, most: int = MOST, say: Say = print) -> Plan:
+    """Search for the number; `say` hears of every simulation before it is run."""
+    planner = Planner(sessions, pace, load, say)
+    guess = needed(planner.work, pace, load, most)
+    start = planner.start(guess or most, most)
+    fewest = search(start, most, planner.good, FINER if start > PART else STRIDE)
+    found = planner.found
+    best = found[fewest] if fewest else None
+    shown = expected(planner.work, pace, load, fewest or most)
+    spread = planner.simulated(fewest, sticky=False) if fewest else None
+    return Plan(load, pace, guess, shown, [found[n] for n in sorted(found)], best, spread)
+
+
+def search(start: int, most: int, good: Callable[[int], bool], stride: float = STRIDE) -> int | None:
+    """The fewest from 1 to `most` that are good, if more are never worse; near `start` it takes few questions.
+
+    A number that is within a fortieth of the fewest will do: simulations do not tell them apart.
+    """
+    low, high = 0, most + 1  # not good, and good as far as is known
+    at = min(max(start, 1), most)
+    while high > most or high - low > max(1, low // 40):
+        if good(at):
+            high = at
+        else:
+            low = at
+        if high > most:  # none was good so far
+            at = min(most, max(at + 1, math.ceil(at * stride)))
+            if low >= most:
+                return None
+        elif low == 0 and high > 1:
+            at = max(1, min(high - 1, math.floor(high / stride)))
+        else:
+            at = (low + high) // 2
+    return high

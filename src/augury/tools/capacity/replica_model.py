@@ -1,0 +1,129 @@
+"""One replica in the simulation: reads prompts one after another, decodes the rest together, keeps what it has read."""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from augury.tools.capacity.pace import Pace
+from augury.tools.capacity.sessions import BLOCK, Session
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request on its way."""
+
+    session: Session
+    instance: int  # which of the sessions made from it
+    number: int  # of the turn
+    arrived: float
+    replica: str = ""
+    first: float = 0.0  # when its first token came
+    ended: float = 0.0
+    found: int = 0  # tokens of its prompt in the cache
+    prompt: int = 0
+
+
+@dataclass(slots=True)
+class Reading:
+    """A prompt, and the seconds that are left of reading it."""
+
+    asked: Asked
+    left: float
+
+
+class Cache:
+    """What a replica holds, whole sessions and beginnings, the longest unused of which go first."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._used = room, 0
+        self._held: OrderedDict[bytes | int, int] = OrderedDict()
+
+    def find(self, asked: Asked) -> int:
+        """Tokens of a prompt that are there, in whole blocks."""
+        session, head = asked.session, 0
+        if session.head and session.beginning in self._held:
+            self._held.move_to_end(session.beginning)
+            head = session.head
+        own = self._held.get(asked.instance, 0) if head or not session.head else 0
+        return min(head + own, asked.prompt - 1) // BLOCK * BLOCK
+
+    def keep(self, asked: Asked, tokens: int) -> None:
+        """Take in a session's text of so many tokens."""
+        session = asked.session
+        if session.head:
+            self._put(session.beginning, session.head)
+        self._put(asked.instance, max(0, tokens - session.head))
+
+    def _put(self, name: bytes | int, tokens: int) -> None:
+        self._used += tokens - self._held.pop(name, 0)
+        self._held[name] = tokens
+        while self._used > self._room and len(self._held) > 1:
+            self._used -= self._held.popitem(last=False)[1]
+
+
+class ReplicaModel:
+    """A replica's clock. Steps are counted, not simulated: between two events nothing changes their length."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace, self.cache = pace, Cache(pace.cache_tokens)
+        self.now, self.read_seconds = 0.0, 0.0
+        self.version = 0  # of its next event: an older one in the queue is void
+        self._steps = 0.0  # done so far
+        self._running: list[tuple[float, int, Asked]] = []  # by the step at which each ends
+        self._reading: deque[Reading] = deque()
+        self._waiting: deque[Asked] = deque()
+        self._serial = 0
+
+    def take(self, asked: Asked, now: float) -> None:
+        """A request arrives."""
+        self.now = now
+        if len(self._running) + len(self._reading) < self.pace.slots:
+            self._begin(asked)
+        else:
+            self._waiting.append(asked)
+
+    def _begin(self, asked: Asked) -> None:
+        asked.found = self.cache.find(asked)
+        self.cache.keep(asked, asked.prompt)
+        self._reading.append(Reading(asked, (asked.prompt - asked.found) * self.pace.read))
+
+    def next(self) -> float | None:
+        """When something happens next, if nobody comes."""
+        if self._reading:
+            return self.now + self._reading[0].left
+        if self._running:
+            return self.now + (self._running[0][0] - self._steps) * self.pace.step[len(self._running)]
+        return None
+
+    def advance(self, to: float) -> list[Asked]:
+        """Go on to a time not past the next event; returns what ends then."""
+        spent, ended = to - self.now, []
+        if self._reading:
+            self.read_seconds += spent
+            head = self._reading[0]
+            head.left -= spent
+            if head.left <= 1e-12:
+                self._read(self._reading.popleft().asked, to)
+        elif self._running:
+            self._steps += spent / self.pace.step[len(self._running)]
+            while self._running and self._running[0][0] <= self._steps + 1e-9:
+                ended.append(self._end(heapq.heappop(self._running)[2], to))
+        self.now = to
+        return ended
+
+    def _read(self, asked: Asked, now: float) -> None:
+        """A prompt is read; its first token comes with the next step, and the present one has half of its way to go."""
+        rest = (asked.session.turns[asked.number].answer - 1) / self.pace.tokens_per_step
+        self._serial += 1
+        heapq.heappush(self._running, (self._steps + 1 + rest, self._serial, asked))
+        requests = len(self._running)
+        asked.first = now + self.pace.step[requests] * (1.5 if requests > 1 else 1.0)
+
+    def _end(self, asked: Asked, now: float) -> Asked:
+        asked.ended = max(now, asked.first)
+        self.cache.keep(asked, sum(asked.session.turns[asked.number]))
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+        return asked

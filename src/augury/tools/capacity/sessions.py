@@ -1,0 +1,69 @@
+"""Recorded conversations as load: turns with their lengths, and what a session shares with others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from augury.tools.replay.tokens import Script
+
+BLOCK = 16  # tokens: vLLM's block, the least that a prefix cache finds again
+
+
+class Turn(NamedTuple):
+    """One request of a session, in tokens; its prompt holds all that was said before."""
+
+    prompt: int
+    answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation without its words."""
+
+    turns: tuple[Turn, ...]
+    head: int  # tokens that it begins with as others do, in whole blocks
+    beginning: bytes  # names them
+
+    def unread(self, number: int) -> int:
+        """Tokens of a turn's prompt that are new where everything before was kept."""
+        kept = self.head if number == 0 else sum(self.turns[number - 1])
+        prompt = self.turns[number].prompt
+        return prompt - min(kept, prompt - 1) // BLOCK * BLOCK
+
+
+def sessions_of(scripts: Iterable[Script]) -> list[Session]:
+    """The sessions of a trace; a record that a later one goes on from is a part of that."""
+    read = [script for script in scripts if script.spans]
+    ends = [_digests(script.text, [stop for _, stop in script.spans]) for script in read]
+    inner = {(script.tenant, digest) for script, mine in zip(read, ends, strict=True) for digest in mine[:-1]}
+    whole = [script for script, mine in zip(read, ends, strict=True) if (script.tenant, mine[-1]) not in inner]
+    begins = [_beginning(script) for script in whole]
+    seen = Counter((script.tenant, digest) for script, mine in zip(whole, begins, strict=True) for digest in mine)
+    return [_session(script, mine, seen) for script, mine in zip(whole, begins, strict=True)]
+
+
+def _session(script: Script, blocks: list[bytes], seen: Counter[tuple[str, bytes]]) -> Session:
+    shared = next((n for n, block in enumerate(blocks) if seen[script.tenant, block] < 2), len(blocks))
+    turns = tuple(Turn(start, stop - start) for start, stop in script.spans)
+    return Session(turns, shared * BLOCK, blocks[shared - 1] if shared else b"")
+
+
+def _beginning(script: Script) -> list[bytes]:
+    """Digests of the first prompt, block by block, without its last token, which is always computed."""
+    first = script.spans[0][0]
+    return _digests(script.text, list(range(BLOCK, first, BLOCK)))
+
+
+def _digests(text: np.ndarray, ends: list[int]) -> list[bytes]:
+    running, start, found = blake2b(digest_size=16), 0, []
+    for end in ends:
+        running.update(np.ascontiguousarray(text[start:end]).tobytes())
+        start = end
+        found.append(running.copy().digest())
+    return found
