@@ -23,7 +23,7 @@ def asked(sampling_params: Any, most: int) -> int | None:
     # Of texts only short ones: Python refuses to read very long numbers, and nobody drafts a million tokens.
     if isinstance(said, str) and len(said) <= 6 and said.isascii() and said.isdigit():
         said = int(said)
-    if isinstance(said, bool) or not isinstance(said, int | float) or math.isnan(said):
+    if isinstance(said, bool) or not isinstance(said, int | float) or said != said:  # the last is a NaN
         return None
     return int(max(0, min(said, most)))
 
