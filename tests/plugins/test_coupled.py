@@ -63,6 +63,12 @@ def test_v2_walks_as_far(batch: Requests) -> None:
     ]
 
 
+def test_v2_reads_nothing_of_a_request_without_rows() -> None:
+    starts = torch.tensor([0, 0, 1], dtype=torch.int32, device=DEVICE)
+    sampled, counts = walk(torch.tensor([7], device=DEVICE), torch.tensor([1], device=DEVICE), starts, 2)
+    assert counts.tolist() == [0, 1] and sampled[1, 0] == 7
+
+
 def test_v2_draws_with_the_noise_of_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """What vLLM's own draw is given: the rows as processed, each with its position and its request's seed."""
     asked: list[Any] = []

@@ -17,6 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from draws import v2_draws_alike
 from drive import COMPILED, prepare
 
 
@@ -37,6 +39,8 @@ def checks() -> dict[str, bool | None]:
         "nonsense is not": not said["nonsense"],
         "V1 switches": _switched(v1.RejectionSampler, "synthetic_mode") is COUPLED,
         "V2 switches": _switched(v2.RejectionSampler, "use_block_verification") is COUPLED,
+        "V1 refuses a CPU": _refused(v1.RejectionSampler),
+        "V2 draws as plain decoding": v2_draws_alike(),
         "metrics are counted": _counts(),
         "drafts are cut": _unless_compiled(_cuts),
     }
@@ -118,11 +122,28 @@ def _taken(value: str) -> bool:
 def _switched(sampler: type, name: str) -> Any:
     """What a sampler that is built from a configuration with the rule passes on."""
     inner = SimpleNamespace(logprobs_mode="raw_logprobs", use_fp64_gumbel=False, watermark_key=None)
-    return getattr(sampler(inner, _config("coupled"), "cpu"), name)
+    return getattr(sampler(inner, _config("coupled"), "cuda"), name)
+
+
+def _refused(sampler: type) -> bool:
+    """A generator of a CPU cannot be set to a row, so that the rule is refused before a request comes."""
+    try:
+        sampler(SimpleNamespace(logprobs_mode="raw_logprobs", use_fp64_gumbel=False), _config("coupled"), "cpu")
+    except ValueError:
+        return True
+    return False
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    import interpreter  # kernels run on a CPU
+    import numpy as np
+    from triton.backends import backends
+    from triton.language.extra import libdevice
+
+    libdevice.log1p = interpreter._elementwise(np.log1p)  # of V2's noise up to 0.30
+    for name, backend in backends.items():  # vLLM does without Triton where no driver of a GPU answers
+        backend.driver.is_active = staticmethod(lambda name=name: name == "nvidia")
     prepare(Path(sys.argv[1]))
     found = checks()
     print(json.dumps(found))

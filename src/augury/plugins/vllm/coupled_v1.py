@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from typing import Any
 
 from augury.plugins.vllm.coupled import COUPLED, RULE, DoesNotFit
@@ -23,13 +24,26 @@ NEEDED = (
     "bonus_token_ids",
     "sampling_metadata",
 )
+NOISE = ("empty_exponential_noise_like", "sample_with_exponential_noise")  # what `_draw` shares with a plain draw
+FORWARD = ("self", "metadata", "draft_probs", "logits", "sampling_metadata")
 NOT_DRAWN = -1  # stands behind a request's last token
+RUNNERS = (
+    'Rule "%s" on the V1 runner: seeded texts equal those of plain decoding on the V1 runner. vLLM may choose V2 where '
+    "nothing is drafted, and V2 draws other noise: start such a server with VLLM_USE_V2_MODEL_RUNNER=0 too."
+)
+
+logger = logging.getLogger("vllm.augury")
 
 
 def install() -> None:
     """Let the runner's verification choose by the sampler's rule."""
     from vllm.v1.sample import rejection_sampler
+    from vllm.v1.sample.ops import topk_topp_sampler
 
+    if not all(hasattr(topk_topp_sampler, name) for name in NOISE):
+        raise DoesNotFit(f"V1's plain draw is no longer made of {' and '.join(NOISE)}")
+    if tuple(inspect.signature(rejection_sampler.RejectionSampler.forward).parameters) != FORWARD:
+        raise DoesNotFit("V1's sampler is called with something else")
     theirs = rejection_sampler.rejection_sample
     names = tuple(inspect.signature(theirs).parameters)
     if missing := {*NEEDED, SWITCH}.difference(names):
@@ -125,14 +139,24 @@ def _row_of(generator: Any, logits: Any, use_fp64: bool) -> int:
     return _measured(generator.device, logits.shape[-1], use_fp64)
 
 
+def _check(device: Any) -> None:
+    """A generator on a CPU cannot be set to a row; said at the start, since a request would be too late."""
+    if str(device).startswith("cpu"):
+        raise ValueError(
+            f'rejection_sample_method "{RULE}" needs a GPU with the V1 runner: leave it out, or draft on a GPU.'
+        )
+
+
 def _follow_the_configuration(sampler: Any) -> None:
     start, forward = sampler.__init__, sampler.forward
 
     @functools.wraps(start)
     def begin(self: Any, *args: Any, **named: Any) -> None:
         start(self, *args, **named)
-        config = inspect.signature(start).bind(self, *args, **named).arguments.get("spec_config")
-        if config is not None and config.rejection_sample_method == RULE:
+        given = inspect.signature(start).bind(self, *args, **named).arguments
+        if getattr(given.get("spec_config"), "rejection_sample_method", None) == RULE:
+            _check(given.get("device"))
+            logger.warning(RUNNERS, RULE)
             self.synthetic_mode = COUPLED
 
     @functools.wraps(forward)

@@ -19,6 +19,7 @@ NEEDED = (
     "target_logits", "draft_sampled", "cu_num_logits", "pos", "expanded_idx_mapping", "temperature", "seed",
     "num_speculative_steps", "use_fp64",
 )  # fmt: skip
+DRAWN = ("logits", "expanded_idx_mapping", "temperature", "seed", "pos", "apply_temperature", "use_fp64")
 
 
 def install() -> None:
@@ -26,6 +27,10 @@ def install() -> None:
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
+    import augury.plugins.vllm.walk  # noqa: F401  (needs Triton, whose lack must show here and not at a request)
+
+    if missing := set(DRAWN).difference(inspect.signature(gumbel_sample).parameters):
+        raise DoesNotFit(f"gumbel_sample has no {sorted(missing)}")
     theirs = rejection_sampler.rejection_sample
     names = tuple(inspect.signature(theirs).parameters)
     if missing := {*NEEDED, SWITCH}.difference(names):
@@ -77,8 +82,8 @@ def _follow_the_configuration(sampler: Any) -> None:
     @functools.wraps(start)
     def begin(self: Any, *args: Any, **named: Any) -> None:
         start(self, *args, **named)
-        config = inspect.signature(start).bind(self, *args, **named).arguments["spec_config"]
-        if config.rejection_sample_method == RULE:
+        config = inspect.signature(start).bind(self, *args, **named).arguments.get("spec_config")
+        if getattr(config, "rejection_sample_method", None) == RULE:
             self.use_block_verification = COUPLED
 
     sampler.__init__ = begin

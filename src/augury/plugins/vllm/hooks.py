@@ -18,6 +18,13 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    try:
+        _install()
+    except Exception as error:  # vLLM calls this in every process, also of those who want nothing of us
+        logger.warning("Augury's plugin changes nothing here: %s: %s.", type(error).__name__, error)
+
+
+def _install() -> None:
     import vllm
 
     if (reason := refusal(vllm.__version__)) is not None:
@@ -31,5 +38,5 @@ def install() -> None:
     try:
         for hook in hooks:
             hook()
-    except (DoesNotFit, ImportError, AttributeError) as error:
+    except (DoesNotFit, ImportError, AttributeError, OSError, TypeError) as error:  # as sources and signatures fail
         logger.warning('Augury\'s rule "%s" is not available in this vLLM: %s.', RULE, error)

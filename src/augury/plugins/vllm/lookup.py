@@ -32,6 +32,7 @@ class _Lookup:
         config = vllm_config.speculative_config
         self.most = int(config.num_speculative_tokens)
         self.limit = int(vllm_config.model_config.max_model_len)
+        self.faulty = False
         # Twice as many as run at once: those that wait come back and are recognised.
         self.seats = Seats(2 * int(vllm_config.scheduler_config.max_num_seqs) + 1, self._left)
         logger.warning(
@@ -52,21 +53,33 @@ class _Lookup:
         slot_mappings: Any = None,
     ) -> list[list[int]]:
         """Guesses for each row; none for a prompt that is still being read, or a text that has no room left."""
-        rows = [row for row, new in enumerate(sampled_token_ids) if new and num_tokens_no_spec[row] < self.limit]
         drafts: list[list[int]] = [[] for _ in sampled_token_ids]
-        if not rows:
+        if self.faulty:
             return drafts
-        now = [int(num_tokens_no_spec[row]) for row in rows]
-        before = [length - len(sampled_token_ids[row]) for row, length in zip(rows, now, strict=True)]
-        seats = self.seats.find(token_ids_cpu, rows, before, now)
-        tokens, counts = self._draft(token_ids_cpu, rows, seats, before, now)
+        try:
+            self._propose(drafts, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
+        except Exception:  # a worker that raises takes every request with it, and none of them needs a draft
+            self.faulty = True
+            logger.exception("%s stops drafting after a fault; requests go on without drafts", type(self).__name__)
+            return [[] for _ in sampled_token_ids]
+        return drafts
+
+    def _propose(
+        self, drafts: list[list[int]], sampled: list[list[int]], lengths: np.ndarray, texts: np.ndarray
+    ) -> None:
+        rows = [row for row, new in enumerate(sampled) if new and lengths[row] < self.limit]
+        if not rows:
+            return
+        now = [int(lengths[row]) for row in rows]
+        before = [length - len(sampled[row]) for row, length in zip(rows, now, strict=True)]
+        seats = self.seats.find(texts, rows, before, now)
+        tokens, counts = self._draft(texts, rows, seats, before, now)
         for row, line, count in zip(rows, tokens.tolist(), counts.tolist(), strict=True):
             drafts[row] = line[:count]
-        return drafts
 
     def _rehearse(self, most: int) -> None:
         """Have the index compiled for vLLM's type of array before a request waits for it, and forget the text."""
-        self.propose([[1]], np.array([4], np.int32), np.array([[1, 2, 1, 1, 0, 0]], np.int32))
+        self._propose([[]], [[1]], np.array([4], np.int32), np.array([[1, 2, 1, 1, 0, 0]], np.int32))
         self._left(0, keep=False)
         self.seats = Seats(2 * most + 1, self._left)
 
@@ -125,10 +138,9 @@ class Suffix(_Lookup):
             factor=config.suffix_decoding_max_spec_factor, min_prob=config.suffix_decoding_min_token_prob, width=1
         ).checked()
         limits = config.suffix_decoding_max_tree_depth, config.suffix_decoding_max_cached_requests
-        path = os.environ.get(SUFFIX_FILE)
-        self.cache = load(path, *limits) if path and os.path.exists(path) else SuffixCache(*limits)
+        self.cache, path = _earlier(os.environ.get(SUFFIX_FILE), *limits)
         # Once: when it is asked for, when the drafter is let go, or when the interpreter ends.
-        self.keep = finalize(self, save, self.cache, os.path.abspath(path)) if path else (lambda: None)
+        self.keep = finalize(self, _leave, self.cache, path) if path else (lambda: None)
         self._started: dict[int, tuple[int, str]] = {}  # seat: the cache's handle, the request's name there
         self._prefix, self._names = token_hex(4), 0  # names must not meet those of the file
         super().__init__(vllm_config)
@@ -156,3 +168,22 @@ class Suffix(_Lookup):
             self.cache.stop(name)
             if not keep and name in self.cache:
                 self.cache.evict(name)
+
+
+def _earlier(path: str | None, depth: int, most: int) -> tuple[SuffixCache, str | None]:
+    """The answers of a file, and where to leave those of now; a file we cannot read is not written over either."""
+    if not path:
+        return SuffixCache(depth, most), None
+    path = os.path.abspath(path)
+    try:
+        return (load(path, depth, most) if os.path.exists(path) else SuffixCache(depth, most)), path
+    except (OSError, ValueError) as error:
+        logger.warning("%s is left alone and no answers are kept: %s", SUFFIX_FILE, error)
+        return SuffixCache(depth, most), None
+
+
+def _leave(cache: SuffixCache, path: str) -> None:
+    try:
+        save(cache, path)
+    except OSError as error:  # the server is going, and must go without a trace of ours
+        logger.warning("the answers of this run are not kept: %s", error)

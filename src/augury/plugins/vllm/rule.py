@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 from augury.plugins.vllm.coupled import RULE, DoesNotFit
 
@@ -20,9 +21,17 @@ def admit() -> None:
         raise DoesNotFit(f"speculative_config.{KEY} is not what it was")
     if RULE in known:
         return
-    wider = Literal[(*known, RULE)]  # type: ignore[valid-type]
-    fields[KEY].type = wider
-    SpeculativeConfig.__annotations__[KEY] = wider
-    rebuild_dataclass(SpeculativeConfig, force=True)
-    if RULE not in get_args(SpeculativeConfig.__pydantic_fields__[KEY].annotation):
-        raise DoesNotFit(f"speculative_config.{KEY} could not be widened")
+    theirs, wider = fields[KEY].type, Literal[(*known, RULE)]  # type: ignore[valid-type]
+    try:
+        _retype(SpeculativeConfig, wider, rebuild_dataclass)
+    except Exception as error:  # whatever pydantic raises: the configuration must stay usable without us
+        _retype(SpeculativeConfig, theirs, rebuild_dataclass)
+        raise DoesNotFit(f"speculative_config.{KEY} could not be widened ({error})") from error
+
+
+def _retype(config: Any, wanted: Any, rebuild: Callable[..., Any]) -> None:
+    config.__dataclass_fields__[KEY].type = wanted
+    config.__annotations__[KEY] = wanted
+    rebuild(config, force=True)
+    if set(get_args(wanted)) != set(get_args(config.__pydantic_fields__[KEY].annotation)):
+        raise DoesNotFit("pydantic kept the old type")
