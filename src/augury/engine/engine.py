@@ -157,8 +157,7 @@ class Engine:
             self._restore(request)
         if self.drafter is not None and fresh:
             self.budget.seat(request)
-            self.runner.forget(request.slot)  # of one that was preempted
-            self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
+            self.runner.admit(request)
 
     def _restore(self, request: Request) -> None:
         """Begin a slot with the state that belongs to the blocks found in the prefix cache."""
@@ -252,8 +251,7 @@ class Engine:
             if self.drafter is not None and request.slot >= 0:
                 if self.saver is not None:
                     self.saver.finish(request)  # its blocks are still its own
-                self.runner.leave(request.slot, request.length)
-                self.drafter.reset(request.slot)
+                self.runner.finish(request.slot, request.length)
         finally:
             self.scheduler.finish(request)
             reason = request.finish_reason or "abort"

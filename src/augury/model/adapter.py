@@ -50,6 +50,7 @@ class Adapter:
         # The CPU kernels compute in float32 whatever the weights are stored in.
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else next(model.parameters()).dtype
         self.cache = KVCache()
+        self.words = self.split = self.draft_split = None  # it is never divided among ranks
         mixers = self._with_reason(lambda: recurrent_layers(model, ops))
         self.state_shapes = [mixer.shape for _, mixer in mixers]
         if mixers:

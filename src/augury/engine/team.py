@@ -1,0 +1,169 @@
+"""The ranks of an engine as processes: started by rank 0, or by torchrun before it; watched, and ended with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import augury
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.engine.mirror import Leader
+from augury.engine.parallel_checks import THREADS, check_parallel
+from augury.parallel.errors import RanksLost
+from augury.parallel.ranks import LOOPBACK, Ranks
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
+NOTICE = 2.0  # seconds in which the death of a rank's process is seen after its sockets have closed
+FAREWELL = 5.0  # seconds that ranks have to end when they are told to
+END = "end"
+Made = TypeVar("Made")
+FOLLOWER = ("-P", "-c", "from augury.engine.follower import main; main()")
+
+
+class Processes:
+    """The other ranks' processes; the first that ends unasked is remembered."""
+
+    def __init__(self, started: list[subprocess.Popen[bytes]]) -> None:
+        self.started = started
+        self.lost: str | None = None
+        self.closing = False
+        self.noticed = threading.Event()
+        for rank, process in enumerate(started, 1):
+            threading.Thread(target=self._watch, args=(rank, process), name=f"augury-rank-{rank}", daemon=True).start()
+
+    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        if not self.closing and self.lost is None:
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self.lost = f"rank {rank} (process {process.pid}) {how}"
+            self.noticed.set()
+
+    def end(self) -> None:
+        """End them all; those that were told to leave have a moment for it."""
+        told, self.closing = self.closing, True
+        limit = time.monotonic() + (FAREWELL if told else 0)
+        for process in self.started:
+            try:
+                process.wait(max(0.0, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Team:
+    """All ranks of one engine, as rank 0 sees them."""
+
+    def __init__(self, ranks: Ranks, processes: Processes, store: Any) -> None:
+        self.ranks, self._processes = ranks, processes
+        self._store = store  # others meet at it for as long as there are any
+        ranks.explain = self._explain
+        self._finalizer = weakref.finalize(self, processes.end)
+
+    def check(self) -> None:
+        """Raise RanksLost if a rank has ended."""
+        if self._processes.lost is not None:
+            raise RanksLost(self._explain(""))
+
+    def build(self, config: EngineConfig, directory: Path, make: Callable[[], Made]) -> Made:
+        """Have every rank build its part of an engine; this one's by `make`."""
+        self.ranks.tell(["build", arguments_of(config), str(directory)])
+        try:
+            with self.ranks.together():
+                return make()
+        except RanksLost as lost:  # an error of this rank is as good as if it were alone
+            raise lost.__cause__ or lost from None
+
+    def close(self) -> None:
+        """End the other ranks."""
+        if self._finalizer.alive and self._processes.lost is None:
+            self._processes.closing = True
+            try:
+                Leader(self.ranks).close()
+                self.ranks.tell([END])
+            except RanksLost:
+                self._processes.closing = False
+        self._finalizer()
+
+    def _explain(self, error: str) -> str:
+        self._processes.noticed.wait(NOTICE if self._processes.started and not self._processes.lost else 0)
+        what = self._processes.lost or f"another rank does not answer ({error})"
+        return (
+            f"{what}: tensor_parallel_size={self.ranks.size} cannot go on without it. A server starts the engine "
+            "anew; a script makes its LLM again."
+        )
+
+
+def assemble(config: EngineConfig) -> Team:
+    """Rank 0 of an engine: start the others, or meet those that torchrun has started."""
+    size, threads = config.tensor_parallel_size, threads_each(config.tensor_parallel_size)
+    check_parallel(config)
+    device = device_of(config.device, 0)
+    if device.type == "cpu":
+        torch.set_num_threads(threads)
+    if is_launched(size):
+        store, rank, _ = next(dist.rendezvous("env://"))
+        return Team(Ranks(store, rank, size, device, loopback=False), Processes([]), store)
+    store = dist.TCPStore(LOOPBACK, 0, size, True, wait_for_workers=False)
+    path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, THREADS: str(threads), "PYTHONPATH": path}
+    processes = Processes(
+        [
+            subprocess.Popen(
+                [sys.executable, *FOLLOWER, str(store.port), str(rank), str(size), str(device_of(config.device, rank))],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a command prints is rank 0's
+                env=environment,
+            )
+            for rank in range(1, size)
+        ]
+    )
+    try:
+        return Team(Ranks(store, 0, size, device), processes, store)
+    except RuntimeError as error:
+        processes.end()
+        raise RanksLost(processes.lost or f"the other ranks could not be started ({error})") from None
+
+
+def threads_each(size: int) -> int:
+    """Threads of one rank: its share of the cores, or what the environment says."""
+    asked = os.environ.get(THREADS, "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return max(1, torch.get_num_threads() // size)
+
+
+def device_of(name: str, rank: int) -> torch.device:
+    """The device of a rank: a GPU each, or the CPU."""
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", rank)
+
+
+def is_launched(size: int) -> bool:
+    """Whether torchrun has started this process as one of `size`."""
+    if not all(name in os.environ for name in LAUNCHED):
+        return False
+    if int(os.environ["WORLD_SIZE"]) != size:
+        raise ConfigError(
+            f"tensor_parallel_size={size}, but torchrun has started {os.environ['WORLD_SIZE']} processes; write the "
+            "same number."
+        )
+    return True
+
+
+def arguments_of(config: EngineConfig) -> dict[str, Any]:
+    """A configuration as `EngineConfig.parse` takes it again."""
+    told = config.model_dump(mode="json", exclude_defaults=True, exclude={"speculative_config", "kv_transfer_config"})
+    spec = config.speculative_config
+    return told if spec is None else {**told, "speculative_config": spec.to_dict()}
