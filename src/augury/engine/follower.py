@@ -16,7 +16,7 @@ from augury.config.engine import EngineConfig
 from augury.config.facts import read_facts
 from augury.engine.build import build_runner
 from augury.engine.follow import Follower
-from augury.engine.team import END, device_of
+from augury.engine.team import BUILD, END, device_of
 from augury.parallel.errors import RanksLost
 from augury.parallel.ranks import LOOPBACK, Ranks
 
@@ -26,6 +26,8 @@ MEETING = timedelta(minutes=5)
 def serve(ranks: Ranks) -> None:
     """Engine after engine, until rank 0 needs no more."""
     while (message := ranks.hear())[0] != END:
+        if message[0] != BUILD:  # it was for an engine that is closed already
+            continue
         _, arguments, directory = message
         with ranks.together():
             config = EngineConfig.parse(**arguments)

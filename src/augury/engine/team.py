@@ -26,7 +26,7 @@ from augury.parallel.ranks import LOOPBACK, Ranks
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
 NOTICE = 2.0  # seconds in which the death of a rank's process is seen after its sockets have closed
 FAREWELL = 5.0  # seconds that ranks have to end when they are told to
-END = "end"
+BUILD, END = "build", "end"
 Made = TypeVar("Made")
 FOLLOWER = ("-P", "-c", "from augury.engine.follower import main; main()")
 
@@ -77,7 +77,7 @@ class Team:
 
     def build(self, config: EngineConfig, directory: Path, make: Callable[[], Made]) -> Made:
         """Have every rank build its part of an engine; this one's by `make`."""
-        self.ranks.tell(["build", arguments_of(config), str(directory)])
+        self.ranks.tell([BUILD, arguments_of(config), str(directory)])
         try:
             with self.ranks.together():
                 return make()

@@ -160,7 +160,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _gloo(store: Any, name: str, rank: int, size: int, timeout: timedelta, loopback: bool) -> Any:
-    gloo = dist.ProcessGroupGloo
+    gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname=LOOPBACK) if loopback else gloo.create_default_device()]
     options._timeout = timeout

@@ -18,7 +18,11 @@ from augury.config import surfaces
 API_KEYS = ("AUGURY_API_KEY", "VLLM_API_KEY")
 NETWORK, LIMITS, SPECULATION, LOG, ENGINE = "Where, and for whom", "Limits", "Speculation", "Log", "Engine"  # panels
 TOOLS, ADAPTERS = "Tools and reasoning", "Adapters"
-SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
+SHORT = {
+    "n": ("--n", "-n"),
+    "speculative_config": ("--speculative-config", "-sc"),
+    "tensor_parallel_size": ("--tensor-parallel-size", "-tp"),
+}
 PLAIN = (str, int, float, bool)
 Function = TypeVar("Function", bound=Callable[..., None])
 

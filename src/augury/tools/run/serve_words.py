@@ -13,7 +13,6 @@ from augury.config.errors import ConfigError
 LISTS = ("--served-model-name", "--api-key", "--lora-modules")  # several values may follow one flag
 MODEL = ("--model", "--model-tag")
 SHORT = {
-    "-tp": "tensor_parallel_size",
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
     "-q": "quantization",

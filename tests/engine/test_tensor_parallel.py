@@ -1,0 +1,83 @@
+"""Engines of 2 and 4 ranks say, token for token and draft for draft, what one rank says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parallel_cases import FILTERED, GREEDY, SAMPLED, Kept, drafters, engine, said, write_mtp
+
+from augury import LLM
+
+TREE = {"max_nodes": 6, "top_k": 2}
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+CASES: dict[str, dict[str, Any] | None] = {
+    "plain": None,
+    "look-ups": NGRAM,
+    "EAGLE-3, chain": {"method": "eagle3", "num_speculative_tokens": 3},
+    "EAGLE-3, tree": {"method": "eagle3", "num_speculative_tokens": 3, "tree": TREE},
+    "EAGLE-3, whole on every rank": {"method": "eagle3", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1},
+    "draft model, chain": {"method": "draft_model", "num_speculative_tokens": 3},
+    "draft model, tree": {"method": "draft_model", "num_speculative_tokens": 3, "tree": TREE},
+    "EAGLE": {"method": "eagle", "num_speculative_tokens": 2},
+    "Medusa": {"method": "medusa", "num_speculative_tokens": 2},
+    "MLP": {"method": "mlp_speculator", "num_speculative_tokens": 2},
+    "MTP": {"method": "mtp", "num_speculative_tokens": 1},
+    "rejection": {"method": "draft_model", "num_speculative_tokens": 2, "rejection_sample_method": "standard"},
+}
+SEVERAL = ("plain", "look-ups", "EAGLE-3, chain", "EAGLE-3, tree", "draft model, chain", "draft model, tree")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(one_thread_throughout: None) -> Iterator[None]:
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"  # of each rank: there may be more ranks than cores
+    yield
+    del os.environ["OMP_NUM_THREADS"]
+    if before is not None:
+        os.environ["OMP_NUM_THREADS"] = before
+
+
+@pytest.fixture(scope="module")
+def kept(toy_model: Path) -> Iterator[dict[int, Kept]]:
+    ranks = {size: Kept(toy_model, size) for size in (2, 4)}
+    yield ranks
+    for each in ranks.values():
+        each.team.close()
+
+
+@pytest.fixture(scope="module")
+def heads(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("heads")
+    return drafters(toy_model, directory) | {"mtp": write_mtp(toy_model, directory / "mtp")}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """What one rank has said, by case."""
+    return {}
+
+
+def built(case: str, toy_model: Path, heads: dict[str, Path], ranks: Kept | None) -> LLM:
+    spec = dict(CASES[case] or {})
+    model = heads["mtp"] if spec.get("method") == "mtp" else toy_model
+    if spec.get("method") in heads and spec["method"] != "mtp":
+        spec["model"] = str(heads[spec["method"]])
+    if ranks is None:
+        spec.pop("draft_tensor_parallel_size", None)
+    return engine(model, ranks, speculative_config=spec or None)
+
+
+@pytest.mark.parametrize(("size", "case"), [(4, case) for case in CASES] + [(2, case) for case in SEVERAL])
+def test_ranks_say_what_one_says(
+    size: int, case: str, toy_model: Path, heads: dict[str, Path], kept: dict[int, Kept], alone: dict[str, Any]
+) -> None:
+    laws = (GREEDY, SAMPLED, FILTERED)
+    if case not in alone:
+        alone[case] = said(built(case, toy_model, heads, None), *laws)
+    together = built(case, toy_model, heads, kept[size])
+    assert said(together, *laws) == alone[case]
+    together.close()
