@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +32,7 @@ def llm(toy_model: Path) -> Iterator[LLM]:
 
 def followers(llm: LLM) -> list[int]:
     assert llm.team is not None
-    return [process.pid for process in llm.team._processes.started]
+    return [process.pid for process in llm.team.processes.started]
 
 
 def gone(pid: int) -> bool:
@@ -60,3 +62,21 @@ def test_ranks_leave_with_their_engine(toy_model: Path) -> None:
     llm.close()
     llm.close()  # once more does no harm
     assert gone(pid)
+
+
+def test_a_rank_that_cannot_start_is_named(toy_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.engine.team.FOLLOWER", ("-c", "raise SystemExit(3)"))
+    with pytest.raises(RanksLost, match=r"rank 1 \(process \d+\) ended with exit code 3"):
+        LLM(str(toy_model), device="cpu", tensor_parallel_size=2, max_model_len=64)
+
+
+def test_torchrun_may_start_the_ranks(toy_model: Path) -> None:
+    script = str(Path(__file__).parents[1] / "helpers" / "torchrun_script.py")
+    ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run = subprocess.run(
+        [sys.executable, *ranks, script, str(toy_model)], check=True, capture_output=True, text=True, timeout=120
+    )
+    alone = LLM(str(toy_model), device="cpu", max_model_len=64, max_num_seqs=2)
+    params = SamplingParams(temperature=0.8, seed=1, max_tokens=6, ignore_eos=True)
+    (answer,) = alone.generate("abcabc", params, use_tqdm=False)
+    assert run.stdout == f"{answer.outputs[0].token_ids}\n"  # once: rank 0's

@@ -21,7 +21,8 @@ from augury.engine.team import Team, assemble
 
 PROMPTS = ["abcabcabc", "the cat sat", "z"]
 NEW = 8
-GREEDY, SAMPLED, FILTERED = {"temperature": 0.0}, {"temperature": 0.8}, {"temperature": 0.9, "top_p": 0.8, "min_p": 0.01}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 0.8}
+FILTERED = {"temperature": 0.9, "top_p": 0.8, "min_p": 0.01}
 
 
 class Kept:
@@ -29,7 +30,7 @@ class Kept:
 
     def __init__(self, toy_model: Path, size: int) -> None:
         self.team: Team = assemble(EngineConfig.parse(model=str(toy_model), device="cpu", tensor_parallel_size=size))
-        self.ranks, self.build, self.check = self.team.ranks, self.team.build, self.team.check
+        self.ranks, self.build = self.team.ranks, self.team.build
 
     def close(self) -> None:
         """Of an engine: the ranks stay."""
@@ -40,7 +41,7 @@ def engine(model: Path | str, kept: Kept | None, **arguments: Any) -> LLM:
     """An LLM on ranks that are there already, or on one."""
     size = 1 if kept is None else kept.ranks.size
     before = llm_module.join
-    llm_module.join = lambda config, lent: kept  # type: ignore[assignment, return-value]
+    llm_module.join = lambda config, directory, lent: kept  # type: ignore[assignment, return-value]
     try:
         sizes = {"max_model_len": 96, "max_num_seqs": 3, "device": "cpu", **arguments}
         return LLM(str(model), tensor_parallel_size=size, **sizes)
@@ -91,9 +92,7 @@ def write_mtp(toy_model: Path, directory: Path) -> Path:
 def drafters(toy_model: Path, directory: Path) -> dict[str, Path]:
     """A drafter of every kind that has weights."""
     return {
-        "eagle3": write_eagle3(
-            directory / "eagle3", eagle3_module(), eagle_aux_hidden_state_layer_ids=[0, 1, 2]
-        ),
+        "eagle3": write_eagle3(directory / "eagle3", eagle3_module(), eagle_aux_hidden_state_layer_ids=[0, 1, 2]),
         "eagle": export(eagle_module(), DRAFT, directory / "eagle"),
         "medusa": write_medusa(directory / "medusa"),
         "mlp_speculator": export(mlp(), mlp_config(), directory / "mlp"),

@@ -184,6 +184,8 @@ class Engine:
     def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = flight.land()  # here the host waits for the pass
+        if self.state.leader is not None:
+            self.state.leader.ranks.check()  # a pass that lost a rank on its way holds nothing
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
         ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes, predicted)

@@ -53,6 +53,7 @@ def main() -> None:
     device, code = torch.device(sys.argv[4]), 0
     try:
         store = dist.TCPStore(LOOPBACK, port, size, False, MEETING)
+        Ranks.arrive(store, rank)
         serve(Ranks(store, rank, size, device))
     except RanksLost as lost:
         if lost.__cause__ is not None:  # this rank's own fault; otherwise another has told already

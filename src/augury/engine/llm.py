@@ -43,7 +43,7 @@ class LLM:
         self.model_path: Path = resolve(self.config.model, weights=self.config.load_format != "dummy")
         self.config.check_speculation(read_facts(str(self.model_path)))
         self.tokenizer = self._read_tokenizer()
-        self.team = join(self.config, weights_of is not None)
+        self.team = join(self.config, self.model_path, weights_of is not None)
         self.engine = self._built(self._lent(weights_of))
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)

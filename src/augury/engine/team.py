@@ -25,6 +25,7 @@ from augury.parallel.ranks import LOOPBACK, Ranks
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
 NOTICE = 2.0  # seconds in which the death of a rank's process is seen after its sockets have closed
+GLANCE = 0.01  # seconds between two looks at who has come
 FAREWELL = 5.0  # seconds that ranks have to end when they are told to
 BUILD, END = "build", "end"
 Made = TypeVar("Made")
@@ -34,11 +35,12 @@ FOLLOWER = ("-P", "-c", "from augury.engine.follower import main; main()")
 class Processes:
     """The other ranks' processes; the first that ends unasked is remembered."""
 
-    def __init__(self, started: list[subprocess.Popen[bytes]]) -> None:
-        self.started = started
+    def __init__(self, started: list[subprocess.Popen[bytes]], size: int) -> None:
+        self.started, self.size = started, size
         self.lost: str | None = None
         self.closing = False
         self.noticed = threading.Event()
+        self.on_loss: Callable[[], None] | None = None
         for rank, process in enumerate(started, 1):
             threading.Thread(target=self._watch, args=(rank, process), name=f"augury-rank-{rank}", daemon=True).start()
 
@@ -48,6 +50,23 @@ class Processes:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self.lost = f"rank {rank} (process {process.pid}) {how}"
             self.noticed.set()
+            if self.on_loss is not None:
+                self.on_loss()
+
+    def check(self) -> None:
+        """Raise RanksLost if one has ended."""
+        if self.lost is not None:
+            raise RanksLost(self.explain(""))
+
+    def explain(self, error: str) -> str:
+        """Why ranks no longer hear each other."""
+        if self.started and self.lost is None:
+            self.noticed.wait(NOTICE)
+        what = self.lost or f"another rank does not answer ({error})"
+        return (
+            f"{what}: tensor_parallel_size={self.size} cannot go on without it. A server starts the engine anew; a "
+            "script makes its LLM again."
+        )
 
     def end(self) -> None:
         """End them all; those that were told to leave have a moment for it."""
@@ -65,15 +84,10 @@ class Team:
     """All ranks of one engine, as rank 0 sees them."""
 
     def __init__(self, ranks: Ranks, processes: Processes, store: Any) -> None:
-        self.ranks, self._processes = ranks, processes
+        self.ranks, self.processes = ranks, processes
         self._store = store  # others meet at it for as long as there are any
-        ranks.explain = self._explain
-        self._finalizer = weakref.finalize(self, processes.end)
-
-    def check(self) -> None:
-        """Raise RanksLost if a rank has ended."""
-        if self._processes.lost is not None:
-            raise RanksLost(self._explain(""))
+        ranks.explain, ranks.check, processes.on_loss = processes.explain, processes.check, ranks.abort
+        self._finalizer = weakref.finalize(self, _end, ranks, processes)
 
     def build(self, config: EngineConfig, directory: Path, make: Callable[[], Made]) -> Made:
         """Have every rank build its part of an engine; this one's by `make`."""
@@ -86,22 +100,19 @@ class Team:
 
     def close(self) -> None:
         """End the other ranks."""
-        if self._finalizer.alive and self._processes.lost is None:
-            self._processes.closing = True
-            try:
-                Leader(self.ranks).close()
-                self.ranks.tell([END])
-            except RanksLost:
-                self._processes.closing = False
         self._finalizer()
 
-    def _explain(self, error: str) -> str:
-        self._processes.noticed.wait(NOTICE if self._processes.started and not self._processes.lost else 0)
-        what = self._processes.lost or f"another rank does not answer ({error})"
-        return (
-            f"{what}: tensor_parallel_size={self.ranks.size} cannot go on without it. A server starts the engine "
-            "anew; a script makes its LLM again."
-        )
+
+def _end(ranks: Ranks, processes: Processes) -> None:
+    """Tell the others to leave, and see to it that they do; also where a script ends without a word."""
+    if processes.lost is None:
+        processes.closing = True
+        try:
+            Leader(ranks).close()
+            ranks.tell([END])
+        except RanksLost:
+            processes.closing = False
+    processes.end()
 
 
 def assemble(config: EngineConfig) -> Team:
@@ -113,7 +124,7 @@ def assemble(config: EngineConfig) -> Team:
         torch.set_num_threads(threads)
     if is_launched(size):
         store, rank, _ = next(dist.rendezvous("env://"))
-        return Team(Ranks(store, rank, size, device, loopback=False), Processes([]), store)
+        return Team(Ranks(store, rank, size, device, loopback=False), Processes([], size), store)
     store = dist.TCPStore(LOOPBACK, 0, size, True, wait_for_workers=False)
     path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, THREADS: str(threads), "PYTHONPATH": path}
@@ -126,13 +137,23 @@ def assemble(config: EngineConfig) -> Team:
                 env=environment,
             )
             for rank in range(1, size)
-        ]
+        ],
+        size,
     )
     try:
+        _wait_for_all(store, processes)
         return Team(Ranks(store, 0, size, device), processes, store)
-    except RuntimeError as error:
+    except BaseException:
         processes.end()
-        raise RanksLost(processes.lost or f"the other ranks could not be started ({error})") from None
+        raise
+
+
+def _wait_for_all(store: Any, processes: Processes) -> None:
+    """Until all have come to the meeting; one that ends on its way there would be waited for in vain."""
+    for rank in range(1, 1 + len(processes.started)):
+        while not Ranks.arrived(store, rank):
+            if processes.noticed.wait(GLANCE):
+                raise RanksLost(f"{processes.lost} before it could load its part of the model; see what it said.")
 
 
 def threads_each(size: int) -> int:

@@ -61,7 +61,7 @@ def contest(logits: Tensor, top: Tensor, draws: Draws, sampling: SlotSampling, f
     if not draws.greedy:
         temperature = sampling.temperature[draws.slots][:, None]
         z = (scores - torch.where(top > NEVER, top, 0.0)[:, None]) / torch.where(temperature > 0, temperature, 1.0)
-        noise = gumbel(sampling.seed[draws.slots], draws.positions, TARGET, first + scores.shape[1])[:, first:]
+        noise = gumbel(sampling.seed[draws.slots], draws.positions, TARGET, scores.shape[1], first)
         scores = torch.where(temperature > 0, z + noise, scores)
     best, place = scores.max(1)
     place = (scores == best[:, None]).to(torch.int8).argmax(1)  # max names any of equals

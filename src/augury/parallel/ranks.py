@@ -36,10 +36,12 @@ class Ranks:
         """Meet the others at `store`; with `loopback` all of them are on this machine."""
         self.rank, self.size, self.device = rank, size, device
         self.explain: Callable[[str], str] = str  # what is known of the ranks' processes, added to an error
+        self.check: Callable[[], None] = _nothing  # raises RanksLost if one of them has ended
         self._together = False
         self._control = _gloo(store, "control", rank, size, FOR_EVER, loopback)
         self._work: Any
         if device.type == "cuda":
+            torch.cuda.set_device(device)
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = PATIENCE
             self._work = dist.ProcessGroupNCCL(dist.PrefixStore("work", store), rank, size, options)
@@ -47,6 +49,16 @@ class Ranks:
             self._work = _gloo(store, "work", rank, size, PATIENCE, loopback)
 
     # --- in a pass ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def arrive(store: Any, rank: int) -> None:
+        """Say at the meeting place that a rank is there."""
+        store.set(f"rank {rank}", "here")
+
+    @staticmethod
+    def arrived(store: Any, rank: int) -> bool:
+        """Whether it is."""
+        return bool(store.check([f"rank {rank}"]))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -136,6 +148,10 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise RanksLost(self.explain(_first_line(error))) from None
+
+
+def _nothing() -> None:
+    """Nobody watches."""
 
 
 def _words_of(length: int) -> int:

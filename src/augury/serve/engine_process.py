@@ -73,7 +73,7 @@ class EngineProcess:
                 self._step()
             elif time.monotonic() - self._beat >= BEAT:
                 if self.llm.team is not None:
-                    self.llm.team.check()
+                    self.llm.team.ranks.check()
                 self._send({"type": "beat"})
 
     def _take_messages(self) -> None:

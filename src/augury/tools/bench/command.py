@@ -37,7 +37,7 @@ def bench(
         str, typer.Option("--speculative-config", "-sc", help="Speculation of augury-<method>, as JSON.")
     ] = SPECULATIVE,
     tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Processes that divide Augury's model and threads.")
+        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Processes that divide Augury's model.")
     ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
