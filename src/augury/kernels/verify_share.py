@@ -39,7 +39,8 @@ def draw_share(logits: Tensor, draws: Draws, sampling: SlotSampling, first: int,
         if logits.shape[1]:
             top = ordered(logits.float()).amax(1)
         top = largest(top)
-    keys = largest(packed(*_contest(logits.device)(logits, top, draws, sampling, first)))
+    keys = packed(*_contest(logits.device)(logits, top, draws, sampling, first))
+    keys = largest(keys if keys.dim() == 1 else keys.amax(1))  # of a line's chunks, where it has several
     return torch.where(keys >> 32 > NOTHING, LOW_31 - (keys & LOW_31), 0)
 
 
@@ -73,4 +74,8 @@ def _contest(device: torch.device) -> Contest:
         from augury.kernels import verify_numba_share
 
         return verify_numba_share.contest
+    if face(device) == "triton":
+        from augury.kernels import share_triton
+
+        return share_triton.contest
     return contest
