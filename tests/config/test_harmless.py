@@ -67,10 +67,8 @@ def test_names_are_told_once() -> None:
 
 
 def test_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (
-        'serve m --trust-remote-code --compilation-config {"mode":3} --enable-expert-parallel -pp 1 -tp 2 --port 8001'
-    )
-    assert from_vllm(words.split()) == ["serve", "m", "-tp", "2", "--port", "8001"]
+    words = 'serve m --trust-remote-code --compilation-config {"mode":3} --enable-expert-parallel -pp 1 -tp 2 --port 1'
+    assert from_vllm(words.split()) == ["serve", "m", "-tp", "2", "--port", "1"]
     said = capsys.readouterr().err
     assert said.count("note: ") == 3 and "--enable-expert-parallel changes nothing here: the model runs" in said
     with pytest.raises(ConfigError, match="pipeline_parallel_size=2"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parallel_cases import FILTERED, GREEDY, SAMPLED, Kept, drafters, engine, said, write_mtp
+from parallel_cases import ALL_GREEDY, GATHERED, MIXED, Kept, drafters, engine, said, write_mtp
 
 from augury import LLM
 
@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any] | None] = {
     "rejection": {"method": "draft_model", "num_speculative_tokens": 2, "rejection_sample_method": "standard"},
 }
 SEVERAL = ("plain", "look-ups", "EAGLE-3, chain", "EAGLE-3, tree", "draft model, chain", "draft model, tree")
+FILTERING = ("plain", "draft model, chain", "rejection")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,9 +76,9 @@ def built(case: str, toy_model: Path, heads: dict[str, Path], ranks: Kept | None
 def test_ranks_say_what_one_says(
     size: int, case: str, toy_model: Path, heads: dict[str, Path], kept: dict[int, Kept], alone: dict[str, Any]
 ) -> None:
-    laws = (GREEDY, SAMPLED, FILTERED)
+    batches = [MIXED] + [ALL_GREEDY] * (case == "plain") + [GATHERED] * (case in FILTERING)
     if case not in alone:
-        alone[case] = said(built(case, toy_model, heads, None), *laws)
+        alone[case] = said(built(case, toy_model, heads, None), *batches)
     together = built(case, toy_model, heads, kept[size])
-    assert said(together, *laws) == alone[case]
+    assert said(together, *batches) == alone[case]
     together.close()

@@ -20,9 +20,12 @@ from augury.engine.mirror import Leader
 from augury.engine.team import Team, assemble
 
 PROMPTS = ["abcabcabc", "the cat sat", "z"]
-NEW = 8
+NEW = 6
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 0.8}
 FILTERED = {"temperature": 0.9, "top_p": 0.8, "min_p": 0.01}
+MIXED = (GREEDY, SAMPLED, SAMPLED)  # of one batch, a prompt each: ranks draw apart
+GATHERED = (FILTERED, GREEDY, SAMPLED)  # and here from all logits
+ALL_GREEDY = (GREEDY, GREEDY, GREEDY)
 
 
 class Kept:
@@ -49,8 +52,8 @@ def engine(model: Path | str, kept: Kept | None, **arguments: Any) -> LLM:
         llm_module.join = before
 
 
-def said(llm: LLM, *laws: dict[str, Any], new: int = NEW) -> tuple[list[list[list[int]]], list[Any]]:
-    """The tokens of every law, and all that was drafted on the way."""
+def said(llm: LLM, *batches: tuple[dict[str, Any], ...]) -> tuple[list[list[list[int]]], list[Any]]:
+    """The tokens of every batch, and all that was drafted on the way."""
     drafts: list[Any] = []
     runner, propose = llm.engine.runner, llm.engine.runner.propose
 
@@ -62,8 +65,8 @@ def said(llm: LLM, *laws: dict[str, Any], new: int = NEW) -> tuple[list[list[lis
 
     runner.propose = watched  # type: ignore[method-assign]
     texts = []
-    for law in laws:
-        params = [SamplingParams(max_tokens=new, ignore_eos=True, seed=i, **law) for i in range(len(PROMPTS))]
+    for laws in batches:
+        params = [SamplingParams(max_tokens=NEW, ignore_eos=True, seed=i, **law) for i, law in enumerate(laws)]
         texts.append([output.outputs[0].token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)])
     return texts, drafts
 

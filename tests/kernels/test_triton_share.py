@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def drawn(logits: Tensor, draws: Draws, params: SlotSampling, size: int, chunk: 
     bounds, top = edges(logits.shape[1], size, WORDS), verify.ordered(logits).amax(1)
     keys = [
         packed(*share_triton.contest(logits[:, first:last].contiguous(), top, draws, params, first, chunk)).amax(1)
-        for first, last in zip(bounds, bounds[1:], strict=False)
+        for first, last in pairwise(bounds)
         if last > first
     ]
     best = torch.stack(keys).amax(0)
