@@ -108,6 +108,8 @@ def build_runner(
         drafter.allocate(blocks * config.block_size, config.block_size)
     state, stats = _state(config, target, device), EngineStats()
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
+    on_gpu = device.type == "cuda"
+    state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
     runner = Runner(
         target,
         state,
@@ -115,10 +117,9 @@ def build_runner(
         drafter,
         config.block_size,
         scheduler.lookahead,
-        capture=device.type == "cuda" and target.capturable and not config.enforce_eager,
+        capture=on_gpu and target.capturable and not config.enforce_eager,
         nodes=config.speculative_config.max_nodes if config.speculative_config else None,
     )
-    state.tracks = device.type == "cuda"
     return Built(runner, scheduler, stats)
 
 

@@ -47,6 +47,8 @@ class Engine:
         self.last = NO_STEP  # the pass that landed in the last step
         self.in_step: list[Request] = []  # whose pass that was, or whose has failed
         self._landed = 0.0
+        captured = self.runner.captured
+        assert captured is None or not captured.graphs or self.runner.state.tracks == (depth > 0)
         self.runner.state.tracks = depth > 0
 
     @property
