@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dense_cases import FAMILIES, save_random
 from parallel_cases import ALL_GREEDY, GATHERED, MIXED, Kept, drafters, engine, said, write_mtp
 
-from augury import LLM
+from augury import LLM, SamplingParams
 
 TREE = {"max_nodes": 6, "top_k": 2}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
@@ -81,4 +82,20 @@ def test_ranks_say_what_one_says(
         alone[case] = said(built(case, toy_model, heads, None), *batches)
     together = built(case, toy_model, heads, kept[size])
     assert said(together, *batches) == alone[case]
+    together.close()
+
+
+def test_ranks_of_uneven_shares_have_as_many_blocks(tmp_path: Path, kept: dict[int, Kept]) -> None:
+    """Of three keys one rank has two: its cache holds half as many tokens in the same memory."""
+    save_random(FAMILIES["llama-odd-sizes"], tmp_path)
+    sizes: dict[str, Any] = {"skip_tokenizer_init": True, "block_size": 8, "max_model_len": 64}
+    prompts: list[Any] = [[3 + i, 5, 7, 9] * 9 for i in range(3)]
+    params = [
+        SamplingParams(temperature=0.8, seed=i, max_tokens=12, ignore_eos=True, detokenize=False) for i in range(3)
+    ]
+    together = engine(tmp_path, kept[2], **sizes, kv_cache_memory_bytes=10 * 8 * 1152)
+    alone = engine(tmp_path, None, **sizes)
+    got, want = (llm.generate(prompts, params, use_tqdm=False) for llm in (together, alone))
+    assert [o.outputs[0].token_ids for o in got] == [o.outputs[0].token_ids for o in want]
+    assert together.engine.scheduler.pool.num_blocks == 10 and together.engine.stats.preemptions > 0
     together.close()

@@ -30,6 +30,8 @@ def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, ta
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     free = max(0, cache_bytes(config, target) - taken)
     blocks = config.num_gpu_blocks_override or min(useful, free // (per_token * size) + 1)
+    if target.split is not None:  # a rank with more heads than others has room for fewer blocks
+        blocks = target.split.ranks.least(blocks)
     room = (blocks - 1) * size
     if config.max_model_len is None and room:
         config.max_model_len = min(longest, room)
