@@ -80,3 +80,20 @@ def test_torchrun_may_start_the_ranks(toy_model: Path) -> None:
     params = SamplingParams(temperature=0.8, seed=1, max_tokens=6, ignore_eos=True)
     (answer,) = alone.generate("abcabc", params, use_tqdm=False)
     assert run.stdout == f"{answer.outputs[0].token_ids}\n"  # once: rank 0's
+
+
+def test_a_rank_leaves_when_rank_0_is_killed_at_any_time(toy_model: Path) -> None:
+    """Also while it still waits for the others: nothing but the number of its parent tells it then."""
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1], *sys.argv[2:]]).wait()"
+    follower = (
+        "import os, pathlib, sys; leader = os.getppid(); from augury.engine import follower; "
+        "print(os.getpid(), flush=True); follower.leave_with(leader, pathlib.Path(sys.argv[1]) / 'meeting')"
+    )
+    leader = subprocess.Popen(
+        [sys.executable, "-c", code, follower, str(toy_model / "nowhere")], stdout=subprocess.PIPE, text=True
+    )
+    assert leader.stdout is not None
+    assert int(leader.stdout.readline()) > 0
+    leader.kill()
+    leader.wait()
+    assert leader.stdout.read() == ""  # the end of the pipe: the follower has left it, too

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
-from datetime import timedelta
+import threading
+import time
 from pathlib import Path
 
 import torch
@@ -18,9 +20,9 @@ from augury.engine.build import build_runner
 from augury.engine.follow import Follower
 from augury.engine.team import BUILD, END, device_of
 from augury.parallel.errors import RanksLost
-from augury.parallel.ranks import LOOPBACK, Ranks
+from augury.parallel.ranks import Ranks
 
-MEETING = timedelta(minutes=5)
+GLANCE = 0.5  # seconds between two looks at whether rank 0 is there
 
 
 def serve(ranks: Ranks) -> None:
@@ -45,19 +47,33 @@ def launched(config: EngineConfig) -> None:
     sys.exit(0)
 
 
+def leave_with(leader: int, meeting: Path) -> None:
+    """End this process when rank 0's has ended, whatever it waits for."""
+    while os.getppid() == leader:
+        time.sleep(GLANCE)
+    _leave(meeting, 1)
+
+
+def _leave(meeting: Path, code: int) -> None:
+    shutil.rmtree(meeting.parent, ignore_errors=True)
+    sys.stderr.flush()
+    os._exit(code)  # torch takes a second to take itself apart
+
+
 def main() -> None:
-    """A process that rank 0 has started: its arguments are a port, its rank, their number and its device."""
+    """A process that rank 0 has started: its arguments are where to meet, its rank, their number, its device, and the
+    number of rank 0's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; rank 0 decides
     logging.getLogger("augury").setLevel(logging.ERROR)  # rank 0 says the rest
-    port, rank, size = map(int, sys.argv[1:4])
+    meeting, (rank, size) = Path(sys.argv[1]), map(int, sys.argv[2:4])
+    threading.Thread(target=leave_with, args=(int(sys.argv[5]), meeting), daemon=True).start()
     device, code = torch.device(sys.argv[4]), 0
     try:
-        store = dist.TCPStore(LOOPBACK, port, size, False, MEETING)
+        store = dist.FileStore(str(meeting), size)
         Ranks.arrive(store, rank)
         serve(Ranks(store, rank, size, device))
     except RanksLost as lost:
         if lost.__cause__ is not None:  # this rank's own fault; otherwise another has told already
             print(f"augury: {lost}", file=sys.stderr)
         code = 1
-    sys.stderr.flush()
-    os._exit(code)  # torch takes a second to take itself apart
+    _leave(meeting, code)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -21,7 +23,7 @@ from augury.config.errors import ConfigError
 from augury.engine.mirror import Leader
 from augury.engine.parallel_checks import THREADS, check_parallel
 from augury.parallel.errors import RanksLost
-from augury.parallel.ranks import LOOPBACK, Ranks
+from augury.parallel.ranks import Ranks
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
 NOTICE = 2.0  # seconds in which the death of a rank's process is seen after its sockets have closed
@@ -35,8 +37,8 @@ FOLLOWER = ("-P", "-c", "from augury.engine.follower import main; main()")
 class Processes:
     """The other ranks' processes; the first that ends unasked is remembered."""
 
-    def __init__(self, started: list[subprocess.Popen[bytes]], size: int) -> None:
-        self.started, self.size = started, size
+    def __init__(self, started: list[subprocess.Popen[bytes]], size: int, meeting: Path | None = None) -> None:
+        self.started, self.size, self._meeting = started, size, meeting
         self.lost: str | None = None
         self.closing = False
         self.noticed = threading.Event()
@@ -78,6 +80,8 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._meeting is not None:
+            shutil.rmtree(self._meeting, ignore_errors=True)
 
 
 class Team:
@@ -125,13 +129,23 @@ def assemble(config: EngineConfig) -> Team:
     if is_launched(size):
         store, rank, _ = next(dist.rendezvous("env://"))
         return Team(Ranks(store, rank, size, device, loopback=False), Processes([], size), store)
-    store = dist.TCPStore(LOOPBACK, 0, size, True, wait_for_workers=False)
+    # A file that nobody else can read: a store of torch's own would listen on every interface.
+    meeting = Path(tempfile.mkdtemp(prefix="augury-ranks-"), "meeting")
+    store = dist.FileStore(str(meeting), size)
     path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, THREADS: str(threads), "PYTHONPATH": path}
     processes = Processes(
         [
             subprocess.Popen(
-                [sys.executable, *FOLLOWER, str(store.port), str(rank), str(size), str(device_of(config.device, rank))],
+                [
+                    sys.executable,
+                    *FOLLOWER,
+                    str(meeting),
+                    str(rank),
+                    str(size),
+                    str(device_of(config.device, rank)),
+                    str(os.getpid()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what a command prints is rank 0's
                 env=environment,
@@ -139,6 +153,7 @@ def assemble(config: EngineConfig) -> Team:
             for rank in range(1, size)
         ],
         size,
+        meeting.parent,
     )
     try:
         _wait_for_all(store, processes)
