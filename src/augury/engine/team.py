@@ -132,35 +132,26 @@ def assemble(config: EngineConfig) -> Team:
     # A file that nobody else can read: a store of torch's own would listen on every interface.
     meeting = Path(tempfile.mkdtemp(prefix="augury-ranks-"), "meeting")
     store = dist.FileStore(str(meeting), size)
-    path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, THREADS: str(threads), "PYTHONPATH": path}
-    processes = Processes(
-        [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    *FOLLOWER,
-                    str(meeting),
-                    str(rank),
-                    str(size),
-                    str(device_of(config.device, rank)),
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what a command prints is rank 0's
-                env=environment,
-            )
-            for rank in range(1, size)
-        ],
-        size,
-        meeting.parent,
-    )
+    started = [_started(config.device, meeting, rank, size, threads) for rank in range(1, size)]
+    processes = Processes(started, size, meeting.parent)
     try:
         _wait_for_all(store, processes)
         return Team(Ranks(store, 0, size, device), processes, store)
     except BaseException:
         processes.end()
         raise
+
+
+def _started(device: str, meeting: Path, rank: int, size: int, threads: int) -> subprocess.Popen[bytes]:
+    """The process of another rank."""
+    path = os.pathsep.join(filter(None, (str(Path(augury.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    words = (str(meeting), str(rank), str(size), str(device_of(device, rank)), str(os.getpid()))
+    return subprocess.Popen(
+        [sys.executable, *FOLLOWER, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what a command prints is rank 0's
+        env={**os.environ, THREADS: str(threads), "PYTHONPATH": path},
+    )
 
 
 def _wait_for_all(store: Any, processes: Processes) -> None:
