@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 FLOORS = [
     {"methods", "index", "observe"},
     {"config", "verify"},
-    {"kernels"},
+    {"kernels", "parallel"},
     {"model"},
     {"drafters"},
     {"engine"},

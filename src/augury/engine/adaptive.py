@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from augury.config.speculative import SpeculativeConfig
-from augury.engine.backlog import Backlog
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.cost_file import remembered
 from augury.engine.goodput import Costs, GoodputBudget
@@ -41,6 +40,6 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
     if runner.captured:  # the drafter is part of the pass, however deep it goes
         level = 0.0
     if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
-        runner.backlog = Backlog(runner.state.padding_slot)
+        runner.let_rest()
     costs = Costs(rows, DraftCost(level))
     return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every)
