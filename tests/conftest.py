@@ -34,7 +34,8 @@ LONGEST = (  # more than half a minute each on one core, the longest first
     "test_page", "test_monitor_promtool", "test_serve_attacks", "test_structured", "test_bench_serve", "test_laws",
     "test_live_servers", "test_bench", "test_triton_engine", "test_eagle", "test_bench_serve_requests",
     "test_serve_life", "test_mutations", "test_triton_draw", "test_tune", "test_guilty_requests", "test_siege",
-    "test_hostile_commands", "test_hostile_traces", "test_hybrid_engine", "test_ray_serve",
+    "test_hostile_commands", "test_hostile_traces", "test_hybrid_engine", "test_ray_serve", "test_tensor_parallel",
+    "test_serve_ranks",
 )  # fmt: skip
 # No test depends on how fast the machine is.
 settings.register_profile("augury", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -18,11 +18,11 @@ TESTS = Path(__file__).parent
 FLOORS = [
     {"methods", "index", "observe"},
     {"config", "verify"},
-    {"kernels"},
+    {"kernels", "parallel"},
     {"model"},
     {"drafters"},
     {"engine"},
-    {"serve", "train", "compat"},
+    {"serve", "train", "compat", "plugins"},
     {"scale"},
     {"tools"},
     {"cli", "__init__"},
@@ -43,6 +43,8 @@ NEIGHBOURS = {
     ("suffix", "replay"),  # a corpus is read as a trace is
     ("load", "replay"),  # as is a file of prompts
     ("load", "live"),  # a server's counters before and after
+    ("train", "advise"),  # the GPU and the target of a plan
+    ("train", "knowledge"),  # what trainings have bought so far
     ("train", "live"),  # a swapped drafter is judged by the server's counters
     ("tune", "load"),
     ("advise", "live"),  # lengths and load from a running server's metrics

@@ -70,7 +70,7 @@ LATER = {
         "tune": ("tune.command:tune", "Race methods, K and trees on your model and prompts, or on a server."),
     },
     OPERATE: {
-        "doctor": ("doctor.command:doctor", "Lint vllm and augury commands, in scripts, YAML, JSON or Python."),
+        "doctor": ("doctor.command:doctor_app", "Lint vllm and augury commands, in scripts, YAML, JSON or Python."),
         "advise": ("advise.command:advise", "Say which method will pay for a target, its traffic and its hardware."),
         "capacity": ("capacity.command:capacity", "Say how many replicas and GPUs a trace needs for a target latency."),
         "replay": ("replay.command:replay", "Walk recorded conversations through look-up drafters: no model, no GPU."),

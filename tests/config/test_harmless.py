@@ -41,7 +41,7 @@ def test_what_says_nothing_makes_no_note(caplog: pytest.LogCaptureFixture) -> No
     assert not caplog.text
 
 
-@pytest.mark.parametrize("given", [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"trust_remote": True}])
+@pytest.mark.parametrize("given", [{"data_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"trust_remote": True}])
 def test_what_would_change_something_is_still_refused(given: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, TypeError)):
         EngineConfig.parse(model="m", **given)
@@ -67,12 +67,12 @@ def test_names_are_told_once() -> None:
 
 
 def test_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
-    words = 'serve m --trust-remote-code --compilation-config {"mode":3} --enable-expert-parallel -tp 1 --port 8001'
-    assert from_vllm(words.split()) == ["serve", "m", "--port", "8001"]
+    words = 'serve m --trust-remote-code --compilation-config {"mode":3} --enable-expert-parallel -pp 1 -tp 2 --port 1'
+    assert from_vllm(words.split()) == ["serve", "m", "-tp", "2", "--port", "1"]
     said = capsys.readouterr().err
     assert said.count("note: ") == 3 and "--enable-expert-parallel changes nothing here: the model runs" in said
-    with pytest.raises(ConfigError, match="tensor_parallel_size=2"):
-        from_vllm(["serve", "m", "-tp", "2"])
+    with pytest.raises(ConfigError, match="pipeline_parallel_size=2"):
+        from_vllm(["serve", "m", "-pp", "2"])
 
 
 def test_a_file_may_name_the_model(tmp_path: Path) -> None:

@@ -63,7 +63,9 @@ def begun(llm: LLM, toy_model: Path, prompts: list[str]) -> list[Any]:
 
 
 def drafted(llm: LLM, request: Any) -> tuple[list[int], list[int]]:
-    """A request's drafted tokens and their parents."""
+    """A request's drafted tokens and their parents, once no pass is under way."""
+    while llm.engine.flights:
+        llm.engine.land()
     draft = llm.engine.state.draft
     count = int(draft.count[request.slot])
     return draft.tokens[request.slot, :count].tolist(), draft.parents[request.slot, :count].tolist()
@@ -123,7 +125,7 @@ def test_drafts_of_a_batch(toy_model: Path, studied: Studied, tmp_path: Path, en
     llm = load(toy_model, tmp_path, engine)
     for _ in range(2):
         requests = begun(llm, toy_model, PROMPTS[:4])
-        for _ in range(7):
+        for _ in range(12):
             llm.engine.step()
             for request in requests:
                 if request.slot < 0 or request.pending != 1:

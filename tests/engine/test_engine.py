@@ -272,7 +272,7 @@ def test_a_tenants_prompts_are_found_again_by_itself_alone(toy_model: Path) -> N
         ({"max_model_length": 5}, "did you mean 'max_model_len'"),
         ({"max_model_len": 100000}, "max_model_len"),
         ({"max_model_len": 0}, "max_model_len"),
-        ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
+        ({"tensor_parallel_size": 3}, "tensor_parallel_size=3 cannot divide 4 attention heads"),
         ({"device": "gpu9"}, "device"),
         ({"device": "cpu", "dtype": "float16"}, "float16"),
         ({"max_num_batched_tokens": 2, "max_num_seqs": 8}, "max_num_batched_tokens"),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.config.per_request import SpecOptions
-from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows
+from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.goodput import GAIN, Costs, GoodputBudget, share_out
 from augury.engine.odds import Odds
 from augury.engine.paired import LEAST, Paired
@@ -74,7 +74,7 @@ def test_one_slow_step_says_little() -> None:
 
 def test_every_size_that_passes_are_rounded_to_is_timed() -> None:
     seen: list[int] = []
-    points = measure_rows(lambda n: seen.append(n) or float(n), 20, round_up)  # type: ignore[func-returns-value]
+    points = measure_rows(lambda n: seen.append(n) or float(n), sizes_of(20, round_up))  # type: ignore[func-returns-value]
     assert list(points) == [1, 2, 3, 4, 6, 8, 12, 16, 24]
     assert points[6] == 6.0
     assert seen.count(1) > 1

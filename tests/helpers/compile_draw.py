@@ -14,6 +14,7 @@ from augury.kernels import (
     peak_triton,
     probs_triton,
     rejection_triton,
+    share_triton,
     standard_triton,
     top_triton,
 )
@@ -27,10 +28,12 @@ MODULES = (
     peak_triton,
     probs_triton,
     rejection_triton,
+    share_triton,
     standard_triton,
     top_triton,
 )
 KERNELS = {
+    "find_best",
     "find_peaks",
     "join_peaks",
     "narrow",
@@ -65,6 +68,7 @@ def launch(few: bool) -> None:
         full.counts, full.bias = torch.zeros(1, vocab, dtype=torch.int32), torch.zeros(1, vocab)
         full.in_prompt = torch.zeros(1, vocab, dtype=torch.bool)
         draw_triton.draw(logits, edited, full)
+    share_triton.contest(logits, torch.empty(lines), plain, params, 64)
     peak_triton.argmax(logits, torch.zeros(vocab, dtype=torch.int64))
     top_triton.top_children(logits, 4)
     probs_triton.probabilities(logits, plain, params)

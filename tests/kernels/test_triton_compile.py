@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 DRAW = {
+    "find_best",
     "find_peaks",
     "join_peaks",
     "narrow",

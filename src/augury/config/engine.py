@@ -35,6 +35,9 @@ class EngineConfig(BaseModel):
         default="auto", description="Arithmetic of the model; 'auto' suits the device and the weights."
     )
     device: str = Field(default="auto", description="cpu, cuda, or the best that is there.")
+    tensor_parallel_size: int = Field(
+        default=1, ge=1, le=64, description="Processes that divide the model, a GPU or a part of the cores each."
+    )
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and answer together, in tokens.")
     max_num_seqs: int | None = Field(default=None, ge=1, description="Most requests in one step.")
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Most tokens in one step.")
@@ -114,12 +117,12 @@ class EngineConfig(BaseModel):
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
             return
-        known = Target(self.model, target, tensor_parallel_size=1, max_model_len=self.max_model_len)
+        known = Target(self.model, target, self.tensor_parallel_size, self.max_model_len)
         spec = resolve(with_drafter(self._wanted, target), known)
         assert spec is not None
         for part in spec.parts or (spec,):
             check_target(read_facts(part.model) if part.model else None, target)
-            check_runnable(part)
+            check_runnable(part, self.tensor_parallel_size)
         check_transfer(self.kv_transfer_config, spec.method)
         self.speculative_config = spec
         for note in spec.notes:
@@ -154,7 +157,6 @@ def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
 
 # vLLM's arguments whose other values come later; the neutral ones are taken, so that scripts run unchanged.
 NOT_YET: dict[str, tuple[Any, ...]] = {
-    "tensor_parallel_size": (1,),
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
     "quantization": (None,),

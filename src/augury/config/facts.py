@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from augury.config.files import CONFIG_BYTES, read_bounded
 from augury.methods.errors import ConfigError
 from augury.methods.facts import ModelFacts, Target, architectures
 
-__all__ = ["ModelFacts", "Target", "architectures", "find", "is_local", "read_facts"]
+__all__ = ["ModelFacts", "Target", "architectures", "find", "is_local", "names_alone", "read_facts"]
+
+_closed: ContextVar[bool] = ContextVar("closed", default=False)
+
+
+@contextmanager
+def names_alone() -> Iterator[None]:
+    """In here a model is its name, and no file of this machine is read: names may come from anybody."""
+    token = _closed.set(True)
+    try:
+        yield
+    finally:
+        _closed.reset(token)
 
 
 def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
@@ -34,6 +49,8 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
 
 def find(model: str, revision: str | None = None) -> Path | None:
     """Where a checkpoint lies on this machine; a revision is the hub's, a directory has none."""
+    if _closed.get():
+        return None
     path = Path(model).expanduser() if is_local(model) else None
     return path if path is not None and path.is_dir() else _in_hub_cache(model, revision)
 
@@ -41,7 +58,7 @@ def find(model: str, revision: str | None = None) -> Path | None:
 def is_local(model: str) -> bool:
     """Whether a name is that of something on this machine's disk."""
     try:
-        return Path(model).expanduser().exists()
+        return not _closed.get() and Path(model).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # no name a file system would take
         return False
 

@@ -7,8 +7,8 @@ from augury.config.speculative import SpeculativeConfig
 from augury.methods.spec import MAX_NODES
 
 
-def check_runnable(config: SpeculativeConfig) -> None:
-    """Say in one line why it cannot run here."""
+def check_runnable(config: SpeculativeConfig, ranks: int = 1) -> None:
+    """Say in one line why it cannot run here, on so many ranks."""
     card = config.card
     if card.inside and config.model is None:
         raise ConfigError(f"speculative_config.model is missing: {card.inside}; name a drafter of its own.")
@@ -33,8 +33,20 @@ def check_runnable(config: SpeculativeConfig) -> None:
             f"speculative_config.tree.top_k={config.tree.top_k} with num_speculative_tokens="
             f"{config.num_speculative_tokens} grows too wide: (K - 1) * top_k must be at most {MAX_NODES}; lower one."
         )
-    if config.has_weights and config.draft_tensor_parallel_size not in (None, 1):
+    _check_divided(config, ranks)
+
+
+def _check_divided(config: SpeculativeConfig, ranks: int) -> None:
+    size = config.draft_tensor_parallel_size
+    if not config.has_weights or size in (None, 1):
+        return
+    if size != ranks:
         raise ConfigError(
-            f"speculative_config.draft_tensor_parallel_size={config.draft_tensor_parallel_size}: this engine has one "
-            "device; write 1 or leave it out."
+            f"speculative_config.draft_tensor_parallel_size={size}: this engine has tensor_parallel_size={ranks}; "
+            f"write {'1' if ranks == 1 else f'1 or {ranks}'} or leave it out."
+        )
+    if not config.card.divided:
+        raise ConfigError(
+            f"speculative_config.draft_tensor_parallel_size={size}: drafters of method={config.method!r} are whole on "
+            "every rank; write 1 or leave it out."
         )

@@ -177,6 +177,12 @@ class SamplingParams:
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
 
     @property
+    def reads_all_logits(self) -> bool:
+        """Whether a draw takes more than the best of each part of the vocabulary."""
+        filtered = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+        return self.edits_logits or (filtered and not self.greedy)
+
+    @property
     def edits_logits(self) -> bool:
         """Whether anything but temperature and truncation changes the scores."""
         return bool(

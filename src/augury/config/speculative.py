@@ -127,7 +127,7 @@ class SpeculativeConfig(BaseModel):
         False, "Let a draft_model have another vocabulary: drafts use the tokens both share.", since="0.25"
     )
     draft_tensor_parallel_size: int | None = key(
-        None, "Tensor parallelism of the drafter: 1 or the target's.", ge=1, runs=False
+        None, "Ranks that divide the drafter: 1 (every rank has it whole) or the target's.", ge=1
     )
     max_model_len: int | None = key(
         None, "Longest context for the drafter; longer requests go on without drafts.", ge=1

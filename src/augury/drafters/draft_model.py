@@ -34,7 +34,9 @@ class ModelDrafter(Drafter):
         """Load the drafter next to its target."""
         directory, target = find_drafter(config, setup.dummy), setup.target
         self.device, self.nodes = target.device, config.num_speculative_tokens
-        self.model = load_target(directory, setup.dtype, self.device, setup.max_model_len, dummy=setup.dummy)
+        self.model = load_target(
+            directory, setup.dtype, self.device, setup.max_model_len, dummy=setup.dummy, split=target.draft_split
+        )
         if self.model.state_shapes:
             raise ConfigError(
                 f"speculative_config.model={config.model!r} has recurrent layers, which cannot take a rejected draft "

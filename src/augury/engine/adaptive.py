@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import torch
 
 from augury.config.speculative import SpeculativeConfig
-from augury.engine.backlog import Backlog
-from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows
+from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
+from augury.engine.cost_file import remembered
 from augury.engine.goodput import Costs, GoodputBudget
 from augury.engine.rows import round_up
 from augury.engine.runner import Runner
@@ -18,8 +19,8 @@ LOOK_UP_SECONDS = 1e-4  # of a drafter on the host, until it has been heard
 LEVEL_SHARE = 0.1  # of a plain pass: what a level of a drafter with weights takes, until it has been heard
 
 
-def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner) -> GoodputBudget:
-    """Measure what passes cost here, and let the drafter rest while nobody drafts."""
+def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: Path | None = None) -> GoodputBudget:
+    """Measure what passes cost here unless that is `kept`, and let the drafter rest while nobody drafts."""
     drafter, nodes = runner.drafter, spec.max_nodes
     assert drafter is not None
 
@@ -32,12 +33,13 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner) -> Good
 
     seconds(1)  # whatever is compiled or loaded on first use
     most = slots if runner.looks_up else slots * (1 + nodes)
-    measured = measure_rows(seconds, min(MEASURED_ROWS, most), round_up)
+    sizes = sizes_of(min(MEASURED_ROWS, most), round_up)
+    measured = remembered(kept, sizes, lambda: measure_rows(seconds, sizes))
     rows = RowCost(every_size(measured) if runner.target.any_size else measured)
     level = LOOK_UP_SECONDS if drafter.on_host else LEVEL_SHARE * seconds(1)
     if runner.captured:  # the drafter is part of the pass, however deep it goes
         level = 0.0
     if not drafter.on_host and not runner.on_gpu and drafter.saver is None:
-        runner.backlog = Backlog(runner.state.padding_slot)
+        runner.let_rest()
     costs = Costs(rows, DraftCost(level))
     return GoodputBudget(nodes, slots, costs, drafter.branching, spec.plain_pass_every)

@@ -15,6 +15,7 @@ import torch
 from augury.engine.commit import Update
 from augury.engine.request import Request
 from augury.engine.scheduled import ScheduledRequest
+from augury.parallel.errors import RanksLost
 
 if TYPE_CHECKING:
     from augury.engine.engine import Engine
@@ -87,5 +88,5 @@ def _halves(scheduled: list[ScheduledRequest]) -> list[list[ScheduledRequest]]:
 
 
 def _of_the_device(error: Exception) -> bool:
-    """Whether the accelerator itself has failed: whatever runs there next fails too."""
-    return isinstance(error, torch.AcceleratorError)
+    """Whether the accelerator itself has failed, or another rank: whatever runs there next fails too."""
+    return isinstance(error, torch.AcceleratorError | RanksLost)

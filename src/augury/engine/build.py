@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,48 +17,89 @@ from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.adaptive import adaptive_budget
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
+from augury.engine.cache_size import cache_bytes, num_blocks
+from augury.engine.cost_file import cost_file
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
+from augury.engine.mirror import Leader
+from augury.engine.parallel_checks import check_saver, divides_drafter, drafts_here
 from augury.engine.predict import room
 from augury.engine.runner import Runner
 from augury.engine.saved_states import SavedStates
 from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
 from augury.engine.state_room import StateRoom, most_slots, state_room
+from augury.engine.team import Team
 from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
 from augury.model.dense import Dense
 from augury.model.load import load_target
 from augury.model.lora import Adapters
+from augury.model.split import Split
 from augury.model.states import States
-from augury.model.target import KVCache, Target, bytes_per_token
+from augury.model.target import KVCache, Target
 from augury.observe.stats import EngineStats
+from augury.parallel.ranks import Ranks
 
 logger = logging.getLogger("augury")
-CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
-GPU_RESERVE_BYTES = 4 << 30  # for activations and graphs
 GRAPH_BYTES = 2 << 30
 IMPLEMENTATIONS = {"vllm": "dense", "transformers": "adapter"}  # vLLM's words for model_impl
 DTYPES = {"half": "float16", "float": "float32"}
 
 
-def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = None) -> Engine:
+def build_engine(
+    config: EngineConfig, directory: Path, loaded: Target | None = None, team: Team | None = None
+) -> Engine:
     """Load the target and lay out everything around it; choices left open in `config` are written back to it.
 
-    A target that is `loaded` already lends its weights; the cache is this engine's own.
+    A target that is `loaded` already lends its weights; the cache is this engine's own. With a `team` the model is
+    divided among its ranks, of which this is the first.
     """
-    device = _device(config.device)
-    config.device = str(device)
-    target = copy(loaded) if loaded is not None else _load(config, directory, device)
+    if team is None:
+        built = build_runner(config, directory, loaded)
+    else:
+        built = team.build(config, directory, partial(build_runner, config, directory, None, team.ranks))
+    runner, drafter = built.runner, built.runner.drafter
+    if team is not None:
+        runner.state.leader = Leader(team.ranks)
+    assert config.max_num_seqs
+    runner.warm_up((1, 8))
+    if drafter is not None:
+        drafter.warm_up(runner.target.device)
+    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
+    depth = int(runner.target.device.type == "cuda")
+    return Engine(runner, built.scheduler, _budget(config, runner, directory), built.stats, depth)
+
+
+class Built(NamedTuple):
+    """What an engine is made of."""
+
+    runner: Runner
+    scheduler: Scheduler
+    stats: EngineStats
+
+
+def build_runner(
+    config: EngineConfig, directory: Path, loaded: Target | None = None, ranks: Ranks | None = None
+) -> Built:
+    """The device's side of an engine, this rank's part of it where there are several, and the scheduler's sizes."""
+    device = _device(config.device) if ranks is None else ranks.device
+    config.device = device.type if ranks is not None else str(device)
+    split = None if ranks is None else Split(ranks, gathers=device.type == "cpu" or config.exact)
+    target = copy(loaded) if loaded is not None else _load(config, directory, device, split)
+    if split is not None:
+        whole = not divides_drafter(config)
+        target.draft_split = None if whole else replace(split, field="speculative_config.draft_tensor_parallel_size")
     if loaded is None and config.enable_lora:
         _make_room_for_adapters(config, target)
     _choose_sizes(config, target)
     assert config.max_num_seqs
-    drafter = build_drafter(config, target, directory)
+    drafter = build_drafter(config, target, directory) if drafts_here(config, ranks) else None
     check_exact(config, device, drafter)
+    check_saver(drafter, ranks)
     nodes = room(config.speculative_config, device)
-    states_room = state_room(config, target, nodes, _cache_bytes(config, target))
-    blocks = _num_blocks(config, target, drafter, states_room.num_bytes)
+    states_room = state_room(config, target, nodes, cache_bytes(config, target))
+    blocks = num_blocks(config, target, drafter, states_room.num_bytes)
     target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
     if target.state_shapes:
         target.cache.states = States.allocate(
@@ -68,21 +110,18 @@ def build_engine(config: EngineConfig, directory: Path, loaded: Target | None = 
     state, stats = _state(config, target, device), EngineStats()
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
     on_gpu = device.type == "cuda"
+    state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
     runner = Runner(
         target,
         state,
-        make_judge(config.speculative_config, device),
+        make_judge(config.speculative_config, device, target),
         drafter,
         config.block_size,
         scheduler.lookahead,
         capture=on_gpu and target.capturable and not config.enforce_eager,
         nodes=config.speculative_config.max_nodes if config.speculative_config else None,
     )
-    runner.warm_up((1, 8))
-    if drafter is not None:
-        drafter.warm_up(device)
-    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
-    return Engine(runner, scheduler, _budget(config, runner), stats, depth=int(on_gpu))
+    return Built(runner, scheduler, stats)
 
 
 def _make_room_for_adapters(config: EngineConfig, target: Target) -> None:
@@ -127,7 +166,7 @@ def check_exact(config: EngineConfig, device: torch.device, drafter: Drafter | N
         raise ConfigError("exact=True covers chains of drafts on a GPU, not trees; leave out exact or the tree.")
 
 
-def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target:
+def _load(config: EngineConfig, directory: Path, device: torch.device, split: Split | None) -> Target:
     return load_target(
         directory,
         dtype=DTYPES.get(config.dtype, config.dtype),
@@ -138,6 +177,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device) -> Target
         dummy=config.load_format == "dummy",
         exact=config.exact,
         fast=config.cpu_arithmetic == "fast",
+        split=split,
     )
 
 
@@ -183,7 +223,7 @@ def _choose_sizes(config: EngineConfig, target: Target) -> None:
         )
     if config.max_num_seqs is None:
         nodes = room(config.speculative_config, target.device)
-        config.max_num_seqs = most_slots(target, nodes, _cache_bytes(config, target), 64 if on_cpu else 256)
+        config.max_num_seqs = most_slots(target, nodes, cache_bytes(config, target), 64 if on_cpu else 256)
     budget = config.max_num_batched_tokens
     if budget is not None and budget < config.max_num_seqs:
         raise ConfigError(
@@ -198,59 +238,12 @@ def _chunk(config: EngineConfig) -> int:
     return config.long_prefill_token_threshold if config.enable_chunked_prefill else 0
 
 
-def _num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, taken: int) -> int:
-    """Blocks that fit beside `taken` bytes of the cache's memory, the null block included; a context length left open
-    shrinks to what they hold."""
-    size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
-    if drafter is not None:
-        per_token += drafter.bytes_per_token
-    assert config.max_num_seqs
-    longest = config.max_model_len or target.max_position
-    extra = config.speculative_config.max_nodes if config.speculative_config else 0
-    # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
-    useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
-    free = max(0, _cache_bytes(config, target) - taken)
-    blocks = config.num_gpu_blocks_override or min(useful, free // (per_token * size) + 1)
-    room = (blocks - 1) * size
-    if config.max_model_len is None and room:
-        config.max_model_len = min(longest, room)
-        if room < longest:
-            beside = ", the drafter's part taken off" if drafter is not None else ""
-            said = "max_model_len is %d, what the KV cache has room for%s; the model's context is %d."
-            logger.warning(said, room, beside, longest)
-    elif config.max_model_len is None or config.max_model_len > room:
-        wanted = f"max_model_len={config.max_model_len}" if config.max_model_len else "even one block of tokens"
-        raise ConfigError(
-            f"{wanted} needs more KV cache than there is (room for {room} tokens{_who_has_memory(config, target)}); "
-            "lower it, or raise kv_cache_memory_bytes, gpu_memory_utilization or num_gpu_blocks_override."
-        )
-    return blocks
-
-
-def _who_has_memory(config: EngineConfig, target: Target) -> str:
-    """On a GPU whose memory was counted: how much was taken before the cache, by these weights and by others."""
-    if target.device.type != "cuda" or config.kv_cache_memory_bytes or config.num_gpu_blocks_override:
-        return ""
-    free, total = torch.cuda.mem_get_info(target.device)
-    ours = torch.cuda.memory_reserved(target.device)
-    here, elsewhere = (round(n / 2**30, 1) for n in (ours, total - free - ours))
-    return f"; of {total / 2**30:.0f} GiB this process has {here}, others and the driver {elsewhere}"
-
-
-def _cache_bytes(config: EngineConfig, target: Target) -> int:
-    if config.kv_cache_memory_bytes:
-        return config.kv_cache_memory_bytes
-    if target.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(target.device)
-        return max(0, int(total * config.gpu_memory_utilization) - (total - free) - GPU_RESERVE_BYTES)
-    return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-
-
-def _budget(config: EngineConfig, runner: Runner) -> Budget:
+def _budget(config: EngineConfig, runner: Runner, directory: Path) -> Budget:
     spec = config.speculative_config
     assert config.max_num_seqs
     if spec is not None and spec.adaptive:
-        return adaptive_budget(spec, config.max_num_seqs, runner)
+        kept = cost_file(config, directory, runner.target.device)
+        return adaptive_budget(spec, config.max_num_seqs, runner, kept)
     if spec is not None and spec.schedule:
         return ScheduledBudget(spec.schedule.table(config.max_num_seqs))
     return FixedBudget(spec.max_nodes if spec else 1)

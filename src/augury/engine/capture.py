@@ -38,16 +38,20 @@ class Captured:
         """How many there are."""
         return len(self._recordings)
 
-    def fill(self, step_inputs: Iterable[Any], version: int, budget: int) -> None:
-        """Capture these, the largest first so that others find their memory free, while they take `budget` bytes."""
+    def record(self, step_input: Any, version: int) -> None:
+        """Capture a graph ahead of its use."""
         self._version = version
+        self._recording(step_input)
+
+    def fill(self, step_inputs: Iterable[Any], record: Callable[[Any], None], budget: int) -> None:
+        """Record these, the largest first so that others find their memory free, while they take `budget` bytes."""
         free, _ = torch.cuda.mem_get_info()
         for step_input in step_inputs:
             if free - torch.cuda.mem_get_info()[0] > budget:
                 warning = "CUDA graphs take %.1f GiB; the smaller ones are captured when they are needed."
                 logger.warning(warning, budget / 2**30)
                 break
-            self._recording(step_input)
+            record(step_input)
         taken = (free - torch.cuda.mem_get_info()[0]) / 2**30
         logger.info("captured %d CUDA graphs in %.1f s; they take %.2f GiB.", self.graphs, self.seconds, taken)
 

@@ -67,9 +67,13 @@ class DraftCost:
         self._fit = np.linalg.solve(self._squares + ridge, self._products + ridge @ np.maximum(self._fit, 0))
 
 
-def measure_rows(run: Callable[[int], float], most: int, rounded: Callable[[int], int]) -> dict[int, float]:
-    """Time passes of every size up to `most` that passes are rounded up to, the best of a few rounds each."""
-    sizes = sorted({rounded(rows) for rows in range(1, most + 1)})
+def sizes_of(most: int, rounded: Callable[[int], int]) -> list[int]:
+    """Every size up to `most` rows that passes are rounded up to."""
+    return sorted({rounded(rows) for rows in range(1, most + 1)})
+
+
+def measure_rows(run: Callable[[int], float], sizes: list[int]) -> dict[int, float]:
+    """Time passes of these sizes, the best of a few rounds each."""
     return {size: min(run(size) for _ in range(ROUNDS if size <= FEW else 1)) for size in sizes}
 
 

@@ -47,6 +47,8 @@ class Engine:
         self.last = NO_STEP  # the pass that landed in the last step
         self.in_step: list[Request] = []  # whose pass that was, or whose has failed
         self._landed = 0.0
+        captured = self.runner.captured
+        assert captured is None or not captured.graphs or self.runner.state.tracks == (depth > 0)
         self.runner.state.tracks = depth > 0
 
     @property
@@ -157,8 +159,7 @@ class Engine:
             self._restore(request)
         if self.drafter is not None and fresh:
             self.budget.seat(request)
-            self.runner.forget(request.slot)  # of one that was preempted
-            self.drafter.admit(request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival))
+            self.runner.admit(request)
 
     def _restore(self, request: Request) -> None:
         """Begin a slot with the state that belongs to the blocks found in the prefix cache."""
@@ -185,6 +186,8 @@ class Engine:
     def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = flight.land()  # here the host waits for the pass
+        if self.state.leader is not None:
+            self.state.leader.ranks.check()  # a pass that lost a rank on its way holds nothing
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
         ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes, predicted)
@@ -252,8 +255,7 @@ class Engine:
             if self.drafter is not None and request.slot >= 0:
                 if self.saver is not None:
                     self.saver.finish(request)  # its blocks are still its own
-                self.runner.leave(request.slot, request.length)
-                self.drafter.reset(request.slot)
+                self.runner.finish(request.slot, request.length)
         finally:
             self.scheduler.finish(request)
             reason = request.finish_reason or "abort"

@@ -12,6 +12,8 @@ from augury.config.speculative import SpeculativeConfig
 from augury.engine.rows import Layout
 from augury.kernels import verify, verify_probs
 from augury.kernels.faces import face
+from augury.kernels.verify_share import draw_share
+from augury.model.target import Target
 from augury.verify.lossy import conditional_rates, raw_entropy, synthetic_walk
 from augury.verify.rules import RULES, coupled
 from augury.verify.sampling import Draws, Outcome, SlotSampling
@@ -19,13 +21,14 @@ from augury.verify.tree import shape_of
 from augury.verify.verdict import finish, last_noise, uniforms
 
 Decide = Callable[[Tensor, Layout, SlotSampling, Tensor], Outcome]  # logits, layout, parameters, slots of the groups
+Draw = Callable[[Tensor, Draws, SlotSampling], Tensor]
 
 
 class Judge(NamedTuple):
     """A rule, made ready for a device."""
 
     decide: Decide
-    draw: Callable[[Tensor, Draws, SlotSampling], Tensor] | None = None  # of rules that walk the target's own draws
+    draw: Draw | None = None  # of rules that walk the target's own draws
     rates: Tensor | None = None  # float64 [K]: accept by chance, at these rates given the draft before
 
     def __call__(self, logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
@@ -33,18 +36,23 @@ class Judge(NamedTuple):
         return self.decide(logits, layout, sampling, slots)
 
 
-def make_judge(config: SpeculativeConfig | None, device: torch.device) -> Judge:
-    """The rule a configuration asks for; without speculation it is `coupled` on empty drafts."""
+def make_judge(config: SpeculativeConfig | None, device: torch.device, target: Target | None = None) -> Judge:
+    """The rule a configuration asks for; without speculation it is `coupled` on empty drafts.
+
+    Ranks of a `target` that is divided draw together.
+    """
     rule = config.rule if config else "coupled"
+    ops = verify.choose(device)
+    if target is not None and target.words is not None:
+        ops = ops._replace(draw=_among_ranks(ops.draw, target))
     if rule == "coupled" or config is None:
-        ops = verify.choose(device)
 
         def by_coupling(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
             return coupled(logits, layout.draws, sampling, layout.first, layout.draft, ops)
 
         return Judge(by_coupling, ops.draw)
     if rule == "synthetic":
-        return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device)
+        return _by_rates(conditional_rates(config.synthetic_acceptance_rates or []), device, ops.draw)
     decide = _by_rejection(rule, config, device)
     if rule in ("standard", "block") and face(device) == "triton":
         decide = _in_triton(rule, decide)
@@ -67,9 +75,22 @@ def _in_triton(rule: str, otherwise: Decide) -> Decide:
     return decide
 
 
-def _by_rates(given: list[float], device: torch.device) -> Judge:
+def _among_ranks(draw: Draw, target: Target) -> Draw:
+    """The draw of a divided target: from a rank's own tokens where these are all it has, else as ever."""
+    assert target.words is not None and target.split is not None
+    first, largest = target.words[0], target.split.ranks.largest
+
+    def drawn(logits: Tensor, draws: Draws, sampling: SlotSampling) -> Tensor:
+        if draws.own_words:
+            return draw_share(logits, draws, sampling, first, largest)
+        return draw(logits, draws, sampling)
+
+    return drawn
+
+
+def _by_rates(given: list[float], device: torch.device, draw: Draw) -> Judge:
     """The target draws, and drafts are accepted at given rates instead of where they guessed its draws."""
-    draw, rates = verify.choose(device).draw, torch.tensor(given, dtype=torch.float64, device=device)
+    rates = torch.tensor(given, dtype=torch.float64, device=device)
 
     def decide(logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         draft = layout.draft

@@ -15,7 +15,8 @@ from augury.config.facts import read_facts
 from augury.config.lora import LoRARequest
 from augury.config.sampling import SamplingParams
 from augury.engine.build import build_engine
-from augury.engine.engine import Update
+from augury.engine.divided import join
+from augury.engine.engine import Engine, Update
 from augury.engine.intake import Intake
 from augury.engine.loras import Loras as LoadedLoras
 from augury.engine.outputs import RequestOutput, completion, refused
@@ -42,7 +43,8 @@ class LLM:
         self.model_path: Path = resolve(self.config.model, weights=self.config.load_format != "dummy")
         self.config.check_speculation(read_facts(str(self.model_path)))
         self.tokenizer = self._read_tokenizer()
-        self.engine = build_engine(self.config, self.model_path, self._lent(weights_of))
+        self.team = join(self.config, self.model_path, weights_of is not None)
+        self.engine = self._built(self._lent(weights_of))
         if self.engine.saver and self.config.kv_transfer_config:
             self.engine.saver.connect(self.config.kv_transfer_config.kv_connector_extra_config)
         self.intake = Intake(self.config, self.engine, self.tokenizer)
@@ -51,6 +53,15 @@ class LLM:
         if self.loras is None and adapters is not None:
             self.loras = LoadedLoras(adapters)
         self._streams: dict[Request, deque[Update]] = {}  # open ones, and what is waiting for each
+
+    def _built(self, lent: Target | None) -> Engine:
+        """The engine; ranks that cannot build their parts of it end."""
+        try:
+            return build_engine(self.config, self.model_path, lent, self.team)
+        except BaseException:
+            if self.team is not None:
+                self.team.close()
+            raise
 
     def _read_tokenizer(self) -> Tokenizer:
         if self.config.skip_tokenizer_init:
@@ -176,10 +187,15 @@ class LLM:
         return True
 
     def close(self) -> None:
-        """Ours: save what is to outlive this engine (`suffix_decoding_save_path`) now, and not when the script ends."""
+        """Ours: save what is to outlive this engine (`suffix_decoding_save_path`) now, and not when the script ends.
+
+        Its other ranks end, if it has any.
+        """
         drafter = self.engine.drafter
         if drafter is not None:
             drafter.close()
+        if self.team is not None:
+            self.team.close()
 
     # --- one batch -------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,8 @@ def prune(request: Request, asked: Ahead, state: SlotState) -> None:
     hung = [place[parents[node]] for node in kept]
     request.draft_nodes, request.draft_depth = len(kept), _depth(hung)
     if kept:
-        _rewrite(state, request, kept, [tokens[node] for node in kept], hung)
+        bits = grammar.masks[[parent + 1 for parent in hung]] if state.draft.probs is not None else None
+        rewrite(state, request.slot, kept, [tokens[node] for node in kept], hung, bits)
 
 
 def _depth(parents: Sequence[int]) -> int:
@@ -100,16 +101,19 @@ def _depth(parents: Sequence[int]) -> int:
     return max(depths, default=0)
 
 
-def _rewrite(state: SlotState, request: Request, kept: list[int], tokens: list[int], parents: list[int]) -> None:
-    """Leave only the kept nodes in the slot, close together."""
-    pending, slot, count = state.draft, request.slot, len(kept)
+def rewrite(
+    state: SlotState, slot: int, kept: list[int], tokens: list[int], parents: list[int], bits: np.ndarray | None
+) -> None:
+    """Leave only the kept nodes in the slot, close together; `bits` are their grammar's masks, a line a node."""
+    pending, count = state.draft, len(kept)
     if kept[-1] >= count:
         pending.tokens[slot, :count] = torch.tensor(tokens, device=pending.tokens.device)
         pending.parents[slot, :count] = torch.tensor(parents, device=pending.tokens.device)
-    if pending.probs is not None:
+    if pending.probs is not None and bits is not None:
         # A sampled draft that survives was drawn from the drafter's probabilities given that the grammar allows it.
         # Rules that reject and draw anew are lossless against those only.
-        assert request.grammar is not None
-        bits = torch.from_numpy(request.grammar.masks[[parent + 1 for parent in parents]]).to(pending.probs.device)
-        probs = torch.where(unpacked(bits, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
+        there = torch.from_numpy(bits).to(pending.probs.device)
+        probs = torch.where(unpacked(there, pending.probs.shape[2]), pending.probs[slot, kept], 0.0)
         pending.probs[slot, :count] = probs / probs.sum(1, keepdim=True).clamp(min=torch.finfo(probs.dtype).tiny)
+    if state.leader is not None:
+        state.note("rewrite", slot, kept, tokens, parents, None if bits is None else bits.tolist())

@@ -47,7 +47,8 @@ def predict(
         if guesses and item.request.prediction.outweighs(nodes[g]):
             if drafter is not None:
                 drafter.discard(item.request.slot, item.request.length + report[g][1])
-            _leave(guesses, item.request.slot, state)
+                state.note("discard", item.request.slot, item.request.length + report[g][1])
+            leave(guesses, item.request.slot, state)
             found[g], nodes[g], depths[g] = guesses, len(guesses), len(guesses)
     return found
 
@@ -67,13 +68,14 @@ def _guessed(request: Request) -> bool:
     return any(name == NAME for name, _ in request.draft_parts)
 
 
-def _leave(guesses: list[int], slot: int, state: SlotState) -> None:
+def leave(guesses: list[int], slot: int, state: SlotState) -> None:
     """Write a chain to a slot's pending draft; where rules ask for the draft's law, it is certain of each."""
     pending, count = state.draft, len(guesses)
     tokens = torch.tensor(guesses, device=pending.tokens.device)
     pending.tokens[slot, :count] = tokens
     pending.parents[slot, :count] = torch.arange(-1, count - 1, device=tokens.device)
     pending.count[slot] = count
+    state.note("expect", guesses, slot)
     if pending.probs is not None:
         pending.probs[slot, :count] = 0.0
         pending.probs[slot, torch.arange(count, device=tokens.device), tokens] = 1.0

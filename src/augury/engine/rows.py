@@ -33,6 +33,7 @@ class StepShape(NamedTuple):
     branching: bool  # some draft is more than a chain
     steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
     adapted: bool = False  # somebody has a LoRA adapter
+    own_words: bool = False  # ranks draw from the logits of their own tokens: nobody needs them all
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             groups=shape.groups,
             long=None if state.long is None else state.long[slots],
             adapters=state.adapters[slots] if shape.adapted else None,
+            own_words=shape.own_words,
         ),
         draws=Draws(
             slots=logits_rows[1],
@@ -110,6 +112,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             count=count,
             plain=shape.plain,
             greedy=shape.greedy,
+            own_words=shape.own_words,
         ),
         draft=Draft(tokens, parents, table[3], probs, branching=shape.branching),
         begin=groups[0],

@@ -8,40 +8,32 @@ goes by then, so its segment says `CONTINUES` instead of where it starts (see re
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from augury.drafters.base import Drafter, DraftInput
+from augury.drafters.base import Drafter
 from augury.engine.advance import StepOutput, advance
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
-from augury.engine.masks import GroupMasks, gather
+from augury.engine.masks import gather
+from augury.engine.request import Request
 from augury.engine.resume import resume
 from augury.engine.rows import Segments, StepShape, round_up, row_sizes
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
+from augury.engine.step_input import StepInput, packed
+from augury.engine.step_shape import draft_input, step_shape
 from augury.kernels.faces import face
 from augury.kernels.verify import tree_depths
 from augury.model.target import Target
 from augury.observe.steps import Step
 from augury.verify.tree import Draft, first_outside
-
-
-class StepInput(NamedTuple):
-    """A planned pass as the device wants it."""
-
-    segments: Tensor  # int64 [8, G], see Segments.pack
-    shape: StepShape
-    logits_rows: int  # lines in use
-    requests: int  # groups in use
-    masks: GroupMasks | None = None  # what grammars allow, if anyone has one
-    rests: bool = False  # nobody has a draft or may have one next: the drafter may rest
 
 
 @dataclass(slots=True)
@@ -99,7 +91,8 @@ class Runner:
         """Queue a pass for these; a drafter on the host is asked before this returns."""
         self._drafter_seconds = None
         step_input = self.prepare(scheduled)
-        output = self.run(step_input)  # one pass of the target, and the verdict on every draft
+        with self._together("run", step_input):
+            output = self.run(step_input)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(step_input, output)  # what to try next
         if not self.on_gpu:
             step.drafter_seconds = self._drafter_seconds
@@ -109,6 +102,11 @@ class Runner:
         landed = torch.cuda.Event()
         landed.record()
         return Flight(scheduled, step, output, drafts, report, landed)
+
+    def _together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
+        """Have other ranks run a pass, too, if there are any."""
+        leader = self.state.leader
+        return nullcontext() if leader is None else leader.together(order, *packed(step_input))
 
     def prepare(self, scheduled: list[ScheduledRequest]) -> StepInput:
         """Write new blocks to their tables; size the pass and say what each request runs in it."""
@@ -122,38 +120,10 @@ class Runner:
             )
         table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
         logits_rows = sum(s.scored + s.nodes for s in scheduled)
-        shape = self._shape(scheduled, logits_rows)
+        shape = step_shape(self, scheduled, logits_rows)
         masks = gather(scheduled, shape.groups, self.target.device)
         rests = shape.steady and not any(s.nodes or s.request.allowed for s in scheduled)
         return StepInput(table, shape, logits_rows, len(scheduled), masks, rests)
-
-    def _shape(self, scheduled: list[ScheduledRequest], logits_rows: int) -> StepShape:
-        groups, rows = round_up(len(scheduled)), self.padded(sum(s.num_new_tokens + s.nodes for s in scheduled))
-        branching = self.drafter is not None and self.drafter.branching
-        steady, adapted = all(s.steady for s in scheduled), any(s.request.lora is not None for s in scheduled)
-        if steady and self.drafter is not None and self.drafter.keeps_drafts:
-            # After guesses that were not its own it has more to read than a captured pass has room for.
-            steady = not any(s.request.draft_parts for s in scheduled)
-        if self.looks_up:
-            if steady:  # the smallest graph that has room
-                rows = next((size for size in row_sizes(groups, self.nodes) if size >= rows), rows)
-            logits_rows = rows if steady else round_up(max(1, logits_rows))
-            return StepShape(groups, rows, logits_rows, 0, False, False, True, branching, steady, adapted)
-        drawing = [s.request.params for s in scheduled if s.active]
-        reach = max(s.reach for s in scheduled)
-        whole = self.state.block_tables.shape[1] * self.block_size
-        return StepShape(
-            groups=groups,
-            rows=rows,
-            logits_rows=self.padded(max(1, logits_rows)),
-            span=min(max(128, 1 << (reach - 1).bit_length()), whole),
-            plain=not any(p.edits_logits for p in drawing),
-            greedy=all(p.greedy for p in drawing),
-            drafted=any(s.nodes for s in scheduled),
-            branching=branching,
-            steady=steady,
-            adapted=adapted,
-        )
 
     def padded(self, rows: int) -> int:
         """The rows of a pass that needs so many."""
@@ -201,7 +171,7 @@ class Runner:
         """Ask the drafter, and leave the drafts in the slots."""
         assert self.drafter is not None
         begun = time.perf_counter()
-        inputs = self._draft_input(step_input, segments, output)
+        inputs = draft_input(self.state, self.block_size, step_input, segments, output)
         if self.backlog is not None and step_input.rests and not self.backlog.full:
             self.backlog.put_aside(inputs)
             self.state.draft.count[segments.slots] = 0
@@ -216,12 +186,35 @@ class Runner:
         width = draft.tokens.shape[1]  # a prediction may need more room than the drafter
         pending.tokens[:, :width][slots], pending.parents[:, :width][slots] = draft.tokens, draft.parents
         pending.count[slots] = draft.count
+        if self.drafter.on_host and self.state.leader is not None:
+            self.state.note("drafts", *(part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count)))
         if draft.probs is not None:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
         if not self.on_gpu:  # there the work is only queued by now
             self._drafter_seconds = time.perf_counter() - begun
         return draft
+
+    def admit(self, request: Request) -> None:
+        """A request has taken a slot: the drafter hears of it."""
+        assert self.drafter is not None
+        self.forget(request.slot)  # of one that was preempted
+        told = request.slot, request.prompt_len, request.computed, request.tenant, str(request.arrival)
+        self.drafter.admit(*told)
+        self.state.note("admit", *told)
+
+    def finish(self, slot: int, length: int) -> None:
+        """A request has ended: the drafter forgets it."""
+        assert self.drafter is not None
+        leader = self.state.leader
+        with nullcontext() if leader is None else leader.together("leave", slot, length):
+            self.leave(slot, length)
+        self.drafter.reset(slot)
+
+    def let_rest(self) -> None:
+        """The drafter may leave its reading for later while nobody drafts."""
+        self.backlog = Backlog(self.state.padding_slot)
+        self.state.note("rest")
 
     def forget(self, slot: int) -> None:
         """Another request takes a slot."""
@@ -234,36 +227,15 @@ class Runner:
             assert self.drafter is not None
             self.drafter.propose(inputs)
 
-    def _draft_input(self, step_input: StepInput, segments: Segments, output: StepOutput) -> DraftInput:
-        nodes = self.state.draft.tokens.shape[1]
-        whole = self.state.block_tables.shape[1] * self.block_size
-        most = step_input.shape.rows + (0 if step_input.shape.steady else 2 * step_input.shape.groups)
-        return DraftInput(
-            segments.slots,
-            output.settled.lengths,
-            output.settled.budget,
-            self.state.history,
-            self.state.sampling,
-            self.state.block_tables,
-            self.block_size,
-            most_rows=most,
-            span=min(2 * max(step_input.shape.span, nodes), whole),
-            chunked=not step_input.shape.steady,
-            row_begin=output.layout.row_begin,
-            start=segments.start,
-            num_new_tokens=segments.num_new_tokens,
-            nodes=segments.nodes,
-            path=output.outcome.path,
-            features=output.scores.features,
-        )
-
     @torch.inference_mode()
     def warm_up(self, sizes: tuple[int, ...]) -> None:
         """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
         for size in sizes:
             for plain, greedy in ((True, True), (True, False), (False, False)):
                 shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
-                self.advance(self._blank(shape))
+                blank = self._blank(shape)
+                with self._together("advance", blank):
+                    self.advance(blank)
 
     @torch.inference_mode()
     def run_blank(self, rows: int) -> float:
@@ -275,7 +247,9 @@ class Runner:
         else:
             span = min(128, self.state.block_tables.shape[1] * self.block_size)
             shape = StepShape(1, rows, rows, span, True, True, self.drafter is not None, False)
-        self.run(self._blank(shape))
+        blank = self._blank(shape)
+        with self._together("run", blank):
+            self.run(blank)
         return self._drafter_seconds or 0.0
 
     @torch.inference_mode()
@@ -284,13 +258,19 @@ class Runner:
         if self.captured is None or not self.looks_up:
             return
         branching = self.drafter is not None and self.drafter.branching
+        own = self.target.words is not None and self.judge.draw is not None  # most requests draw so
         shapes = [
-            StepShape(groups, rows, rows, 0, False, False, True, branching, True)
+            StepShape(groups, rows, rows, 0, False, False, True, branching, True, False, own)
             for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True)
             for rows in row_sizes(groups, self.nodes)
         ]
         largest_first = sorted(shapes, key=lambda shape: -shape.rows)
-        self.captured.fill([self._blank(shape) for shape in largest_first], self.state.version, budget)
+        self.captured.fill([self._blank(shape) for shape in largest_first], self._record, budget)
+
+    def _record(self, step_input: StepInput) -> None:
+        assert self.captured is not None
+        with self._together("record", step_input):
+            self.captured.record(step_input, self.state.version)
 
     def _blank(self, shape: StepShape) -> StepInput:
         """A pass of nothing but padding."""

@@ -7,13 +7,16 @@ changes hands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.engine.mirror import Leader, seat_record
 from augury.engine.request import Request
 from augury.engine.staging import Staging
 from augury.verify.sampling import Outcome, SlotSampling
@@ -40,6 +43,7 @@ class SlotState:
     long: Tensor | None = None  # int64 [S]: 1 where the text is past the target's switch_length, if it has one
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
     version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
+    leader: Leader | None = None  # who tells other ranks what changes here, if there are any
 
     @classmethod
     def allocate(
@@ -102,6 +106,13 @@ class SlotState:
             self._count_tokens(slot, request)
         self._set_bias(slot, request)
         self._set_barred(slot, request)
+        if self.leader is not None:
+            self.leader.note("seat", seat_record(request))
+
+    def note(self, order: str, *what: Any) -> None:
+        """Tell other ranks, if there are any, of a change that is made beside these tensors."""
+        if self.leader is not None:
+            self.leader.note(order, *what)
 
     def give_blocks(self, requests: list[Request]) -> None:
         """Bring blocks that requests have been given since their last pass to the slots' tables, all in one copy."""
@@ -111,10 +122,15 @@ class SlotState:
             for place in range(request.tabled, len(request.blocks))
         ]
         if fresh:
-            slots, places, blocks = self._there(np.array(fresh).T.copy()).unbind(0)
-            self.block_tables[slots, places] = blocks
+            self.write_blocks(fresh)
+            self.note("blocks", fresh)
             for request in requests:
                 request.tabled = len(request.blocks)
+
+    def write_blocks(self, fresh: Sequence[Sequence[int]]) -> None:
+        """Write (slot, place in its table, block) to the tables."""
+        slots, places, blocks = self._there(np.array(fresh).T.copy()).unbind(0)
+        self.block_tables[slots, places] = blocks
 
     def make_tables(self) -> None:
         """Make the wide tables before a request needs them: one made later would outdate every captured graph."""

@@ -36,6 +36,11 @@ class DrafterSwap:
 
     def put(self, directory: Path) -> None:
         """Take a drafter's weights; a ConfigError or ModelError leaves everything as it is."""
+        if self._config.tensor_parallel_size > 1:
+            raise ConfigError(
+                f"drafters are not swapped with tensor_parallel_size={self._config.tensor_parallel_size} yet; restart "
+                "the server with the new one."
+            )
         spec = self._config.speculative_config
         network = self._engine.drafter.network if self._engine.drafter is not None else None
         if spec is None or network is None or spec.card.weights != "draft":

@@ -60,6 +60,7 @@ DRAFT_MODEL = Method(
     vllm_async_since="0.28",
     vllm_tells_tokens=True,
     vllm_lacks=("disable_padded_drafter_batch",),
+    divided=True,
     band=measured(2.2, 3.0, 3.5, 4, "same family, well matched", "operators' reports"),
     sharded=True,
     prose=("small models of the family",),

@@ -21,6 +21,7 @@ EAGLE = Method(
     lookahead=1,
     prefill_lookahead=1,
     vllm_tells_tokens=True,
+    divided=True,
     band=measured(1.8, 2.2, 2.6, 3, "8B targets, chat", "vLLM's example test", "chat"),
     vllm_prefix="Eagle",
     vllm_classes={

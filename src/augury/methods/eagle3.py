@@ -57,6 +57,7 @@ EAGLE3 = Method(
     prefill_lookahead=1,
     vllm_since="0.8.5",
     vllm_tells_tokens=True,
+    divided=True,
     band=measured(
         2.2,
         2.7,

@@ -49,6 +49,7 @@ MEDUSA = Method(
     vllm_fixed_tokens=True,
     vllm_classes={"MedusaModel": ("0.8.2", None)},
     vllm_writes={"model_type": "medusa"},
+    divided=True,
     band=measured(1.4, 1.68, 1.8, 3, "heads run as a chain, chat", "operators' reports", "chat"),
     one_pass=True,
     checkpoint=_checkpoint,

@@ -209,6 +209,7 @@ MTP = Method(
     modules=_modules,
     vllm_since="0.11",
     vllm_detects=_detects,
+    divided=True,
     band=measured(1.6, 1.8, 1.9, 1, "DeepSeek-V3 class, n_predict=1", "DeepSeek-V3 report; operators' reports"),
     usual=UsualHead(joins=state_and_token, of_target=True),
     checkpoint=_checkpoint,

@@ -197,6 +197,7 @@ class Method:
     usual: UsualHead | None = None
     checkpoint: Callable[[Mapping[str, Any], int], dict[str, Any]] | None = None  # a usual config.json, by target and K
     sharded: bool = False  # it runs on all of the target's devices, as a whole model does
+    divided: bool = False  # here its weights can be divided among ranks, as the target's are
     gates: Mapping[str, GateRecipe] = field(default_factory=dict)  # by the gate's name, the method's own first
     trained: Mapping[str, Trained] = field(default_factory=dict)  # by the name that `augury train` knows
     prose: tuple[str, ...] = ()  # how texts name it, besides its name

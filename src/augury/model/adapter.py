@@ -26,6 +26,7 @@ from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
 from augury.model.rope import context_length, switch_length
 from augury.model.row_invariant import use_row_invariant_matrices
+from augury.model.split import Split
 from augury.model.state_pass import StatePass
 from augury.model.target import NORMED, KVCache, LayerShape, Rows, Scores
 
@@ -50,6 +51,9 @@ class Adapter:
         # The CPU kernels compute in float32 whatever the weights are stored in.
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else next(model.parameters()).dtype
         self.cache = KVCache()
+        self.words = None
+        self.split: Split | None = None  # it is never divided among ranks
+        self.draft_split: Split | None = None
         mixers = self._with_reason(lambda: recurrent_layers(model, ops))
         self.state_shapes = [mixer.shape for _, mixer in mixers]
         if mixers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
@@ -64,7 +64,15 @@ class AdaptedLinear:
         return out
 
 
-AnyLinear = Linear | PackedLinear | AdaptedLinear
+class OtherLinear(Protocol):
+    """A projection that is divided among ranks; see split.py."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to rows [R, in]."""
+        ...
+
+
+AnyLinear = Linear | PackedLinear | AdaptedLinear | OtherLinear
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from augury.model import dense
 from augury.model.checkpoint import Checkpoint, read_config
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
-from augury.model.rope import switch_length
+from augury.model.rope import head_dim, switch_length
+from augury.model.split import Heads, Split
 from augury.model.target import Target
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -28,12 +29,14 @@ def load_target(
     dummy: bool = False,
     exact: bool = False,
     fast: bool = False,
+    split: Split | None = None,
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
     read. `dummy` reads config.json alone and makes random weights. `exact`: on a GPU a row's bits depend on its own
-    tokens alone, as they do on a CPU. `fast`: activations are rounded to 8 bits where weights are packed.
+    tokens alone, as they do on a CPU. `fast`: activations are rounded to 8 bits where weights are packed. `split`: this
+    rank's part of the model.
     """
     directory, device = Path(directory), torch.device(device)
     config = read_config(directory)
@@ -41,6 +44,8 @@ def load_target(
     fits = runs_dense(config)
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
+    if split is not None:
+        check_split(config, implementation, split.ranks.size, split.field)
     if implementation == "adapter" or not fits:
         if exact and device.type != "cpu":
             raise ModelError(
@@ -51,7 +56,17 @@ def load_target(
         return Adapter.load(directory, kind, device, max_model_len, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast)
+    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split)
+
+
+def check_split(config: Any, implementation: str, size: int, field: str = "tensor_parallel_size") -> None:
+    """Refuse to divide a model that cannot be divided among so many ranks."""
+    if implementation == "adapter" or not runs_dense(config):
+        raise ModelError(
+            f"{field}={size} needs our own model code, and {config.model_type!r} runs through transformers; write 1, "
+            f"or use a model of type {', '.join(dense.MODEL_TYPES)}."
+        )
+    Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config)).check(size, field)
 
 
 def runs_dense(config: Any) -> bool:

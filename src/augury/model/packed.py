@@ -43,9 +43,13 @@ class Packed:
         """The float32 matrix."""
         return unpacked(self.codes.view(len(self), self.scales.shape[1], -1), self.scales)
 
+    def some(self, wanted: Tensor) -> Packed:
+        """Some lines, still packed."""
+        return Packed(self.codes[wanted], self.scales[wanted])
+
     def lines(self, wanted: Tensor) -> Tensor:
         """Some lines of the float32 matrix."""
-        return Packed(self.codes[wanted], self.scales[wanted]).unpacked()
+        return self.some(wanted).unpacked()
 
 
 class PackedFile:

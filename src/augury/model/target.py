@@ -9,13 +9,16 @@ decoding is a single row. The model knows nothing of requests, sampling or specu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from augury.model.memory import lasting_zeros
 from augury.model.states import States, StateShape
+
+if TYPE_CHECKING:
+    from augury.model.split import Split
 
 NORMED = -1  # the feature id of the hidden state after the final norm
 
@@ -44,6 +47,7 @@ class Rows:
     groups: int = 0  # slots with rows at most; 0: unknown
     long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
     adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None where nobody has one
+    own_words: bool = False  # logits of this rank's own tokens are enough, where the vocabulary is divided
 
 
 @dataclass(slots=True)
@@ -110,6 +114,13 @@ class Target(Protocol):
     capturable: bool  # whether forward may be captured as a CUDA graph
     any_size: bool  # whether a pass of a new size costs no more than others, so that none need be padded
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
+    split: Split | None  # how it is divided among ranks; None: it is whole
+    draft_split: Split | None  # how its drafters are divided among ranks; None: every rank has the whole of them
+
+    @property
+    def words(self) -> tuple[int, int] | None:
+        """This rank's tokens, first and one past the last, where ranks have logits of their own; None: of all."""
+        ...
 
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """Score the wanted rows; feature id j is the residual stream after j layers (0: embeddings, n: before the

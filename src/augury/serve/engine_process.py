@@ -26,6 +26,7 @@ from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request
 from augury.model.errors import ModelError
+from augury.parallel.errors import RanksLost
 from augury.serve.collecting import Collector
 from augury.serve.compiling import Compiled, Compiler
 from augury.serve.engine_facts import facts
@@ -71,6 +72,8 @@ class EngineProcess:
             if self.engine.busy:
                 self._step()
             elif time.monotonic() - self._beat >= BEAT:
+                if self.llm.team is not None:
+                    self.llm.team.ranks.check()
                 self._send({"type": "beat"})
 
     def _take_messages(self) -> None:
@@ -149,6 +152,8 @@ class EngineProcess:
 
     def _break(self, error: Exception) -> None:
         """A step has failed: so have the requests in it, and only those, unless it happens again and again."""
+        if isinstance(error, RanksLost):  # no step succeeds any more
+            raise error
         # A request that was alone in its step has no neighbours to tell it from the engine: an empty pass does.
         self._failures += len(self.engine.in_step) != 1 or not self._sound()
         jobs = {self.reports[request].job for request in self.engine.in_step if request in self.reports}
@@ -256,7 +261,7 @@ def main(descriptor: int) -> int:
             llm = LLM(start["model"], **start["arguments"])
             collector = collector_of(start.get("collect"), llm.model_path)
             load_adapters(llm, start.get("loras") or {})
-        except (ConfigError, ModelError, TypeError, OSError, MemoryError) as error:
+        except (ConfigError, ModelError, RanksLost, TypeError, OSError, MemoryError) as error:
             channel.send({"type": "failed", "message": " ".join(str(error).split()) or type(error).__name__})
             return 1
         freeze()
@@ -265,6 +270,9 @@ def main(descriptor: int) -> int:
             EngineProcess(llm, channel, collector).run()
     except Closed:
         return 0
+    except RanksLost as lost:
+        logger.error("%s", lost)
+        return 1
     return 0
 
 

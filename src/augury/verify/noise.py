@@ -39,10 +39,13 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     return a, b, c, d
 
 
-def words(seeds: Tensor, positions: Tensor, purpose: int, vocab: int) -> Tensor:
-    """Uniform 32-bit words, int64 [L, V], for the tokens of L draws with int64 [L] seeds and positions."""
+def words(seeds: Tensor, positions: Tensor, purpose: int, vocab: int, first: int = 0) -> Tensor:
+    """Uniform 32-bit words, int64 [L, V], for the tokens of L draws with int64 [L] seeds and positions.
+
+    The tokens are first .. first + V - 1, and `first` is a multiple of 4.
+    """
     seeds, positions = seeds[:, None], positions[:, None]
-    quads = torch.arange((vocab + 3) // 4, device=seeds.device)[None, :]
+    quads = first // 4 + torch.arange((vocab + 3) // 4, device=seeds.device)[None, :]
     counter = quads, positions & LOW_32, torch.full_like(positions, purpose), positions >> 32 & LOW_32
     four = philox(counter, (seeds & LOW_32, seeds >> 32 & LOW_32))
     return torch.stack(four, dim=-1).flatten(1)[:, :vocab]
@@ -53,11 +56,11 @@ def uniform(raw: Tensor) -> Tensor:
     return ((raw.to(torch.float32) + 0.5) * 2.0**-32).clamp(max=BELOW_ONE)
 
 
-def gumbel(seeds: Tensor, positions: Tensor, purpose: int, vocab: int) -> Tensor:
-    """Standard Gumbel noise, float32 [L, V].
+def gumbel(seeds: Tensor, positions: Tensor, purpose: int, vocab: int, first: int = 0) -> Tensor:
+    """Standard Gumbel noise, float32 [L, V], of tokens first .. first + V - 1; `first` is a multiple of 4.
 
     -log(-log u) rounds badly where u nears 1, which is where winners come from; with v = 1 - u that tail sits near 0,
     where float32 is finest, and reaches 22.9.
     """
-    exponential = -torch.log1p(-uniform(words(seeds, positions, purpose, vocab)))
+    exponential = -torch.log1p(-uniform(words(seeds, positions, purpose, vocab, first)))
     return -torch.log(exponential)

@@ -78,6 +78,7 @@ class Draws:
     plain: bool = False  # the host knows that no slot here uses penalties, bias, stops or bad words
     greedy: bool = False  # the host knows that every slot here is greedy
     masks: Masks | None = None  # None: no grammar here; otherwise `plain` is False
+    own_words: bool = False  # the logits are of this rank's tokens alone; then `plain`, and nothing is filtered
 
 
 @dataclass(slots=True)

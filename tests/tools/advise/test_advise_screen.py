@@ -96,8 +96,8 @@ def test_a_server_that_has_hardly_drafted_is_no_evidence(monkeypatch: pytest.Mon
     reading = Reading("m", 0.0, counters, accepted_at=(8.0, 8.0), method="ngram")
     monkeypatch.setattr("augury.tools.advise.served.scrape", lambda server: None)
     monkeypatch.setattr("augury.tools.advise.served.readings", lambda scraped: {"m": reading})
-    traffic, profile = served("http://here", Traffic())
+    traffic, profile, _ = served("http://here", Traffic())
     assert profile is None and "drafted 8 times" in traffic.notes[0]
     reading.counters["drafts"] = 800.0
-    traffic, profile = served("http://here", Traffic())
+    traffic, profile, _ = served("http://here", Traffic())
     assert profile is not None and not traffic.notes

@@ -11,6 +11,7 @@ from augury.kernels import Ops
 from augury.model.heads.files import Weights
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
+from augury.model.split import Heads, Split, split_layer
 from augury.model.target import KVCache, LayerShape, Rows, Target
 
 
@@ -95,6 +96,13 @@ class Blocks:
         self.layers = layers
         self.shapes = layer_shapes(config, len(layers))
         self.cache = KVCache()
+        self._heads = Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config))
+
+    def divide(self, split: Split) -> None:
+        """Keep this rank's part of the layers."""
+        self._heads.check(split.ranks.size, split.field)
+        self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
+        self.shapes = [self._heads.shape(split)] * len(self.layers)
 
     def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, begin: int = 0, end: int = 0) -> Tensor:
         """The residual stream after layers begin .. end; `first_input` replaces the first one's normed input."""
@@ -122,6 +130,10 @@ class Stack(Protocol):
         """The residual stream after the layers; `first_input` replaces the first one's normed input."""
         ...
 
+    def divide(self, split: Split) -> None:
+        """Keep this rank's part of the layers."""
+        ...
+
 
 class BlockHead:
     """What recurrent heads share: a target to borrow from, and layers with a cache."""
@@ -130,6 +142,8 @@ class BlockHead:
 
     def __init__(self, target: Target, blocks: Stack, streams: int = 1) -> None:
         self.target, self.blocks = target, blocks
+        if target.draft_split is not None:
+            blocks.divide(target.draft_split)
         self.feature_size = streams * target.hidden_size
         self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
 

@@ -14,7 +14,8 @@ from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
-from augury.model.layers import Linear
+from augury.model.layers import AnyLinear
+from augury.model.split import split_lines
 from augury.model.target import Rows, Target
 
 
@@ -30,11 +31,11 @@ class Flags:
 class Parts:
     """The weights outside the layers."""
 
-    fc: Linear
+    fc: AnyLinear
     hidden_norm: Tensor
     token_norm: Tensor
     final_norm: Tensor
-    head: Linear | None  # None: the target's
+    head: AnyLinear | None  # None: the target's
     embedding: Tensor | None  # None: the target's
     targets: Tensor | None  # int64 [Vd]: the target's number of each token of the head's vocabulary
     input_norm: Tensor | None  # over all streams together (norm_before_fc)
@@ -164,11 +165,11 @@ def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Targ
     own_head = "lm_head.weight" in weights or vocab != target.vocab_size
     norms = [f"fc_norm.{i}.weight" for i in range(streams)]
     return Parts(
-        fc=weights.linear("fc", size, wide),
+        fc=split_lines(weights.linear("fc", size, wide), target.draft_split),
         hidden_norm=weights.vector("layers.0.hidden_norm.weight", size),
         token_norm=weights.vector("layers.0.input_layernorm.weight", size),
         final_norm=weights.vector("norm.weight", size),
-        head=weights.linear("lm_head", vocab, size) if own_head else None,
+        head=split_lines(weights.linear("lm_head", vocab, size), target.draft_split) if own_head else None,
         embedding=own_embedding(weights, config, target),
         targets=targets,
         input_norm=weights.vector("input_norm.weight", wide) if "input_norm.weight" in weights else None,

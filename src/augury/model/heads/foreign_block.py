@@ -14,6 +14,7 @@ from augury.model.adapter import ATTENTION, Adapter
 from augury.model.errors import ModelError
 from augury.model.foreign import fix_rotary, quietly, refuse
 from augury.model.row_invariant import use_row_invariant_matrices
+from augury.model.split import Split
 from augury.model.target import KVCache, Rows
 
 FEW = 8  # tokens of a vocabulary that is never used
@@ -40,6 +41,10 @@ class ForeignBlocks:
         """The residual stream after the layer; it norms its input itself."""
         assert first_input is None
         return self._adapter.run(rows, residual)
+
+    def divide(self, split: Split) -> None:
+        """transformers' code has no parts."""
+        raise ModelError(f"{split.field}={split.ranks.size}: this drafter runs through transformers; write 1.")
 
     @classmethod
     def load(

@@ -18,7 +18,8 @@ from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.dummy import DummyWeights, spread_tokens
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
-from augury.model.layers import Linear
+from augury.model.layers import AnyLinear, Linear
+from augury.model.split import Split, split_lines
 from augury.model.target import Target
 
 BACKBONE = ("model.", "transformer.", "gpt_neox.", "base_model.")  # a whole model's own weights are never read here
@@ -31,7 +32,7 @@ Projection = Callable[[Tensor], Tensor]
 class MedusaHeads:
     """Residual blocks and an output matrix per head; the matrix may be one for all, and may know fewer tokens."""
 
-    def __init__(self, blocks: list[list[Linear]], matrices: list[Projection], tokens: Tensor | None) -> None:
+    def __init__(self, blocks: list[list[AnyLinear]], matrices: list[Projection], tokens: Tensor | None) -> None:
         self.blocks = blocks
         self.matrices = matrices  # one per head, or one that all share
         self.tokens = tokens  # int64: the target's number of each token the matrices know; None: the same numbers
@@ -67,10 +68,7 @@ class MedusaHeads:
         known = _token_map(directory, tensors, names, raw, target)
         weights = Weights(directory, tensors, dtype, target.device)
         size, biased = target.hidden_size, _is_biased(tensors, raw)
-        blocks = [
-            [weights.linear(names.layer(head, i), size, size, biased) for i in range(names.layers)]
-            for head in range(heads)
-        ]
+        blocks = _blocks(weights, names, size, biased, heads, target.draft_split)
         matrices = _matrices(weights, tensors, names, raw, target, known, heads)
         weights.finish("set of Medusa heads")
         return cls(blocks, matrices, None if known is None else known.to(target.device))
@@ -81,10 +79,7 @@ class MedusaHeads:
         names, size = Names("", False, whole(raw.get("medusa_num_layers")) or 1), target.hidden_size
         few, weights = whole(raw.get("truncated_vocab_size")), DummyWeights(directory, dtype, target.device)
         known = spread_tokens(few, target.vocab_size, target.device) if few and few < target.vocab_size else None
-        blocks = [
-            [weights.linear(names.layer(head, i), size, size, _is_biased({}, raw)) for i in range(names.layers)]
-            for head in range(heads)
-        ]
+        blocks = _blocks(weights, names, size, _is_biased({}, raw), heads, target.draft_split)
         return cls(blocks, _matrices(weights, {}, names, raw, target, known, heads), known)
 
 
@@ -102,6 +97,16 @@ class Names(NamedTuple):
     def matrix(self, head: int) -> str:
         """A head's output matrix."""
         return f"{self.prefix}lm_heads.{head}.weight" if self.native else f"{self.prefix}{head}.{self.layers}.weight"
+
+
+def _blocks(
+    weights: Weights, names: Names, size: int, biased: bool, heads: int, split: Split | None
+) -> list[list[AnyLinear]]:
+    """The residual blocks of every head."""
+    return [
+        [split_lines(weights.linear(names.layer(head, i), size, size, biased), split) for i in range(names.layers)]
+        for head in range(heads)
+    ]
 
 
 def _is_wanted(name: str, heads: int) -> bool:
@@ -174,13 +179,13 @@ def _matrices(
     own = [names.matrix(head) for head in range(heads)]
     shared = bool(raw.get("original_lm_head")) or (str(raw.get("version")) == "2" and not set(own) & set(tensors))
     if not shared:
-        return [_matrix(weights, tensors, name, target, known) for name in own]
+        return [split_lines(_matrix(weights, tensors, name, target, known), target.draft_split) for name in own]
     stored = [f"{names.prefix}{name}" for name in SHARED if f"{names.prefix}{name}" in tensors]
     if not stored:
         return [target.project if known is None else _some_of(target, known.to(target.device))]
     matrix = _matrix(weights, tensors, stored[0], target, known)
     weights.drop(*stored, *own)
-    return [matrix]
+    return [split_lines(matrix, target.draft_split)]
 
 
 def _matrix(weights: Weights, tensors: dict[str, Tensor], name: str, target: Target, known: Tensor | None) -> Linear:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,9 +15,11 @@ from augury.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from augury.config.facts import ModelFacts
+    from augury.tools.advise.advice import Advice
     from augury.tools.advise.cost import Cost
     from augury.tools.advise.shape import ModelShape
     from augury.tools.advise.traffic import Recorded
+    from augury.tools.live.reading import Reading
 
 MOST_REQUESTS = 4096
 USUAL_LOADS = "1,8,32,64,128"
@@ -29,6 +31,12 @@ def advise(
         list[Path] | None, typer.Option(help="Recorded conversations, in any form that `augury replay` reads.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="A server to take lengths and load from, by its /metrics.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="As --url, and lay the prediction beside what the server chooses and measures."
+        ),
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help="Costs by a roofline of this GPU, such as H200.")] = None,
     tp: Annotated[int, typer.Option("--tp", min=1, help="GPUs the target is split over.")] = 1,
     cost_curve: Annotated[
@@ -47,6 +55,10 @@ def advise(
     tokenizer: Annotated[str, typer.Option(help="For --trace; the target's if it has one.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    form: Annotated[
+        Literal["text", "json", "aiconfigurator", "dynamo"],
+        typer.Option("--format", help="What is printed; the last two: a file for that planner, in YAML."),
+    ] = "text",
     out: Annotated[Path | None, typer.Option(help="Write the recommended -sc JSON here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
 ) -> None:
@@ -65,21 +77,30 @@ def advise(
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
     loads = _loads(concurrency or USUAL_LOADS)
-    facts, shape = target_of(target, as_json, cost_curve is not None)
+    facts, shape = target_of(target, as_json or form != "text", cost_curve is not None)
     cost = cost_of(gpu, tp, cost_curve, shape, facts)
     recorded = _recorded(trace or [], tokenizer, facts, limit)
     traffic = recorded.traffic() if recorded else Traffic()
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
-    if url is not None:
+    if check is not None and url is not None:
+        raise ConfigError("--check URL and --url URL name one server: give one of them.")
+    if (asked := check or url) is not None:
         from augury.tools.advise.served import loads_of, served
 
-        traffic, seen = served(url, traffic)
+        traffic, seen, reading = served(asked, traffic)
         loads = loads_of(traffic) or loads if concurrency is None else loads
         profiles += [seen] if seen else []
     drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
     advice = weigh(Question(facts, shape, cost, traffic, *given))
-    if as_json:
+    if check is not None:
+        say_beside(advice, reading, as_json or form == "json")
+        return
+    if form in ("aiconfigurator", "dynamo"):
+        from augury.tools.advise.planner_files import planner_file
+
+        print(planner_file(advice, form, target), end="")
+    elif as_json or form == "json":
         print_json(advice.as_record())
     else:
         show(output_console(), advice)
@@ -90,6 +111,18 @@ def advise(
 
         draw(advice, plot)
         print(f"wrote {plot}", file=sys.stderr)
+
+
+def say_beside(advice: Advice, reading: Reading, as_json: bool) -> None:
+    """What `--check` prints."""
+    from augury.tools.advise.beside import lay_beside, show_beside
+    from augury.tools.shared.terminal import output_console, print_json
+
+    found = lay_beside(advice, reading)
+    if as_json:
+        print_json(found.as_record())
+    else:
+        show_beside(output_console(), found)
 
 
 def _loads(text: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ class Gpu(Row):
     bf16_tflops: float = Field(gt=0)
     fp8_tflops: float | None = Field(default=None, gt=0)
     link_gbs: float = Field(gt=0)
+    system: str | None = None  # what aiconfigurator calls it, if it has figures of it
 
 
 @cache

@@ -19,7 +19,7 @@ from augury.tools.shared.profile import make_profile
 ENOUGH = 20  # finished requests that a mean length is told from
 
 
-def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | None]:
+def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | None, Reading]:
     """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are."""
     server = Server(url)
     found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
@@ -29,8 +29,8 @@ def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | Non
     told, drafts = traffic_of(reading, traffic, url), reading.counters.get("drafts", 0.0)
     if 0 < drafts < ENOUGH_DRAFTS:
         note = f"the server has drafted {drafts:.0f} times, no evidence of its acceptance ({ENOUGH_DRAFTS} are)"
-        return replace(told, notes=(*told.notes, f"{note}: not used")), None
-    return told, profile_of(reading, url)
+        return replace(told, notes=(*told.notes, f"{note}: not used")), None, reading
+    return told, profile_of(reading, url), reading
 
 
 def _at_once(reading: Reading) -> float | None:

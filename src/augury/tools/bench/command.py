@@ -13,7 +13,7 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.surfaces import from_json
-from augury.tools.bench.contenders import Contender, Setup, choose
+from augury.tools.bench.contenders import AUGURY, Contender, Setup, choose
 from augury.tools.bench.plan import BenchPlan, conditions_of, find_weights, tokenize
 from augury.tools.shared.group import Commands, later, panels
 from augury.tools.shared.loading import with_installed
@@ -36,6 +36,9 @@ def bench(
     speculative_config: Annotated[
         str, typer.Option("--speculative-config", "-sc", help="Speculation of augury-<method>, as JSON.")
     ] = SPECULATIVE,
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Processes that divide Augury's model.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
     profile: Annotated[
@@ -61,7 +64,10 @@ def bench(
         threads,
         dtype,
         _speculation(speculative_config, model),
+        tensor_parallel_size,
     )
+    if tensor_parallel_size > 1 and (methods or profile or cost_curve):
+        raise ConfigError("--tensor-parallel-size goes with the comparison of contenders alone; leave it out.")
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():
@@ -123,7 +129,9 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
     record = Record()
     try:
         for contender in contenders:
-            setup = Setup(contender, directory, gguf, plan.dtype, plan.threads, room, plan.speculative)
+            ranks = plan.ranks if contender.make == AUGURY.make else 1
+            threads = max(1, plan.threads // ranks)
+            setup = Setup(contender, directory, gguf, plan.dtype, threads, room, plan.speculative, ranks)
             workers.append(Worker(setup))
         with progress("loading", len(workers)) as tick:
             for worker in list(workers):

@@ -45,6 +45,7 @@ class Setup:
     threads: int
     max_len: int  # longest prompt and answer together
     speculative: dict[str, Any] = field(default_factory=dict)
+    ranks: int = 1  # of Augury's own: processes that divide the model and the threads
 
 
 TRANSFORMERS = Contender("transformers", "transformers", "TransformersPeer", "transformers")

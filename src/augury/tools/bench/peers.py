@@ -151,6 +151,7 @@ class AuguryPeer:
             load_format=setup.contender.load_format,
             cpu_arithmetic=setup.contender.arithmetic,
             speculative_config=spec,
+            tensor_parallel_size=setup.ranks,
         )
 
     def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:

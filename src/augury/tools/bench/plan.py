@@ -24,6 +24,7 @@ class BenchPlan:
     threads: int
     dtype: str
     speculative: dict[str, Any]
+    ranks: int = 1  # of Augury's contenders
 
 
 def tokenize(sets: list[str], directory: str) -> dict[str, list[list[int]]]:
@@ -56,6 +57,7 @@ def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> 
     return {
         "cpu": cpu_name(),
         "threads": plan.threads,
+        "tensor_parallel_size": plan.ranks,
         "versions": versions(),
         "model": plan.model,
         "dtype": plan.dtype,

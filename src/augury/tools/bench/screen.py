@@ -22,6 +22,12 @@ def versions() -> dict[str, str]:
     return versions_of(PACKAGES)
 
 
+def _ranks(conditions: dict[str, Any]) -> str:
+    """Among how many processes Augury divided them, where it did."""
+    size = conditions.get("tensor_parallel_size", 1)
+    return f" (Augury's in {size} ranks)" if size > 1 else ""
+
+
 def conditions_line(conditions: dict[str, Any]) -> str:
     """Everything a figure depends on, in a few lines for a person."""
     spec, libraries = conditions["speculative_config"], conditions["versions"]
@@ -30,7 +36,7 @@ def conditions_line(conditions: dict[str, Any]) -> str:
     lookup = f", n-grams of {shortest} to {longest} (the peers' look-ups go down to 1)" if longest else ""
     quantized = f"; llama.cpp runs {conditions['gguf']}" if conditions["gguf"] else ""
     return (
-        f"{conditions['cpu']}, {conditions['threads']} threads; "
+        f"{conditions['cpu']}, {conditions['threads']} threads{_ranks(conditions)}; "
         f"model {conditions['model']} in {conditions['dtype']}{quantized}; "
         f"prompts: {sets}; {conditions['max_tokens']} new tokens each, greedy (temperature 0), end of text ignored; "
         f"{spec['method']}, K={spec['num_speculative_tokens']}{lookup}; "

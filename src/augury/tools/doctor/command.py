@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.files import read_bounded
+from augury.tools.doctor.annotations import annotated
 from augury.tools.doctor.examine import Asked, Examination, check_release, examine
 from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
@@ -22,12 +23,14 @@ from augury.tools.doctor.report import as_record, counts, exit_code, sarif
 from augury.tools.doctor.screen import show, show_fixed
 from augury.tools.doctor.upgrade import releases, upgrades
 from augury.tools.doctor.upgrade_screen import as_upgrade_record, show_upgrades
+from augury.tools.shared.group import WordsOrCommands, later, panels
 from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import print_json
 
 LARGEST = 2_000_000  # bytes; what is larger holds no command a person wrote
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 UNREADABLE = 2
+Format = Literal["text", "json", "sarif", "github"]
 
 
 def doctor(
@@ -44,6 +47,13 @@ def doctor(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain notes too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0 here.")] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="What is printed; github: annotations of a pull request.")
+    ] = "text",
+    skip_others: Annotated[
+        bool,
+        typer.Option("--skip-others", help="Pass over files without a command, as hooks that name all files need."),
+    ] = False,
     old: Annotated[
         str | None, typer.Option("--from", metavar="VERSION", help="The release you run, with --to.")
     ] = None,
@@ -51,14 +61,17 @@ def doctor(
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
     _forgive_output()
+    as_json = as_json or form == "json"
     try:
+        if fix and form in ("sarif", "github"):
+            raise ConfigError(f"--format {form} tells what was found, --fix shows what to write; leave one out.")
         if write and not fix:
             raise ConfigError("--write changes files by what --fix finds; give both.")
         if old is not None or new is not None:
             if vllm_version is not None or fix or sarif_file is not None:
                 raise ConfigError("--from and --to compare two releases; leave --vllm-version, --fix and --sarif out.")
             raise typer.Exit(_upgrade(what, target, drafter, old, new, strict, as_json))
-        before, after = _looked_at(what, vllm_version, target, drafter, fix)
+        before, after = _looked_at(what, vllm_version, target, drafter, fix, skip_others)
         if write:
             _write(before, after)
     except ConfigError as error:
@@ -71,11 +84,20 @@ def doctor(
         _save(sarif_file, json.dumps(sarif(after), indent=2) + "\n")
     if as_json:
         print_json(_record(before, after, fix, code))
+    elif form != "text":
+        _print_for_programs(after, form)
     elif fix:
         show_fixed(before, after, write, verbose)
-    else:
+    elif after or not skip_others:
         show(after, verbose)
     raise typer.Exit(code)
+
+
+def _print_for_programs(found: list[Examination], form: Format) -> None:
+    if form == "sarif":
+        print_json(sarif(found))
+    for line in annotated(found) if form == "github" else ():
+        print(line)
 
 
 def _forgive_output() -> None:
@@ -86,12 +108,13 @@ def _forgive_output() -> None:
 
 
 def _looked_at(
-    what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool
+    what: list[str], release: str | None, target: str | None, drafter: str | None, fix: bool, skip_others: bool
 ) -> tuple[list[Examination], list[Examination]]:
     """Everything that was named, as it is and, where asked, as it would be fixed."""
     release = check_release(release) if release is not None else None
     asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
-    before = _with_commands([found for one in what for found in _examined(one, asked)], what)
+    found = [found for one in what for found in _examined(one, asked, skip_others)]
+    before = [one for one in found if one.commands] if skip_others else _with_commands(found, what)
     return before, [mended(one, asked) for one in before] if fix else before
 
 
@@ -121,7 +144,7 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
     return facts
 
 
-def _examined(what: str, asked: Asked) -> Iterator[Examination]:
+def _examined(what: str, asked: Asked, skip_others: bool = False) -> Iterator[Examination]:
     """What was asked for, examined: one text, or every file of a directory that holds a command."""
     if what == "-":
         raw = sys.stdin.buffer.read(LARGEST + 1)
@@ -138,16 +161,25 @@ def _examined(what: str, asked: Asked) -> Iterator[Examination]:
         kind = None
     if kind == "directory":
         for name, text in _inside(path):
-            try:
-                yield examine(text, name, asked)
-            except ConfigError as error:  # one file that cannot be read does not keep the others from being read
-                print(safe_text(f"not read: {error}"), file=sys.stderr)
+            yield from _as_far(text, name, asked)
+    elif kind == "file" and skip_others:
+        text = read_bounded(path, LARGEST).decode(errors="replace") if path.stat().st_size <= LARGEST else ""
+        if HOLDS.search(text):
+            yield from _as_far(text, what, asked)
     elif kind == "file":
         yield examine(_decoded(_read(path), what), what, asked)
     elif any(letter in what for letter in " \n\t{"):
         yield examine(what, "", asked)
     else:
         raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
+
+
+def _as_far(text: str, name: str, asked: Asked) -> Iterator[Examination]:
+    """One file of many: that it cannot be read does not keep the others from being read."""
+    try:
+        yield examine(text, name, asked)
+    except ConfigError as error:
+        print(safe_text(f"not read: {error}"), file=sys.stderr)
 
 
 def _inside(directory: Path) -> Iterator[tuple[str, str]]:
@@ -212,3 +244,15 @@ def _record(before: list[Examination], after: list[Examination], fix: bool, code
     summary = {"error": numbers["error"], "warning": numbers["warning"], "note": numbers["note"]}
     summary["unchecked"] = sum(len(command.unchecked) for one in after for command in one.commands)
     return {"files": files, "summary": summary, "exit_code": code}
+
+
+doctor_app = typer.Typer(
+    cls=WordsOrCommands, add_completion=False, rich_markup_mode=panels(), subcommand_metavar="| serve [OPTIONS]"
+)
+doctor_app.callback(invoke_without_command=True)(doctor)
+later(
+    doctor_app,
+    "serve",
+    "augury.tools.doctor.webhook.command:serve",
+    "Refuse Kubernetes objects whose vllm command has an error: a validating admission webhook.",
+)

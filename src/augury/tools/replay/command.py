@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded
 TokenizerOption = Annotated[
     str, typer.Option(help="'default' (the embedded model's), a directory with tokenizer.json, a hub id, bytes, words.")
 ]
+Form = Literal["text", "json", "aiconfigurator", "dynamo"]
 TenantField = Annotated[
     str | None, typer.Option(metavar="FIELD", help="Records with different values here share nothing.")
 ]
@@ -42,6 +43,9 @@ def replay(
     preload: Annotated[Path | None, typer.Option(help="Start suffix from this file of `augury suffix build`.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    form: Annotated[
+        Form, typer.Option("--format", help="What is printed; the last two: the best row, for that planner.")
+    ] = "text",
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
     profile: Annotated[Path | None, typer.Option(help="Write the best row's speculation_profile.json here.")] = None,
 ) -> None:
@@ -63,7 +67,7 @@ def replay(
         _preload(running, preload)
     walk(running, reader, tokens)
     conditions = conditions_of(reader, running.log, tokens.name, max_model_len)
-    summaries, best = _report(running, reader, conditions, refused, as_json)
+    summaries, best = _report(running, reader, conditions, refused, "json" if as_json else form)
     if profile is not None:
         from augury.tools.shared.profile import write_profile
 
@@ -126,7 +130,7 @@ def load_cache(file: Path) -> Any:
 
 
 def _report(
-    running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], as_json: bool
+    running: Replay, reader: TraceReader, conditions: dict[str, Any], refused: list[str], form: Form
 ) -> tuple[list[Summary], dict[str, Any]]:
     """Print what was found; returns the figures of every configuration, and the profile of the best."""
     from augury.tools.replay.figures import best_of, summarise
@@ -139,7 +143,11 @@ def _report(
     best = best_of(summaries)
     pairs = zip(summaries, running.contenders, strict=True)
     profiles = [profile_of(summary, contender.config.to_dict(), conditions) for summary, contender in pairs]
-    if as_json:
+    if form in ("aiconfigurator", "dynamo"):
+        from augury.tools.replay.planners import for_planner
+
+        print(for_planner(summaries[best], form), end="")
+    elif form == "json":
         print_json({"best": best, "profiles": profiles, "torn": reader.torn, "refused": refused})
     else:
         show(output_console(), summaries, best, conditions, running.log)

@@ -27,7 +27,11 @@ __all__ = [
     "takes",
 ]
 
-SHORT = {"n": ("--n", "-n"), "speculative_config": ("--speculative-config", "-sc")}
+SHORT = {
+    "n": ("--n", "-n"),
+    "speculative_config": ("--speculative-config", "-sc"),
+    "tensor_parallel_size": ("--tensor-parallel-size", "-tp"),
+}
 PLAIN = (str, int, float, bool)
 Function = TypeVar("Function", bound=Callable[..., None])
 

@@ -42,20 +42,49 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and load it if its options live in another module."""
         name, command, rest = super().resolve_command(ctx, args)
-        if place := getattr(getattr(command, "callback", None), "place", ""):
-            module, _, function = place.partition(":")
-            loaded = getattr(import_module(module), function)
-            if not isinstance(loaded, typer.Typer):  # a function, not a group
-                alone = typer.Typer(add_completion=False, rich_markup_mode=panels())
-                alone.command(name)(loaded)
-                loaded = alone
-            command = typer.main.get_command(loaded)
-        return name, command, rest
+        return name, real(command, name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with _one_line():
             return super().invoke(ctx)
+
+
+def real(command: Any, name: str | None) -> Any:
+    """A command itself, loaded where it was only announced."""
+    place = getattr(getattr(command, "callback", None), "place", "")
+    if not place:
+        return command
+    module, _, function = place.partition(":")
+    loaded = getattr(import_module(module), function)
+    return typer.main.get_command(loaded) if isinstance(loaded, typer.Typer) else alone(loaded, name)
+
+
+def alone(function: Any, name: str | None) -> Any:
+    """A function as a command."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=panels())
+    app.command(name)(function)
+    return typer.main.get_command(app)
+
+
+class WordsOrCommands(Commands):
+    """A command that takes any words, below which others stand: the first word decides, and theirs win."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the words as the command below that the first of them names, or else as this one's own."""
+        if args[:1] == ["--help"]:
+            return super().make_context(info_name, args, parent, **extra)
+        below = args[0] if args[:1] and args[0] in self.commands else None
+        with _one_line():
+            if below is None:
+                return alone(self.callback, info_name).make_context(info_name, args, parent, **extra)
+            path = f"{info_name} {below}"
+            return real(self.commands[below], below).make_context(path, args[1:], parent, **extra)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters; those below have paths of their own, in which its words have no place."""
+        found = super().get_params(ctx)
+        return found if ctx.command is self else [one for one in found if one.param_type_name != "argument"]
 
 
 def later(app: typer.Typer, name: str, place: str, text: str, panel: str | None = None) -> None:

@@ -11,6 +11,7 @@ from augury.config.errors import ConfigError
 from augury.config.files import write_text
 from augury.tools.shared.terminal import output_console, print_json
 from augury.tools.train.page import training_page
+from augury.tools.train.planned import say_plan
 from augury.tools.train.screen import draw, said, show
 
 WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, mlp_speculator or dflash."
@@ -18,7 +19,7 @@ WHAT = "What to train: eagle3, p-eagle, eagle, mtp, draft_model, pard, medusa, m
 
 def train(
     method: Annotated[str, typer.Argument(help=WHAT)],
-    out: Annotated[Path, typer.Option(help="Directory of the run; the drafter is in best/ there.")],
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; the drafter is in best/ there.")] = None,
     prompts: Annotated[
         list[Path] | None, typer.Option(help="Files of prompts (lines, JSON, JSONL, CSV); may be repeated.")
     ] = None,
@@ -52,9 +53,20 @@ def train(
     seed: Annotated[int, typer.Option(help="Of the order of the answers.")] = 0,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to run.")] = "auto",
     gate: Annotated[bool, typer.Option(help="First learn one answer by heart, and check that it is accepted.")] = True,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what it would take and buy, on --gpu.")] = False,
+    gpu: Annotated[str, typer.Option(help="With --plan: the GPU to plan for.")] = "H200",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
+    if plan:
+        work = {
+            "answer_tokens": answer_tokens, "longest": longest, "batch": batch, "epochs": epochs, "depth": depth,
+            "words": vocabulary, "layers": layers,
+        }  # fmt: skip
+        say_plan(method, target, gpu, prompts or [], openings, work, as_json)
+        return
+    if out is None:
+        raise ConfigError("--out: name the directory of the run, or ask for a --plan.")
     from augury.tools.train.run import TrainOptions, run_training
 
     order = TrainOptions(

@@ -37,7 +37,8 @@ SUFFIXES: dict[str, Kind] = {
     ".service": "unit", ".container": "unit", ".sh": "shell", ".bash": "shell", ".zsh": "shell",
 }  # fmt: skip
 SPECULATION = ("speculative_config", "speculative-config")
-ARGUMENT = re.compile(r"(-sc|--speculative-config|--spec-(method|model|tokens))\b")
+ARGUMENT = re.compile(r"(-sc|--speculative[-_]config|--spec[-_](method|model|tokens))\b")
+ADDED = "VLLM_ADDITIONAL_ARGS"
 UNIT_LINE = re.compile(
     r"^[ \t]*(Environment|Exec(?:Start\w*)?|Image)[ \t]*=[ \t]*[-@:+!]*((?:[^\n]*\\\r?\n)*[^\n]*)", re.M
 )
@@ -219,6 +220,7 @@ def _document(root: yaml.Node, source: Mapped, whole: Word) -> list[FoundCommand
             found += [one for one in here if not any(_same(one, other) for other in found)]
             used |= nodes if here else set()
         found += [one for node in parts.values() for one in _arguments(node, source, used, bool(services))]
+        found += _added(parts, source)
     for scalar in found_yaml.scalars(root):
         if id(scalar) not in used and HOLDS.search(scalar.value) and "\n" in scalar.value:
             body = found_yaml.decoded(scalar, source)
@@ -242,6 +244,15 @@ def _arguments(node: yaml.Node, source: Mapped, used: set[int], compose: bool) -
         return []
     words = found_yaml.list_words(node, source, compose)
     return [FoundCommand("vllm serve", words, words[0].start, words[0].end)]
+
+
+def _added(parts: dict[str, yaml.Node], source: Mapped) -> list[FoundCommand]:
+    """Arguments in a variable of a container, which KServe's own script of an LLMInferenceService adds to vLLM's."""
+    added = found_yaml.environment({"env": parts["env"]}, source).get(ADDED) if "env" in parts else None
+    if added is None or added.word is None or not ARGUMENT.search(added.value):
+        return []
+    words = [word for one in Reader(added.word.inside()).commands() for word in one.words]
+    return [FoundCommand("vllm serve", words, added.start, added.end)]
 
 
 def _text(inner: Mapped) -> list[FoundCommand]:

@@ -1,0 +1,73 @@
+"""How many blocks the KV cache has: what fits into a device's memory, and what requests can use."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import torch
+
+from augury.config.engine import EngineConfig
+from augury.config.errors import ConfigError
+from augury.drafters.base import Drafter
+from augury.model.target import Target, bytes_per_token
+
+logger = logging.getLogger("augury")
+CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
+GPU_RESERVE_BYTES = 4 << 30  # for activations and graphs
+
+
+def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, taken: int) -> int:
+    """Blocks that fit beside `taken` bytes of the cache's memory, the null block included; a context length left open
+    shrinks to what they hold."""
+    size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
+    if drafter is not None:
+        per_token += drafter.bytes_per_token
+    assert config.max_num_seqs
+    longest = config.max_model_len or target.max_position
+    extra = config.speculative_config.max_nodes if config.speculative_config else 0
+    # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
+    useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
+    free = max(0, cache_bytes(config, target) - taken)
+    blocks = config.num_gpu_blocks_override or min(useful, free // (per_token * size) + 1)
+    if target.split is not None:  # a rank with more heads than others has room for fewer blocks
+        blocks = target.split.ranks.least(blocks)
+    room = (blocks - 1) * size
+    if config.max_model_len is None and room:
+        config.max_model_len = min(longest, room)
+        if room < longest:
+            beside = ", the drafter's part taken off" if drafter is not None else ""
+            said = "max_model_len is %d, what the KV cache has room for%s; the model's context is %d."
+            logger.warning(said, room, beside, longest)
+    elif config.max_model_len is None or config.max_model_len > room:
+        wanted = f"max_model_len={config.max_model_len}" if config.max_model_len else "even one block of tokens"
+        raise ConfigError(
+            f"{wanted} needs more KV cache than there is (room for {room} tokens{_who_has_memory(config, target)}); "
+            "lower it, or raise kv_cache_memory_bytes, gpu_memory_utilization or num_gpu_blocks_override."
+        )
+    return blocks
+
+
+def _who_has_memory(config: EngineConfig, target: Target) -> str:
+    """On a GPU whose memory was counted: how much was taken before the cache, by these weights and by others."""
+    if target.device.type != "cuda" or config.kv_cache_memory_bytes or config.num_gpu_blocks_override:
+        return ""
+    free, total = torch.cuda.mem_get_info(target.device)
+    ours = torch.cuda.memory_reserved(target.device)
+    here, elsewhere = (round(n / 2**30, 1) for n in (ours, total - free - ours))
+    return f"; of {total / 2**30:.0f} GiB this process has {here}, others and the driver {elsewhere}"
+
+
+def cache_bytes(config: EngineConfig, target: Target) -> int:
+    """What this device has for the cache; of several ranks, what the poorest has: all have as many blocks."""
+    room = _own_bytes(config, target)
+    return room if target.split is None else target.split.ranks.least(room)
+
+
+def _own_bytes(config: EngineConfig, target: Target) -> int:
+    if config.kv_cache_memory_bytes:
+        return config.kv_cache_memory_bytes
+    if target.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(target.device)
+        return max(0, int(total * config.gpu_memory_utilization) - (total - free) - GPU_RESERVE_BYTES)
+    return min(CPU_CACHE_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

@@ -1,0 +1,92 @@
+"""The other ranks' side of an engine: carry out what rank 0 tells, pass by pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from augury.engine.backlog import Backlog
+from augury.engine.masks import rewrite
+from augury.engine.mirror import CLOSE, seat, write_drafts
+from augury.engine.predict import leave
+from augury.engine.runner import Runner
+from augury.engine.step_input import unpacked
+from augury.parallel.ranks import Ranks
+
+
+class Follower:
+    """Runs what rank 0 runs."""
+
+    def __init__(self, runner: Runner, ranks: Ranks) -> None:
+        self.runner, self.ranks = runner, ranks
+        self.state, self.drafter = runner.state, runner.drafter
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """Until rank 0 closes the engine."""
+        while True:
+            for order, *what in self.ranks.hear():
+                if order == CLOSE:
+                    return
+                getattr(self, f"do_{order}")(*what)
+
+    def do_seat(self, record: dict[str, Any]) -> None:
+        """A request takes a slot, or is written to it again."""
+        seat(self.state, record)
+
+    def do_admit(self, slot: int, prompt_len: int, cached: int, tenant: str, request: str) -> None:
+        """The drafter hears of it."""
+        self.runner.forget(slot)
+        if self.drafter is not None:
+            self.drafter.admit(slot, prompt_len, cached, tenant, request)
+
+    def do_blocks(self, fresh: list[list[int]]) -> None:
+        """Blocks were given to slots."""
+        self.state.write_blocks(fresh)
+
+    def do_run(self, *packed: Any) -> None:
+        """A pass."""
+        with self.ranks.together():
+            self.runner.run(unpacked(packed, self.runner.target.device))
+
+    def do_advance(self, *packed: Any) -> None:
+        """A pass that is not replayed from a graph."""
+        with self.ranks.together():
+            self.runner.advance(unpacked(packed, self.runner.target.device))
+
+    def do_record(self, *packed: Any) -> None:
+        """A graph is captured."""
+        assert self.runner.captured is not None
+        with self.ranks.together():
+            self.runner.captured.record(unpacked(packed, self.runner.target.device), self.state.version)
+
+    def do_drafts(self, slots: list[int], tokens: Any, parents: Any, counts: list[int]) -> None:
+        """A drafter on rank 0's host has drafted."""
+        write_drafts(self.state, slots, tokens, parents, counts)
+
+    def do_expect(self, guesses: list[int], slot: int) -> None:
+        """What a client expects takes the place of a draft."""
+        leave(guesses, slot, self.state)
+
+    def do_rewrite(self, slot: int, kept: list[int], tokens: list[int], parents: list[int], bits: Any) -> None:
+        """A grammar has taken nodes out of a draft."""
+        rewrite(self.state, slot, kept, tokens, parents, None if bits is None else np.array(bits, np.int32))
+
+    def do_discard(self, slot: int, length: int) -> None:
+        """A draft gives way to another."""
+        if self.drafter is not None:
+            self.drafter.discard(slot, length)
+
+    def do_leave(self, slot: int, length: int) -> None:
+        """A request leaves its slot."""
+        with self.ranks.together():
+            self.runner.leave(slot, length)
+        if self.drafter is not None:
+            self.drafter.reset(slot)
+
+    def do_rest(self) -> None:
+        """The drafter may rest while nobody drafts."""
+        if self.drafter is not None:
+            self.runner.backlog = Backlog(self.state.padding_slot)

@@ -1,0 +1,185 @@
+"""What a configuration of the dense family says of its checkpoint, and how its layers are read from it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from augury.kernels import Ops
+from augury.model.checkpoint import Checkpoint
+from augury.model.dummy import DummyCheckpoint
+from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
+from augury.model.packed import PackedFile
+from augury.model.rope import head_dim
+from augury.model.split import Heads, Inward, Split, SplitWords, gate_lines, inward
+from augury.parallel.shares import widths
+
+
+class Reader:
+    """Tensors of a checkpoint, in the types the kernels want."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint | DummyCheckpoint,
+        packed: PackedFile | None,
+        ops: Ops,
+        dtype: torch.dtype,
+        device: torch.device,
+        fast: bool,
+    ) -> None:
+        self._fast = fast
+        self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
+        self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
+
+    def matrix(self, *names: str) -> Tensor:
+        """One matrix, or several stacked."""
+        return self._stack(names, self._dtype)
+
+    def vector(self, *names: str) -> Tensor:
+        """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
+        return self._stack(names, self._vector_dtype)
+
+    def linear(self, names: list[str], bias: bool, lines: Tensor | None = None) -> Linear | PackedLinear:
+        """One projection, or several fused; packed if all of them are. `lines`: these alone."""
+        added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
+        weights = tuple(f"{name}.weight" for name in names)
+        packed = self._packed.matrix(weights) if self._packed else None
+        if lines is not None and added is not None:
+            added = added[lines.to(added.device)]
+        if packed is not None:
+            packed = packed if lines is None else packed.some(lines)
+            return PackedLinear(self._ops, self._ops.arrange(packed, self._fast), added)
+        matrix = self.matrix(*weights)
+        return Linear(self._ops, matrix if lines is None else matrix[lines.to(matrix.device)].contiguous(), added)
+
+    def words(self, name: str, vocab: int, split: Split | None) -> Linear | PackedLinear | SplitWords:
+        """A matrix with a line for every token."""
+        if split is None:
+            return self.linear([name], bias=False)
+        return SplitWords(self.linear([name], False, torch.arange(*split.words(vocab))), split, vocab)
+
+    def inward(self, name: str, bias: bool, split: Split | None, inputs: list[int], size: int) -> AnyLinear:
+        """A matrix of `size` lines that leads back to the stream; `inputs` are its columns of each rank."""
+        if split is None:
+            return self.linear([name], bias)
+        if not split.gathers:
+            return inward(self.linear([name], bias), split, inputs)
+        return Inward(self.linear([name], bias, split.lines(size)), split, inputs, widths(size, split.ranks.size))
+
+    @property
+    def ops(self) -> Ops:
+        """The face that will run these weights."""
+        return self._ops
+
+    def _stack(self, names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
+        parts = [self._checkpoint.tensor(name).to(self._device, dtype) for name in names]
+        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+
+
+class Plan:
+    """What a configuration says of names, shapes, biases and windows."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.dim = head_dim(config)
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = config.num_key_value_heads
+        biased = bool(getattr(config, "attention_bias", False))
+        qwen2 = config.model_type == "qwen2"  # biases on q, k, v whatever the config says, never on o
+        self.qkv_bias, self.out_bias = qwen2 or biased, biased and not qwen2
+        self.mlp_bias = bool(getattr(config, "mlp_bias", False))
+        self.head_norms = config.model_type == "qwen3"
+        self.attention = Heads(self.heads, self.kv_heads, self.dim)
+
+    def window(self, i: int) -> int:
+        """The sliding window of layer i, 0 for none."""
+        if self.config.model_type == "mistral":
+            return self.config.sliding_window or 0
+        kinds = getattr(self.config, "layer_types", None)
+        if self.config.model_type == "llama" or not kinds or kinds[i] != "sliding_attention":
+            return 0
+        return self.config.sliding_window or 0
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor the checkpoint must hold."""
+        hidden, vocabulary = self.config.hidden_size, self.config.vocab_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (vocabulary, hidden),
+            "model.norm.weight": (hidden,),
+        }
+        if not self.config.tie_word_embeddings:
+            shapes["lm_head.weight"] = (vocabulary, hidden)
+        for i in range(self.config.num_hidden_layers):
+            shapes.update({f"model.layers.{i}.{name}": shape for name, shape in self._layer_shapes().items()})
+        return shapes
+
+    def spare(self, name: str) -> bool:
+        """Tensors that may be stored but are not used: a tied head, and multi-token-prediction layers (MTP)."""
+        layer = re.match(r"model\.layers\.(\d+)\.", name)
+        ahead = name.startswith(("mtp.", "mtp_layers.", "model.mtp_layers."))
+        further = getattr(self.config, "num_nextn_predict_layers", 0) or 0
+        beyond = layer is not None and 0 <= int(layer[1]) - self.config.num_hidden_layers < further
+        return ahead or beyond or (name == "lm_head.weight" and self.config.tie_word_embeddings)
+
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """The matrices of a layer, (out, in) each."""
+        hidden, inner = self.config.hidden_size, self.config.intermediate_size
+        q, kv = self.heads * self.dim, self.kv_heads * self.dim
+        return {
+            "q_proj": (q, hidden),
+            "k_proj": (kv, hidden),
+            "v_proj": (kv, hidden),
+            "o_proj": (hidden, q),
+            "gate_proj": (inner, hidden),
+            "up_proj": (inner, hidden),
+            "down_proj": (hidden, inner),
+        }
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+        hidden = self.config.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (hidden,),
+            "post_attention_layernorm.weight": (hidden,),
+        }
+        biased = dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.mlp_bias) | {"o_proj": self.out_bias}
+        for name, shape in self.projections().items():
+            parent = "self_attn" if name[0] in "qkvo" else "mlp"
+            shapes[f"{parent}.{name}.weight"] = shape
+            if biased.get(name, self.qkv_bias):
+                shapes[f"{parent}.{name}.bias"] = shape[:1]
+        if self.head_norms:
+            shapes |= {"self_attn.q_norm.weight": (self.dim,), "self_attn.k_norm.weight": (self.dim,)}
+        return shapes
+
+    def layer(self, i: int, read: Reader, rotary: tuple[Tensor, Tensor], split: Split | None = None) -> Layer:
+        """Read one layer, or this rank's part of it."""
+        at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
+        hidden, inner = self.config.hidden_size, self.config.intermediate_size
+        seen = self.attention.widths(split) if split else []
+        gated = widths(inner, split.ranks.size) if split else []
+        norms = [read.vector(f"{at}.{x}_norm.weight") if self.head_norms else None for x in "qk"]
+        attention = Attention(
+            read.ops,
+            qkv=read.linear(
+                [f"{at}.{x}_proj" for x in "qkv"], self.qkv_bias, self.attention.lines(split) if split else None
+            ),
+            out=read.inward(f"{at}.o_proj", self.out_bias, split, seen, hidden),
+            q_norm=norms[0],
+            k_norm=norms[1],
+            rotary=rotary,
+            scale=self.dim**-0.5,
+            window=self.window(i),
+            eps=self.config.rms_norm_eps,
+        )
+        lines = gate_lines(inner, split) if split else None
+        gate_up = read.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], self.mlp_bias, lines)
+        down = read.inward(f"{mlp}.down_proj", self.mlp_bias, split, gated, hidden)
+        return Layer(
+            attention_norm=read.vector(f"model.layers.{i}.input_layernorm.weight"),
+            attention=attention,
+            mlp_norm=read.vector(f"model.layers.{i}.post_attention_layernorm.weight"),
+            mlp=GatedMLP(read.ops, gate_up, down),
+        )

@@ -1,0 +1,1 @@
+"""Augury's parts inside other people's servers."""

@@ -1,0 +1,69 @@
+"""What vLLM counts of speculation and does not export, on its own `/metrics`: loaded by entry point."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import deque
+from typing import Any
+
+from prometheus_client import Counter, Gauge
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from augury.plugins.vllm.releases import refusal
+
+logger = logging.getLogger("vllm.augury")
+LABELS = ("model_name", "engine")
+RECENT = 256  # steps that the gauges speak of
+
+
+@functools.cache
+def _metrics() -> tuple[Counter, Counter, Gauge, Gauge]:
+    """Once for a process: engines that are built one after the other share them."""
+    return (
+        Counter("augury:spec_decode_num_draft_tokens_per_pos", "Tokens drafted, by position.", (*LABELS, "position")),
+        Counter("augury:spec_decode_num_rejected_tokens", "Tokens drafted in vain.", LABELS),
+        _gauge("augury:acceptance_length", f"Tokens a drafted step of a request gave, over {RECENT} steps."),
+        _gauge("augury:rejected_share_of_drafts", f"Share of drafted tokens rejected, over {RECENT} steps."),
+    )
+
+
+def _gauge(name: str, text: str) -> Gauge:
+    # With several API servers each counts the steps it is told of; as vLLM's own gauges do, the last one counts.
+    return Gauge(name, text, LABELS, multiprocess_mode="mostrecent")
+
+
+class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
+    """Counters and gauges of one engine; a fault here is told once and never reaches the server."""
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        import vllm
+
+        model = getattr(getattr(vllm_config, "model_config", None), "served_model_name", "")
+        self._labels = (str(model), str(engine_index))
+        self._recent: deque[tuple[int, int, int]] = deque(maxlen=RECENT)
+        self._faulty = refusal(getattr(vllm, "__version__", "")) is not None  # vLLM loads this in any release
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, *args: Any, **named: Any) -> None:
+        """Enter what a step drafted."""
+        seen = getattr(scheduler_stats, "spec_decoding_stats", None)
+        if seen is None or self._faulty:
+            return
+        try:
+            self._enter(seen)
+        except Exception as error:  # of whatever kind: answers matter more than our counters
+            self._faulty = True
+            logger.warning("Augury's metrics stop: this vLLM counts speculation in another form (%s).", error)
+
+    def _enter(self, seen: Any) -> None:
+        per_position, rejected, length, share = _metrics()
+        for position, count in enumerate(seen.num_draft_tokens_per_pos):
+            per_position.labels(*self._labels, str(position)).inc(count)
+        rejected.labels(*self._labels).inc(max(0, seen.num_draft_tokens - seen.num_accepted_tokens))
+        self._recent.append((seen.num_drafts, seen.num_draft_tokens, seen.num_accepted_tokens))
+        drafts, drafted, accepted = (sum(column) for column in zip(*self._recent, strict=True))
+        length.labels(*self._labels).set(1 + accepted / drafts if drafts else float("nan"))
+        share.labels(*self._labels).set(1 - accepted / drafted if drafted else float("nan"))
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""

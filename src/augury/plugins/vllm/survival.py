@@ -1,0 +1,29 @@
+"""How far a request's drafts have been right, and how much it should draft next."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from operator import mul
+
+FADES = 0.9  # weight of what was known, when a draft's fate becomes known
+PROBE_EVERY = 16  # steps after which a request that drafts nothing drafts one token, to learn whether its text changed
+
+
+class Survival:
+    """The chance that each position of a request's draft is right if all before it were."""
+
+    def __init__(self, most: int) -> None:
+        self.odds = [1.0] * most
+        self.silent = 0
+
+    def see(self, drafted: int, accepted: int) -> None:
+        """Enter how a draft fared; of positions behind the first wrong one nothing is learnt."""
+        for i in range(min(drafted, accepted + 1, len(self.odds))):
+            self.odds[i] = FADES * self.odds[i] + (1 - FADES) * (i < accepted)
+
+    def worth(self, cost: float) -> int:
+        """How many tokens to draft if a row costs this much: as many as are reached often enough."""
+        reached = accumulate(self.odds, mul)
+        count = next((i for i, chance in enumerate(reached) if chance < cost), len(self.odds))
+        self.silent = 0 if count else self.silent + 1
+        return 1 if self.silent and self.silent % PROBE_EVERY == 0 else count

@@ -1,0 +1,104 @@
+"""What was predicted, what a server chooses and what it measures, side by side: `augury advise --check URL`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from augury.config.errors import ConfigError
+from augury.tools.advise.advice import Advice
+from augury.tools.advise.candidates import Candidate
+from augury.tools.advise.predict import At, Predictor, Speedup
+from augury.tools.live.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One server at one load."""
+
+    method: str
+    load: int
+    drafted: float  # tokens a draft of the server's has had so far
+    best: At  # the K that is predicted to be best
+    as_drafted: At  # what is predicted for as many tokens as the server drafts
+    measured: float | None  # times plain decoding, by the server's own plain passes
+    interval: tuple[float, float] | None
+
+    @property
+    def words(self) -> str:
+        """What to make of it."""
+        told = self.as_drafted.decode
+        if self.measured is None:
+            return (
+                "the server does not measure itself (only `auto` does): `augury bench serve` against a plain one tells"
+            )
+        low, high = self.interval or (self.measured, self.measured)
+        if low <= told.high and told.low <= high:
+            return "prediction and measurement agree within their intervals"
+        lies = "higher" if told.value > self.measured else "lower"
+        return f"the prediction is {lies} than what is measured: its costs are not this server's (`bench --cost-curve`)"
+
+    def as_record(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "method": self.method,
+            "requests": self.load,
+            "drafted_a_draft": round(self.drafted, 3),
+            "predicted_best": _predicted(self.best),
+            "predicted_as_drafted": _predicted(self.as_drafted),
+            "measured": self.measured,
+            "measured_interval": self.interval,
+            "words": self.words,
+        }
+
+
+def lay_beside(advice: Advice, reading: Reading) -> Beside:
+    """The server's own method, at the load it has now."""
+    asked = advice.question
+    line = next((one for one in advice.lines if one.candidate.method == reading.method), None)
+    drafts = reading.counters.get("drafts", 0.0)
+    if line is None or not drafts:
+        raise ConfigError("--check: the server names no method that it drafts with, or has drafted nothing yet.")
+    acceptance, drafting = _known(line.candidate)
+    predictor, load = Predictor(asked.cost, asked.traffic), max(1, round(asked.traffic.running or 1))
+    drafted = reading.counters.get("drafted", 0.0) / drafts
+    tokens = min(max(acceptance.lengths), max(1, round(drafted)))
+    return Beside(
+        str(reading.method), load, drafted, predictor.best(acceptance, drafting, load),
+        predictor.at(acceptance, drafting, load, tokens), reading.speed_up if reading.speed_up_range else None,
+        reading.speed_up_range,
+    )  # fmt: skip
+
+
+def show_beside(console: Console, found: Beside) -> None:
+    """Three lines and a verdict."""
+    table = Table("", "K", "times plain", box=None)
+    table.add_row("predicted best", str(found.best.tokens), _shown(found.best.decode))
+    table.add_row("predicted for what it drafts", str(found.as_drafted.tokens), _shown(found.as_drafted.decode))
+    measured = "not measured"
+    if found.measured is not None and found.interval is not None:
+        measured = f"{found.measured:.2f} ({found.interval[0]:.2f} to {found.interval[1]:.2f})"
+    table.add_row("measured by the server", f"{found.drafted:.1f}", measured)
+    console.print(f"[bold]{found.method}[/bold] at {found.load} requests", table, found.words, sep="\n", soft_wrap=True)
+
+
+def _known(candidate: Candidate) -> tuple[Any, Any]:
+    if candidate.acceptance is None or candidate.drafting is None:
+        raise ConfigError(f"--check: nothing is known of {candidate.method} to predict from; {candidate.missing}.")
+    return candidate.acceptance, candidate.drafting
+
+
+def _predicted(at: At) -> dict[str, Any]:
+    return {
+        "tokens": at.tokens,
+        "times_plain": round(at.decode.value, 4),
+        "low": round(at.decode.low, 4),
+        "high": round(at.decode.high, 4),
+    }
+
+
+def _shown(speed: Speedup) -> str:
+    return f"{speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f})"

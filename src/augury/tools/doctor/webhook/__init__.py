@@ -1,0 +1,1 @@
+"""`augury doctor serve`: the doctor as a validating admission webhook of Kubernetes."""

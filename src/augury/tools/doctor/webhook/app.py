@@ -1,0 +1,93 @@
+"""The webhook's three addresses: /validate, /healthz and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.webhook.counts import TYPE, Counts
+from augury.tools.doctor.webhook.judge import Case, Told
+from augury.tools.doctor.webhook.review import FailOn, Request, allowed, answer, read_review, refused
+from augury.tools.doctor.webhook.workers import NotJudged, Workers
+
+FailurePolicy = Literal["ignore", "fail"]
+
+
+class Reply(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+
+
+@dataclass
+class Webhook:
+    """What is asked, who judges it, and what counts as a reason to refuse."""
+
+    workers: Workers
+    fail_on: FailOn = "error"
+    failure_policy: FailurePolicy = "ignore"
+    release: str | None = None
+    skipped: Sequence[str] = ()  # namespaces
+    counts: Counts = field(default_factory=Counts)
+
+    async def reply(self, method: str, path: str, body: bytes) -> Reply:
+        """Answer one request."""
+        place = path.partition("?")[0]
+        if place == "/validate":
+            # The path's query is Kubernetes' own (`?timeout=10s`).
+            return await self._answered(body) if method == "POST" else _text(405, "POST only")
+        if method not in ("GET", "HEAD"):
+            return _text(405, "GET only")
+        if place in ("/healthz", "/readyz"):
+            return _text(200, "ok")
+        return Reply(200, self.counts.text(), TYPE) if place == "/metrics" else _text(404, "see /validate")
+
+    async def _answered(self, body: bytes) -> Reply:
+        try:
+            return await asyncio.to_thread(self.validated, body)
+        except Exception as error:  # one request is one answer; the API server then does as its failurePolicy says
+            print(f"a review failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            return _text(500, type(error).__name__)
+
+    def validated(self, body: bytes) -> Reply:
+        """The answer to a review; 400 where the body is none."""
+        start = time.monotonic()
+        try:
+            request = read_review(body)
+        except ConfigError as error:
+            return _text(400, str(error))
+        said, word, told = self._judged(request)
+        self.counts.count(word, request.kind, told, time.monotonic() - start)
+        return Reply(200, json.dumps(said).encode(), "application/json")
+
+    def _judged(self, request: Request) -> tuple[dict[str, Any], str, list[Told]]:
+        if not request.judged or request.namespace in self.skipped:
+            return allowed(request.uid), "skipped", []
+        try:
+            told = self.workers.judge(_case(request, self.release))
+        except (NotJudged, RecursionError) as error:
+            said = "it is nested too deeply." if isinstance(error, RecursionError) else error
+            why = f"augury doctor could not check this: {said}"
+            if self.failure_policy == "fail":
+                return refused(request.uid, why), "failed", []
+            return allowed(request.uid, why), "not checked", []
+        review = answer(request.uid, told, self.fail_on)
+        return review, "allowed" if review["response"]["allowed"] else "refused", told
+
+
+def _case(request: Request, release: str | None) -> Case:
+    """What a process is given: JSON, which travels whatever its shape."""
+    old = request.operation == "UPDATE" and isinstance(request.old, dict)
+    return Case(json.dumps(request.new), json.dumps(request.old) if old else None, release)
+
+
+def _text(status: int, text: str) -> Reply:
+    return Reply(status, f"{text}\n".encode())

@@ -1,0 +1,136 @@
+"""HTTP/1.1 over asyncio and h11, with a limit on everything that a client could make endless."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import h11
+
+from augury.tools.doctor.webhook.app import Reply
+
+Answer = Callable[[str, str, bytes], Awaitable[Reply]]
+HEAD = 32_768  # bytes of a request's head
+IDLE = 120.0  # seconds a connection may be silent between requests
+WHOLE = 20.0  # seconds within which a request must be there
+GOODBYE = 2.0  # seconds for the other side to take its leave
+PIECE = 65_536
+MOST_CONNECTIONS = 256
+
+
+class TooLarge(Exception):
+    """A body beyond the limit."""
+
+
+class Listener:
+    """A server on one port."""
+
+    def __init__(self, answer: Answer, most_bytes: int) -> None:
+        """Nothing is open yet."""
+        self.answer, self.most_bytes = answer, most_bytes
+        self.open: set[asyncio.Task[None]] = set()
+        self.busy: set[asyncio.Task[None]] = set()  # those of them with a request in hand
+        self.server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        """Listen; gives the port."""
+        more = {"ssl_handshake_timeout": WHOLE, "ssl_shutdown_timeout": GOODBYE} if context else {}
+        self.server = await asyncio.start_server(self._connected, host, port, ssl=context, limit=PIECE, **more)
+        return int(self.server.sockets[0].getsockname()[1])
+
+    async def stop(self, seconds: float = 5.0) -> None:
+        """Take no more connections; requests in hand have a moment to be answered, idle connections none."""
+        assert self.server is not None
+        self.server.close()
+        for task in self.open - self.busy:
+            task.cancel()
+        if self.busy:
+            await asyncio.wait(set(self.busy), timeout=seconds)
+        left = list(self.open)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self.open) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self.open.add(task)
+        try:
+            await self._conversation(reader, writer, task)
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            writer.transport.abort()  # whoever does not answer is not waited for
+        finally:
+            self.open.discard(task)
+            self.busy.discard(task)
+
+    async def _conversation(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
+    ) -> None:
+        """Requests one after another, as long as both sides want to go on."""
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+        while True:
+            try:
+                request = await asyncio.wait_for(_event(connection, reader), IDLE)
+                if not isinstance(request, h11.Request):
+                    return
+                self.busy.add(task)
+                self._check_length(request)
+                body = await asyncio.wait_for(self._body(connection, reader, writer), WHOLE)
+                method, target = request.method.decode(), request.target.decode(errors="replace")
+                reply = await self.answer(method, target, body)
+            except h11.RemoteProtocolError as error:
+                method, reply = "GET", Reply(error.error_status_hint, f"{error}\n".encode())
+            except TooLarge:
+                method, reply = "GET", Reply(413, f"more than {self.most_bytes} bytes\n".encode())
+            await _send(connection, writer, reply, method == "HEAD")
+            if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+            self.busy.discard(task)
+
+    def _check_length(self, request: h11.Request) -> None:
+        """Whoever says beforehand that it will be too much is told at once."""
+        said = dict(request.headers).get(b"content-length", b"0")
+        if int(said) > self.most_bytes:
+            raise TooLarge
+
+    async def _body(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        if connection.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            writer.write(connection.send(go_on) or b"")
+        body = bytearray()
+        while not isinstance(event := await _event(connection, reader), h11.EndOfMessage):
+            if not isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("the connection ended within a body")
+            body += event.data
+            if len(body) > self.most_bytes:
+                raise TooLarge
+        return bytes(body)
+
+
+async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(PIECE))
+    return event  # type: ignore[return-value]
+
+
+async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, head_alone: bool) -> None:
+    if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        return
+    headers = [("content-type", reply.kind), ("content-length", str(len(reply.body)))]
+    if reply.status >= 400:
+        headers.append(("connection", "close"))
+    parts = [connection.send(h11.Response(status_code=reply.status, headers=headers))]
+    if not head_alone:
+        parts.append(connection.send(h11.Data(data=reply.body)))
+    parts.append(connection.send(h11.EndOfMessage()))
+    writer.write(b"".join(part or b"" for part in parts))
+    await asyncio.wait_for(writer.drain(), WHOLE)

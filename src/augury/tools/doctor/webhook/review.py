@@ -1,0 +1,132 @@
+"""AdmissionReview, version 1: what the API server asks and what it is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.webhook.judge import Told
+from augury.tools.shared.safe_text import safe_text
+
+VERSION = "admission.k8s.io/v1"
+FailOn = Literal["error", "warning"]
+USUAL_WARNING, LONGEST_WARNING, ALL_WARNINGS = (
+    120,
+    256,
+    4096,
+)  # letters: what reads well, is cut, is dropped by the server
+MOST_REASONS = 10
+LONGEST_REASON = 700
+INVALID = 422
+
+
+class Request(NamedTuple):
+    """The part of a review that is looked at."""
+
+    uid: str
+    operation: str
+    kind: str
+    namespace: str
+    new: Any
+    old: Any
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is an object that will run: a deleted or a connected one will not."""
+        return self.operation in ("CREATE", "UPDATE") and isinstance(self.new, dict)
+
+
+def read_review(body: bytes) -> Request:
+    """The request of a review; a ConfigError says why a body is none."""
+    try:
+        review = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the body is not JSON ({str(error)[:100]}).") from None
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise ConfigError("the body is no AdmissionReview.")
+    if review.get("apiVersion") != VERSION:
+        raise ConfigError(f"this webhook speaks {VERSION}; set admissionReviewVersions: [v1].")
+    request = review.get("request")
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
+        raise ConfigError("the review has no request with a uid.")
+    kind = request.get("kind")
+    named = kind.get("kind") if isinstance(kind, dict) else ""
+    said = (request["uid"], request.get("operation"), named, request.get("namespace"))
+    uid, operation, name, namespace = (one if isinstance(one, str) else "" for one in said)
+    return Request(uid, operation, name, namespace, request.get("object"), request.get("oldObject"))
+
+
+def answer(uid: str, told: Sequence[Told], fail_on: FailOn = "error") -> dict[str, Any]:
+    """Allowed with warnings, or refused with a line for every reason."""
+    bad = ("error", "warning") if fail_on == "warning" else ("error",)
+    refusing = [one for one in told if one.severity in bad and not one.before]
+    response: dict[str, Any] = {"uid": uid, "allowed": not refusing}
+    if refusing:
+        response["status"] = _status(refusing)
+    if warnings := within_limits([_warning(one) for one in told if one not in refusing]):
+        response["warnings"] = warnings
+    if told:
+        names = dict.fromkeys(f"{one.severity}:{one.id}" for one in told)
+        response["auditAnnotations"] = {"findings": ",".join(names)[:LONGEST_WARNING]}
+    return _review(response)
+
+
+def allowed(uid: str, warning: str = "") -> dict[str, Any]:
+    """Allowed without a look, and why, if there is anything to say."""
+    return _review({"uid": uid, "allowed": True, **({"warnings": within_limits([warning])} if warning else {})})
+
+
+def refused(uid: str, why: str) -> dict[str, Any]:
+    """Refused because it could not be looked at."""
+    status = {"status": "Failure", "code": INVALID, "reason": "Invalid", "message": _line(why, LONGEST_REASON)}
+    return _review({"uid": uid, "allowed": False, "status": status})
+
+
+def _review(response: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _status(refusing: Sequence[Told]) -> dict[str, Any]:
+    reasons = [_line(_reason(one), LONGEST_REASON) for one in refusing[:MOST_REASONS]]
+    if len(refusing) > MOST_REASONS:
+        reasons.append(f"and {len(refusing) - MOST_REASONS} more")
+    causes = [
+        {"reason": one.id, "message": _line(one.message, LONGEST_REASON), "field": one.field}
+        for one in refusing[:MOST_REASONS]
+    ]
+    said = {"message": "\n".join(reasons), "details": {"causes": causes}}
+    return {"status": "Failure", "code": INVALID, "reason": "Invalid", **said}
+
+
+def _reason(one: Told) -> str:
+    against = f" [vLLM {one.release}]" if one.release else ""
+    return f"{one.field}: {one.severity}[{one.id}]: {one.message.rstrip('.')}. Fix: {one.fix}{against}"
+
+
+def _warning(one: Told) -> str:
+    """As much as reads well: the fix is left out where it does not fit any more."""
+    short = f"{one.id}: {one.message.rstrip('.')}"
+    whole = f"{short}. Fix: {one.fix}"
+    return _line(whole if len(whole) <= USUAL_WARNING else short, LONGEST_WARNING)
+
+
+def within_limits(warnings: Sequence[str]) -> list[str]:
+    """Each within its limit and all within theirs; those that do not fit are counted."""
+    kept: list[str] = []
+    lines = list(dict.fromkeys(_line(one, LONGEST_WARNING) for one in warnings))
+    left = ALL_WARNINGS - USUAL_WARNING  # room for the line that counts the others
+    for i, line in enumerate(lines):
+        left -= len(line.encode())
+        if left < 0:
+            return [*kept, f"and {len(lines) - i} more warnings: augury doctor shows them all"]
+        kept.append(line)
+    return kept
+
+
+def _line(text: str, most: int) -> str:
+    """One line without control characters, cut where it is too long; limits are those of bytes."""
+    line = safe_text(" ".join(text.split()))
+    raw = line.encode()
+    return line if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,144 @@
+"""Processes that judge objects: a time limit ends one that takes too long, whatever it is doing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.tools.doctor.webhook.judge import Case, Told, judge
+
+MEMORY = 2 << 30  # bytes a process may take; the doctor itself takes about 100 MB
+START = 60.0  # seconds a process has to import what it needs
+SAMPLE = Case('{"spec": {"containers": [{"image": "vllm/vllm-openai", "args": ["--model", "m"]}]}}')
+
+
+class NotJudged(Exception):
+    """An object could not be judged; says why."""
+
+
+def _work(pipe: Connection) -> None:
+    """Answer until the other side is gone."""
+    _limit_memory()
+    judge(SAMPLE)  # what is known is read now, not while the first request waits
+    pipe.send([])
+    while True:
+        try:
+            case = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        pipe.send(_answer(case))
+
+
+def _answer(case: Case) -> list[Told] | str:
+    try:
+        return judge(case)
+    except ConfigError as error:
+        return str(error)
+    except MemoryError:
+        return "it takes too much memory to read."
+    except Exception as error:  # one object is one answer, whatever it held
+        return f"the doctor failed on it ({type(error).__name__}); please report it."
+
+
+def _limit_memory() -> None:
+    if sys.platform.startswith("linux"):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+class Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, work: Callable[[Connection], None] = _work) -> None:
+        """Start it; it says by an empty answer that it is ready."""
+        context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
+        self.work = work
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other,), daemon=True)
+        self.process.start()
+        other.close()
+        self.ready = False
+        self.until = time.monotonic() + START  # it must be ready by then
+
+    def wait(self, until: float) -> bool:
+        """Whether it is ready by then."""
+        if not self.ready and self.pipe.poll(max(0.0, until - time.monotonic())):
+            self.pipe.recv()
+            self.ready = True
+        return self.ready
+
+    def ask(self, case: Case, until: float) -> Any:
+        """Its answer, or TimeoutError; NotJudged where it is still starting; EOFError and OSError where it died."""
+        if not self.wait(until):
+            if time.monotonic() < self.until:
+                raise NotJudged("the process that would check it is still starting.")
+            raise TimeoutError
+        self.pipe.send(case)
+        if not self.pipe.poll(max(0.0, until - time.monotonic())):
+            raise TimeoutError
+        return self.pipe.recv()
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class Workers:
+    """A few of them, each with one object at a time."""
+
+    def __init__(self, number: int, seconds: float, work: Callable[[Connection], None] = _work) -> None:
+        """Start them all."""
+        self.seconds, self.work = seconds, work
+        self.idle: queue.Queue[Worker] = queue.Queue()
+        self.all = [Worker(work) for _ in range(number)]
+        for worker in self.all:
+            self.idle.put(worker)
+
+    def wait(self) -> None:
+        """Until all are ready; a ConfigError where one is not."""
+        until = time.monotonic() + START
+        try:
+            ready = all(worker.wait(until) for worker in self.all)
+        except (EOFError, OSError):
+            ready = False
+        if not ready:
+            raise ConfigError("a process that judges objects did not start; run `augury doctor` alone to see why.")
+
+    def judge(self, case: Case) -> list[Told]:
+        """What an object is told; NotJudged where it takes too long, too much memory, or cannot be read."""
+        until = time.monotonic() + self.seconds
+        try:
+            worker = self.idle.get(timeout=self.seconds)
+        except queue.Empty:
+            raise NotJudged(f"no process was free within {self.seconds:g} s.") from None
+        try:
+            found = worker.ask(case, until)
+        except (TimeoutError, EOFError, OSError) as error:
+            worker = self._replaced(worker)
+            why = f"it took more than {self.seconds:g} s" if isinstance(error, TimeoutError) else "its process ended"
+            raise NotJudged(f"{why}.") from None
+        finally:
+            self.idle.put(worker)
+        if isinstance(found, str):
+            raise NotJudged(found)
+        return [Told(*one) for one in found]
+
+    def _replaced(self, worker: Worker) -> Worker:
+        worker.end()
+        new = Worker(self.work)
+        self.all[self.all.index(worker)] = new
+        return new
+
+    def close(self) -> None:
+        """End all of them."""
+        for worker in self.all:
+            worker.end()

@@ -1,0 +1,118 @@
+"""`augury train METHOD --plan`: what a training would take, and what it has bought elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from augury.config.errors import ConfigError
+from augury.tools.advise.gpus import Gpu
+from augury.tools.advise.roofline import Roofline
+from augury.tools.advise.shape import ModelShape
+from augury.tools.knowledge.training import TrainedMethod, training_facts
+
+MEASURED_BATCH = 64  # texts a step in the measured curves
+KEPT = 0.75  # of the places of a guess, those that the next one is learnt at
+WEIGHT_BYTES = 16  # a weight in training: bf16, its float32 master, two moments of the optimiser, its gradient
+LOGIT_BYTES = 2 + 4 + 4  # a score: the target's, the head's in float32, its gradient
+CHUNK = 4096  # rows whose scores exist at once
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much there is to do."""
+
+    texts: int
+    answer_tokens: int
+    longest: int
+    batch: int
+    epochs: float
+    depth: int
+    words: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What it takes; times are a range, since nobody has trained this target here."""
+
+    method: str
+    texts: int
+    tokens: int
+    answer_minutes: float
+    steps: int
+    training_minutes: tuple[float, float]
+    memory_gb: float
+    fits: bool
+    lengths: dict[str, float]
+    k: int
+    basis: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+def plan(method: str, target: ModelShape, gpu: Gpu, work: Work) -> Plan:
+    """Answers first, then steps over them."""
+    facts = training_facts()
+    trained = next((one for one in facts.methods if one.method == method), None)
+    if trained is None:
+        raise ConfigError(f"--plan: nothing was measured for {method}; there is {', '.join(_known())}.")
+    text = min(work.longest, facts.tokens_a_text * work.answer_tokens / 256)
+    tokens = int(work.texts * text)
+    steps = ceil(work.epochs * (work.texts // min(work.batch, work.texts)))
+    head = _head(trained, target, work)
+    flops = work.batch * text * (2 * target.active + 6 * head * _guesses(trained, work))
+    fast, slow = (steps * flops / (share * gpu.bf16_tflops * 1e12) / 60 for share in _shares())
+    memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text)
+    seen = steps * work.batch / MEASURED_BATCH
+    return Plan(
+        method, work.texts, tokens, _answer_minutes(target, gpu, work, text), steps, (fast, slow), memory / 1e9,
+        memory / 1e9 < 0.9 * gpu.memory_gb, trained.lengths(seen), trained.k, _basis(trained, seen),
+    )  # fmt: skip
+
+
+def _known() -> list[str]:
+    return [one.method for one in training_facts().methods]
+
+
+def _shares() -> tuple[float, float]:
+    said = training_facts().arithmetic
+    return said["fast"], said["slow"]
+
+
+def _head(trained: TrainedMethod, target: ModelShape, work: Work) -> float:
+    """Weights that are learnt, the words' matrix among them where it is the head's own."""
+    layers = work.layers if trained.layers == "asked" else trained.layers
+    layer = target.every_row / target.layers
+    wide = trained.wide * target.hidden**2 * (work.depth if not trained.layers else 1)
+    return float(layers * layer + wide + (work.words or target.vocab) * target.hidden)
+
+
+def _guesses(trained: TrainedMethod, work: Work) -> float:
+    """How often a place is run through the head."""
+    return sum(KEPT**i for i in range(work.depth)) if trained.unrolled else 1 + 0.5 * (work.depth - 1)
+
+
+def _activations(trained: TrainedMethod, target: ModelShape, work: Work, text: float) -> float:
+    rows = work.batch * text * _guesses(trained, work)
+    return rows * target.hidden * 2 * 40 + min(rows, CHUNK) * (work.words or target.vocab) * LOGIT_BYTES
+
+
+def _answer_minutes(target: ModelShape, gpu: Gpu, work: Work, text: float) -> float:
+    facts = training_facts()
+    step = Roofline(target, gpu).step_ms(facts.answers_a_step, 1, text)
+    return work.texts * 0.8 * text / facts.answers_a_step * max(step, facts.host_step_ms) / 60e3
+
+
+def _basis(trained: TrainedMethod, seen: float) -> tuple[str, ...]:
+    least, most = min(trained.curve), max(trained.curve)
+    where = "" if least <= seen <= most else f"; {seen:,.0f} steps of 64 texts are outside of what was measured"
+    return (
+        f"lengths: SmolLM2-135M-Instruct, {trained.words or 'all'} words, {least:,} to {most:,} steps of 64 texts"
+        f"{where}; another target has its own: validate early and stop early",
+        "training: from 40 % of the GPU's published rate down to 13 %, which a target of 0.135 billion weights reached",
+        f"answers: roofline of {training_facts().answers_a_step} requests at once, 80 % of a text's tokens written",
+    )

@@ -1,0 +1,60 @@
+"""A plan on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from augury.config.errors import ConfigError
+from augury.tools.advise.gpus import find_gpu
+from augury.tools.advise.shape import shape_of
+from augury.tools.advise.target import find_target
+from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.plan import Plan, Work, plan
+from augury.tools.train.prompts import read_prompts
+
+EMBEDDED = "default"
+
+
+def say_plan(
+    method: str, target: str, gpu: str, prompts: list[Path], openings: int, work: dict[str, Any], as_json: bool
+) -> None:
+    """Count the prompts, plan, and show it."""
+    texts = openings + (len(read_prompts(prompts)) if prompts else 0)
+    if not texts:
+        raise ConfigError("--plan: give --prompts, --openings or both; a plan depends on how many there are.")
+    made = plan(method, shape_of(find_target(_named(target))), find_gpu(gpu), Work(texts=texts, **work))
+    if as_json:
+        print_json({"target": target, "gpu": gpu, **made.as_json()})
+    else:
+        show_plan(output_console(), made, target, gpu)
+
+
+def show_plan(console: Console, made: Plan, target: str, gpu: str) -> None:
+    """A line for each part, then what the figures rest on."""
+    fast, slow = made.training_minutes
+    table = Table(box=None, show_header=False)
+    table.add_row("texts", f"{made.texts:,}, about {made.tokens / 1e6:,.1f} million tokens")
+    table.add_row("answers", f"about {_time(made.answer_minutes)}")
+    table.add_row("training", f"{made.steps:,} steps, {_time(fast)} to {_time(slow)}")
+    table.add_row("memory", f"{made.memory_gb:,.0f} GB" + ("" if made.fits else f": more than one {gpu} has"))
+    lengths = ", ".join(f"{name} {length:.2f}" for name, length in made.lengths.items())
+    table.add_row("acceptance", f"length at K={made.k}: {lengths or 'not measured after so few steps'}")
+    console.print(f"[bold]{made.method}[/bold] for {target} on one {gpu}", table, sep="\n")
+    for line in made.basis:
+        console.print(line, style="dim", soft_wrap=True)
+
+
+def _time(minutes: float) -> str:
+    return f"{minutes / 60:,.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1 else "a minute"
+
+
+def _named(target: str) -> str:
+    if target != EMBEDDED:
+        return target
+    from augury.model.store import resolve
+
+    return str(resolve(target, quiet=True))

@@ -1,0 +1,98 @@
+"""A fault of ours is told, and vLLM goes on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import vllm_modules
+
+from augury.plugins.vllm import coupled_v1, hooks
+from augury.plugins.vllm.lookup import Ngram, Suffix
+
+LIMIT = 32
+
+
+def configuration() -> SimpleNamespace:
+    said = {
+        "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 3,
+        "suffix_decoding_max_spec_factor": 1.0, "suffix_decoding_min_token_prob": 0.1,
+        "suffix_decoding_max_tree_depth": 24, "suffix_decoding_max_cached_requests": 100,
+    }  # fmt: skip
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(**said),
+        model_config=SimpleNamespace(max_model_len=LIMIT),
+        scheduler_config=SimpleNamespace(max_num_seqs=4),
+    )
+
+
+def test_a_drafter_that_fails_drafts_nothing_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+    drafter = Ngram(configuration())
+    ids = np.zeros((4, LIMIT), np.int32)
+    ids[0, :6] = [1, 2, 3, 1, 2, 3]
+    asked: list[Any] = [[3]], np.array([6]), ids
+    assert drafter.propose(*asked) == [[1, 2, 3]]
+    drafter.index = None  # type: ignore[assignment]
+    assert drafter.propose(*asked) == [[]] == drafter.propose(*asked)
+    assert caplog.text.count("stops drafting") == 1
+
+
+def test_a_suffix_file_that_cannot_be_read_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in (tmp_path / "notes", tmp_path):  # no cache, and no file
+        if path.is_dir() is False:
+            path.write_text("something else")
+        monkeypatch.setenv("AUGURY_SUFFIX_CACHE", str(path))
+        drafter = Suffix(configuration())
+        drafter.keep()
+        assert drafter.cache.cached == []
+    assert (tmp_path / "notes").read_text() == "something else"
+    assert caplog.text.count("is left alone") == 2
+
+
+def test_a_folder_that_is_gone_costs_the_answers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AUGURY_SUFFIX_CACHE", str(tmp_path / "none" / "answers"))
+    Suffix(configuration()).keep()
+    assert "are not kept" in caplog.text
+
+
+def test_a_release_that_breaks_every_hook_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    vllm_modules.put(monkeypatch)
+    for number, fault in enumerate([RuntimeError("odd"), TypeError("odd"), OSError("odd")]):
+        caplog.clear()
+        monkeypatch.setattr(hooks, "_installed", False)
+        monkeypatch.setattr(coupled_v1, "install", lambda fault=fault: (_ for _ in ()).throw(fault))
+        with caplog.at_level(logging.WARNING, "vllm.augury"):
+            hooks.install()
+        assert len(caplog.records) == 1 and "odd" in caplog.text, number
+
+
+def test_a_generator_of_a_cpu_is_refused_at_the_start() -> None:
+    coupled_v1._check("cuda:0")
+    coupled_v1._check(None)
+    with pytest.raises(ValueError, match="GPU"):
+        coupled_v1._check("cpu")
+
+
+@pytest.mark.parametrize("version, counts", [("0.30.0", True), ("0.40.0", False)])
+def test_metrics_take_whatever_comes(monkeypatch: pytest.MonkeyPatch, version: str, counts: bool) -> None:
+    vllm_modules.put(monkeypatch, version)
+    from augury.plugins.vllm import stats
+
+    entered: list[Any] = []
+    monkeypatch.setattr(stats.SpeculationStats, "_enter", lambda self, seen: entered.append(seen.num_drafts))
+    made = stats.SpeculationStats(SimpleNamespace())
+    made.record(None, None)
+    made.record(SimpleNamespace(spec_decoding_stats=SimpleNamespace(num_drafts=1)), None, mm_cache_stats=None)
+    made.record(SimpleNamespace(spec_decoding_stats=SimpleNamespace()), None, engine_idx=0)  # a form we do not know
+    made.record(SimpleNamespace(spec_decoding_stats=SimpleNamespace(num_drafts=1)), None)  # and then it is silent
+    assert entered == [1] * counts

@@ -1,0 +1,89 @@
+"""A plan of a training: it grows with the work, agrees with the runs it rests on, and says what it rests on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.tools.advise.gpus import find_gpu
+from augury.tools.advise.shape import ModelShape, shape_of
+from augury.tools.advise.target import find_target
+from augury.tools.knowledge.training import training_facts
+from augury.tools.train.plan import Work, plan
+
+WORK = Work(texts=31_500, answer_tokens=256, longest=512, batch=64, epochs=5.5, depth=7, words=16_384, layers=2)
+SMALL = ModelShape(
+    name="SmolLM2-135M", layers=30, hidden=576, vocab=49_152, every_row=106_000_000, experts=0, experts_used=0,
+    expert=0, tied=True, kv_heads=3, attention_width=576, cache_values=11_520, window_values=0, window=0,
+    weight_bytes=2.0, fp8=False,
+)  # fmt: skip
+
+
+def test_it_agrees_with_the_run_it_was_read_off() -> None:
+    """31,500 texts took 3.7 minutes to answer and 13.7 steps a second to learn, on one H200."""
+    found = plan("eagle3", SMALL, find_gpu("H200"), WORK)
+    assert 3.0 < found.answer_minutes < 6.0
+    fast, slow = found.training_minutes
+    measured = found.steps / 13.7 / 60
+    assert fast < measured < 1.15 * slow
+    assert found.lengths["mt_bench"] == pytest.approx(2.33, abs=0.02)
+    assert found.fits
+
+
+@pytest.mark.parametrize("method", [one.method for one in training_facts().methods])
+def test_more_work_takes_longer_and_buys_no_less(method: str) -> None:
+    target, gpu = shape_of(find_target("llama-3.1-8b")), find_gpu("H100")
+    small, large = (plan(method, target, gpu, replace(WORK, epochs=epochs)) for epochs in (1, 4))
+    assert small.training_minutes[1] < large.training_minutes[1] and small.steps < large.steps
+    assert small.training_minutes[0] < small.training_minutes[1]
+    assert all(length <= large.lengths[name] <= large.k + 1 for name, length in small.lengths.items())
+    assert small.answer_minutes == large.answer_minutes
+
+
+def test_curves_never_fall() -> None:
+    for one in training_facts().methods:
+        found = [one.lengths(steps).get("mt_bench", 1.0) for steps in (1, 300, 700, 2_000, 6_000, 10**6)]
+        assert found == sorted(found) and found[0] == 1.0 < found[-1]
+
+
+def test_what_does_not_fit_is_said() -> None:
+    found = plan("eagle3", shape_of(find_target("llama-3.1-8b")), find_gpu("T4"), WORK)
+    assert not found.fits and found.memory_gb > 16
+
+
+def test_a_kind_without_figures_is_named() -> None:
+    with pytest.raises(ConfigError, match="nothing was measured for eagle; there is eagle3"):
+        plan("eagle", SMALL, find_gpu("H200"), WORK)
+
+
+def test_the_command_counts_prompts_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("one question\nanother\n")
+    words = [
+        "train",
+        "eagle3",
+        "--plan",
+        "--target",
+        "llama-3.1-8b",
+        "--prompts",
+        str(tmp_path / "p.txt"),
+        "--openings",
+        "998",
+    ]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["texts"] == 1000 and said["gpu"] == "H200" and said["basis"]
+    shown = CliRunner().invoke(app, words)
+    assert "1,000, about 0.3 million tokens" in shown.output and "SmolLM2-135M-Instruct" in shown.output
+    assert [path.name for path in tmp_path.iterdir()] == ["p.txt"]
+
+
+def test_a_plan_needs_prompts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["train", "eagle3", "--plan", "--target", "llama-3.1-8b"])
+    assert done.exit_code != 0 and "--prompts, --openings or both" in str(done.output) + str(done.exception)
