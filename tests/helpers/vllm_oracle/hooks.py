@@ -97,7 +97,7 @@ def _cuts() -> bool:
         theirs = scheduler.__mro__[2]
         assert callable(getattr(theirs, method)) and callable(theirs.update_from_output)
         made = scheduler.__new__(scheduler)
-        made.requests, made.num_spec_tokens, made._row_cost, made._known = {"a": request}, 3, 0.0, {}
+        vars(made).update(requests={"a": request}, num_spec_tokens=3, _row_cost=0.0, _known={})
         given = SimpleNamespace(num_scheduled_tokens={"a": 4}, req_ids=["a"], draft_token_ids=[[5, 6, 7]])
         with patch.object(theirs, method, lambda self, output: None):
             getattr(made, method)(given)
