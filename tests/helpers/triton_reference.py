@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -30,10 +30,17 @@ def quick(examples: int) -> settings:
     )
 
 
-def same_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The reference as the kernels compute, in every test of a file that imports this; numpy's warnings are no news."""
+    if not ON_GPU:
+        _same_functions(monkeypatch)
+    with np.errstate(all="ignore"):
+        yield
+
+
+def _same_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Off a GPU the reference takes exp and log from numpy, as the interpreter does; and the searches are short."""
-    if ON_GPU:
-        return
     for name, value in {"CANDIDATES": 4, "READS": 2, "SETTLE_BLOCK": 128}.items():
         monkeypatch.setattr(draw_triton, name, value)
     monkeypatch.setattr(torch.Tensor, "exp", _through(np.exp))

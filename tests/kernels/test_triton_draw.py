@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("triton")
-from triton_reference import DEVICE, ON_GPU, moved, quick, same_functions
+from triton_reference import DEVICE, ON_GPU, moved, quick, reference  # noqa: F401  (a fixture of every test here)
 
 from augury.kernels import draw_triton, floor_triton, peak_triton, verify
 from augury.verify.sampling import Draws, Masks, SlotSampling
-
-
-@pytest.fixture(autouse=True)
-def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    same_functions(monkeypatch)
-    with np.errstate(all="ignore"):
-        yield
 
 
 def tokens_of(logits: Tensor, draws: Draws, params: SlotSampling, chunk: int | None = None) -> list[int]:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from draw_oracle import roots, sampling
 from torch import Tensor
 
 pytest.importorskip("triton")
-from triton_reference import DEVICE, moved, same_functions
+from triton_reference import DEVICE, moved, reference  # noqa: F401  (a fixture of every test here)
 
 from augury.kernels import share_triton, verify
 from augury.kernels.verify_share import LOW_31, packed
 from augury.parallel.shares import WORDS, edges
 from augury.verify.sampling import Draws, SlotSampling
-
-
-@pytest.fixture(autouse=True)
-def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    same_functions(monkeypatch)
-    with np.errstate(all="ignore"):
-        yield
 
 
 def drawn(logits: Tensor, draws: Draws, params: SlotSampling, size: int, chunk: int) -> list[int]:

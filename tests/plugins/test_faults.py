@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vllm_modules
+from vllm_lookup_config import configuration
 
 from augury.plugins.vllm import coupled_v1, hooks
 from augury.plugins.vllm.lookup import Ngram, Suffix
@@ -17,21 +18,8 @@ from augury.plugins.vllm.lookup import Ngram, Suffix
 LIMIT = 32
 
 
-def configuration() -> SimpleNamespace:
-    said = {
-        "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 3,
-        "suffix_decoding_max_spec_factor": 1.0, "suffix_decoding_min_token_prob": 0.1,
-        "suffix_decoding_max_tree_depth": 24, "suffix_decoding_max_cached_requests": 100,
-    }  # fmt: skip
-    return SimpleNamespace(
-        speculative_config=SimpleNamespace(**said),
-        model_config=SimpleNamespace(max_model_len=LIMIT),
-        scheduler_config=SimpleNamespace(max_num_seqs=4),
-    )
-
-
 def test_a_drafter_that_fails_drafts_nothing_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
-    drafter = Ngram(configuration())
+    drafter = Ngram(configuration(LIMIT))
     ids = np.zeros((4, LIMIT), np.int32)
     ids[0, :6] = [1, 2, 3, 1, 2, 3]
     asked: list[Any] = [[3]], np.array([6]), ids
@@ -48,7 +36,7 @@ def test_a_suffix_file_that_cannot_be_read_is_left_as_it_is(
         if path.is_dir() is False:
             path.write_text("something else")
         monkeypatch.setenv("AUGURY_SUFFIX_CACHE", str(path))
-        drafter = Suffix(configuration())
+        drafter = Suffix(configuration(LIMIT))
         drafter.keep()
         assert drafter.cache.cached == []
     assert (tmp_path / "notes").read_text() == "something else"
@@ -59,7 +47,7 @@ def test_a_folder_that_is_gone_costs_the_answers_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AUGURY_SUFFIX_CACHE", str(tmp_path / "none" / "answers"))
-    Suffix(configuration()).keep()
+    Suffix(configuration(LIMIT)).keep()
     assert "are not kept" in caplog.text
 
 

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vllm_lookup_config import configuration
 
 from augury.plugins.vllm.lookup import LatestNgram, Ngram, Suffix
 from augury.plugins.vllm.seats import Seats
 
 LIMIT = 64
-
-
-def configuration(**more: Any) -> SimpleNamespace:
-    """As much of vLLM's configuration as a drafter reads."""
-    said = {
-        "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 3,
-        "suffix_decoding_max_spec_factor": 1.0, "suffix_decoding_min_token_prob": 0.1,
-        "suffix_decoding_max_tree_depth": 24, "suffix_decoding_max_cached_requests": 100,
-    }  # fmt: skip
-    return SimpleNamespace(
-        speculative_config=SimpleNamespace(**{**said, **more}),
-        model_config=SimpleNamespace(max_model_len=LIMIT),
-        scheduler_config=SimpleNamespace(max_num_seqs=4),
-    )
 
 
 def by_hand(text: list[int], latest: bool = False) -> list[int]:
@@ -58,7 +44,7 @@ class Batch:
 @pytest.mark.parametrize("made, latest", [(Ngram, False), (LatestNgram, True)])
 @given(data=st.data())
 def test_drafts_are_those_of_the_rule(made: type[Ngram], latest: bool, data: st.DataObject) -> None:
-    drafter, batch = made(configuration()), Batch()
+    drafter, batch = made(configuration(LIMIT)), Batch()
     tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
     for _ in range(data.draw(st.integers(1, 12))):
         if len(batch.texts) < 4 and data.draw(st.booleans()):
@@ -75,7 +61,7 @@ def test_drafts_are_those_of_the_rule(made: type[Ngram], latest: bool, data: st.
 
 
 def test_suffix_drafts_what_another_request_was_answered() -> None:
-    drafter = Suffix(configuration())
+    drafter = Suffix(configuration(LIMIT))
     answer = [11, 12, 13, 14, 15, 16]
     ids = np.zeros((4, LIMIT), np.int32)
     text = [1, 2, 3]
@@ -88,18 +74,18 @@ def test_suffix_drafts_what_another_request_was_answered() -> None:
 
 
 def test_rehearsal_leaves_nothing() -> None:
-    drafter = Suffix(configuration())
+    drafter = Suffix(configuration(LIMIT))
     assert drafter.cache.cached == [] and drafter.cache.active == []
 
 
 def test_suffix_is_kept_in_a_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUGURY_SUFFIX_CACHE", str(tmp_path / "answers"))
-    drafter = Suffix(configuration())
+    drafter = Suffix(configuration(LIMIT))
     ids = np.zeros((4, LIMIT), np.int32)
     ids[0, :5] = [1, 2, 31, 32, 33]
     drafter.propose([[31, 32, 33]], np.array([5]), ids)
     drafter.keep()
-    later = Suffix(configuration())
+    later = Suffix(configuration(LIMIT))
     ids[0, :3] = [9, 31, 32]
     assert later.propose([[32]], np.array([3]), ids) == [[33]]
 

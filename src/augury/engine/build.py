@@ -93,20 +93,10 @@ def build_runner(
     if loaded is None and config.enable_lora:
         _make_room_for_adapters(config, target)
     _choose_sizes(config, target)
-    assert config.max_num_seqs
     drafter = build_drafter(config, target, directory) if drafts_here(config, ranks) else None
     check_exact(config, device, drafter)
     check_saver(drafter, ranks)
-    nodes = room(config.speculative_config, device)
-    states_room = state_room(config, target, nodes, cache_bytes(config, target))
-    blocks = num_blocks(config, target, drafter, states_room.num_bytes)
-    target.cache = KVCache.allocate(target.layer_shapes, blocks * config.block_size, target.cache_dtype, device)
-    if target.state_shapes:
-        target.cache.states = States.allocate(
-            target.state_shapes, config.max_num_seqs + 1, nodes, states_room.lines, device
-        )
-    if drafter is not None:
-        drafter.allocate(blocks * config.block_size, config.block_size)
+    blocks, states_room = _allocate(config, target, drafter)
     state, stats = _state(config, target, device), EngineStats()
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
     on_gpu = device.type == "cuda"
@@ -122,6 +112,21 @@ def build_runner(
         nodes=config.speculative_config.max_nodes if config.speculative_config else None,
     )
     return Built(runner, scheduler, stats)
+
+
+def _allocate(config: EngineConfig, target: Target, drafter: Drafter | None) -> tuple[int, StateRoom]:
+    """Give target and drafter their caches; how many blocks there are, and the room of recurrent states."""
+    nodes, slots = room(config.speculative_config, target.device), config.max_num_seqs
+    assert slots
+    states_room = state_room(config, target, nodes, cache_bytes(config, target))
+    blocks = num_blocks(config, target, drafter, states_room.num_bytes)
+    tokens = blocks * config.block_size
+    target.cache = KVCache.allocate(target.layer_shapes, tokens, target.cache_dtype, target.device)
+    if target.state_shapes:
+        target.cache.states = States.allocate(target.state_shapes, slots + 1, nodes, states_room.lines, target.device)
+    if drafter is not None:
+        drafter.allocate(tokens, config.block_size)
+    return blocks, states_room
 
 
 def _make_room_for_adapters(config: EngineConfig, target: Target) -> None:
