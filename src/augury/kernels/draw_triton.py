@@ -75,7 +75,7 @@ def searched(
     grid, head = (plan.lines, plan.chunks), (rows, logits.stride(0), plan.vocab, table, edits, plan.peaks)
     bars, join = sampling.stops.shape[1] + sampling.bad_words.shape[1], padded(plan.chunks)
     wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, **EXACT}
-    find_peaks[grid](*head, plan.search.listed, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
+    find_peaks[grid](*head, plan.search, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
     if not draws.greedy:
         rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
         sums: dict[str, Any] = {"COUNT": CANDIDATES, "CHUNKS": join}
@@ -125,7 +125,7 @@ def searched(
 def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> DrawPlan:
     """Allocate what the kernels pass to each other; nothing is as wide as the vocabulary."""
     (lines, vocab), device = logits.shape, logits.device
-    chunk = chunk or chunk_of(lines, vocab)
+    chunk = chunk or chunk_of(vocab)
     chunks = triton.cdiv(vocab, chunk)
     resort = not draws.plain and (sampling.bias is not None or draws.masks is not None)
 
@@ -143,6 +143,7 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
         room(i32),
         room(i32, capacity),
         room(i32, capacity),
+        room(f32),
         room(i32),
     )
     return DrawPlan(lines, vocab, chunk, chunks, peaks, search)
@@ -192,7 +193,10 @@ def list_contenders(
         kept = inside & (distance <= tl.minimum(low, allowed))
         if tl.sum(kept.to(tl.int32)) > FEW:  # noise for a few is less work than bounds for the chunk
             position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
-            kept = contenders(z_of(distance), kept, chunk * CHUNK, position, seed, CHUNK)
+            most, least = bounds(z_of(distance), chunk * CHUNK, position, seed, CHUNK)
+            lead = tl.max(tl.where(kept, least, NEVER))
+            before = tl.atomic_max(search.lead + line, lead, sem="relaxed")  # of chunks that came first, whichever
+            kept = kept & (most >= tl.maximum(lead, before) - SLACK)
         listed = listed | kept
     list_open(listed, distance, tokens, search, line, CAPACITY)
     if low < high:
@@ -204,21 +208,21 @@ def list_contenders(
 
 
 @triton.jit
-def contenders(z, kept, start, position, seed, BLOCK: tl.constexpr):
-    """Those of the kept tokens from `start` on that bounds of z + noise cannot rule out.
+def bounds(z, start, position, seed, BLOCK: tl.constexpr):
+    """The most and the least that z + noise can be, of the tokens from `start` on.
 
     The noise is -log of an exponential E = -log(1 - v), and v <= E <= v / (1 - v).
     """
     v = uniform(words_of_block(start, position, seed, BLOCK, TARGET))
     most = z - libdevice.fast_logf(v)
-    least = most + libdevice.fast_logf(1.0 - v)
-    return kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
+    return most, most + libdevice.fast_logf(1.0 - v)
 
 
 @triton.jit
 def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
-    """The best of z + noise and its lowest token, with exact noise for the contenders alone."""
-    open_ = contenders(z, kept, start, position, seed, BLOCK)
+    """The best of z + noise and its lowest token, with exact noise for those alone that bounds cannot rule out."""
+    most, least = bounds(z, start, position, seed, BLOCK)
+    open_ = kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     token = tl.min(tl.where(open_, tokens, NO_TOKEN))
     while token < NO_TOKEN:

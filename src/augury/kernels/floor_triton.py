@@ -41,6 +41,7 @@ class Search(NamedTuple):
     listed: Any  # int32 [L]: how many tokens lie in the bracket
     distance: Any  # int32 [L, CAPACITY]: theirs
     token: Any  # int32 [L, CAPACITY]
+    lead: Any  # float32 [L]: what the best of the surely kept reaches at least, with its noise
     floor: Any  # int32 [L]: the distance found
 
 
