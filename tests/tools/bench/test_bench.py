@@ -240,9 +240,7 @@ def test_bench_of_a_toy(toy_model: Path, questions: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.slow
-def test_bench_of_the_embedded_model(
-    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_of_the_embedded_model(default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On two short prompts of the set `edit`: reading prompts is most of what a bench of a few tokens does."""
     edits = tmp_path / "edits.jsonl"
     edits.write_text("".join(json.dumps({"user": p.user, "answer": p.answer}) + "\n" for p in SETS["edit"][5:7]))

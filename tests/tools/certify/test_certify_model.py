@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from certifying import augury, check_page
-from drafters import SHIPPED_EAGLE3
 from hypothesis import settings
+from shipped import SHIPPED_EAGLE3
 
 from augury.engine.judge import Judge
 from augury.tools.certify.report import Report
