@@ -106,9 +106,15 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
 
 def _target_rows(state: SlotState, fields: Tensor, wanted: Tensor, shape: StepShape, block_size: int) -> Rows:
     """What the target is handed: the fields of its rows [7, R], and where their context lies."""
-    slots = fields[2]
+    tokens, positions, slots, context, base, ancestors, write = fields.unbind(0)
     return Rows(
-        *fields.unbind(0),
+        tokens,
+        positions,
+        slots,
+        context,
+        base,
+        ancestors,
+        write,
         wanted=wanted,
         block_tables=state.block_tables,
         block_size=block_size,
