@@ -1,4 +1,4 @@
-"""Compile Triton kernels for a GPU that is not there: `python compile_kernels.py 90 [few]` prints what they use.
+"""Compile Triton kernels for GPUs that are not there: `python compile_kernels.py 80 90 [few]` prints what they use.
 
 The entry points run as they do on a GPU, on tensors that no kernel touches; a launch compiles instead. `few` leaves out
 the variants that take longest.
@@ -57,10 +57,10 @@ def type_of(thing: Any) -> Any:
 
 
 class Compiled:
-    """Stands for a kernel: what is launched is compiled."""
+    """Stands for a kernel: what is launched is compiled, for every architecture."""
 
-    def __init__(self, kernel: Any, architecture: int, found: list[dict[str, Any]]) -> None:
-        self.kernel, self.architecture, self.found = kernel, architecture, found
+    def __init__(self, kernel: Any, architectures: list[int], found: list[dict[str, Any]]) -> None:
+        self.kernel, self.architectures, self.found = kernel, architectures, found
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return self.compile
@@ -78,28 +78,34 @@ class Compiled:
             elif isinstance(leaf, Tensor) or (names[path[0]] not in unknown and leaf % 16 == 0):
                 divisible[path] = [["tt.divisibility", 16]]
         source = ASTSource(self.kernel, signature, constants, divisible)
-        made = triton.compile(source, target=GPUTarget("cuda", self.architecture, 32), options=options)
+        for architecture in self.architectures:
+            self._compile_for(architecture, source, options)
+
+    def _compile_for(self, architecture: int, source: ASTSource, options: dict[str, Any]) -> None:
+        made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(made.asm["cubin"])
             file.flush()
             used = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
         numbers = {key.lower(): int(value) for key, value in re.findall(r"(REG|STACK|SHARED):(\d+)", used)}
-        self.found.append({"kernel": self.kernel.__name__, **numbers})
+        self.found.append({"kernel": self.kernel.__name__, "architecture": architecture, **numbers})
 
 
-def watch(modules: Iterable[ModuleType], kernels: set[str], architecture: int, found: list[dict[str, Any]]) -> None:
+def watch(
+    modules: Iterable[ModuleType], kernels: set[str], architectures: list[int], found: list[dict[str, Any]]
+) -> None:
     """Compile these kernels from now on where they would be launched; `found` takes what each of them uses."""
     for module in modules:
         for name, thing in vars(module).copy().items():
             if isinstance(thing, triton.JITFunction) and name in kernels:
-                setattr(module, name, Compiled(thing, architecture, found))
+                setattr(module, name, Compiled(thing, architectures, found))
 
 
 def main() -> None:
-    architecture, few = int(sys.argv[1]), "few" in sys.argv[2:]
+    architectures, few = [int(word) for word in sys.argv[1:] if word.isdigit()], "few" in sys.argv[2:]
     found: list[dict[str, Any]] = []
     for cases in (compile_draw, compile_layers):
-        watch(cases.MODULES, cases.KERNELS, architecture, found)
+        watch(cases.MODULES, cases.KERNELS, architectures, found)
         cases.launch(few)
     print(json.dumps(found))
 

@@ -117,10 +117,12 @@ def drafters() -> None:
 
 
 def launch(few: bool) -> None:
-    """Layers with one size of heads or two, steps with chains and with trees, and drafters."""
+    """Layers with one size of heads or two, steps with chains and with trees of one size or two, and drafters."""
     layers(128, 32, 8)
     if not few:
         layers(64, 32, 8)
     steps(3, branching=False)
-    steps(8 if few else 32, branching=True)
+    steps(8, branching=True)
+    if not few:
+        steps(32, branching=True)
     drafters()

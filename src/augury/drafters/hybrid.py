@@ -66,7 +66,7 @@ class HybridDrafter(Drafter):
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
         build: Any = drafter_class(part.card)
-        return Part(part.method, build(part, setup), part.max_nodes, Scores(part.has_weights))
+        return Part(part.method, build(part, setup), part.max_nodes, Scores(part.card.has_weights))
 
     @property
     def network(self) -> object | None:

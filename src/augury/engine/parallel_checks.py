@@ -21,7 +21,7 @@ def check_parallel(config: EngineConfig) -> None:
     if config.enable_lora:
         raise ConfigError(f"enable_lora does not go with tensor_parallel_size={size} yet; leave one out.")
     spec = config.speculative_config
-    if spec is not None and any(part.has_weights for part in spec.parts):
+    if spec is not None and any(part.card.has_weights for part in spec.parts):
         raise ConfigError(
             f"speculative_config.method={spec.method!r} with a drafter that has weights does not go with "
             f"tensor_parallel_size={size} yet; use the drafters one by one, or write tensor_parallel_size=1."

@@ -16,7 +16,7 @@ from augury.serve.costs import Scores
 from augury.serve.engine_start import EngineFailed, ending, start_engine
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
-from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room
+from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room, failure
 from augury.serve.shares import Shares
 from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, pack_aside, read
@@ -59,11 +59,6 @@ class EngineClient:
         self._writer: asyncio.StreamWriter | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._ready = False
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is an engine to take requests."""
-        return self._ready
 
     @property
     def healthy(self) -> bool:
@@ -269,8 +264,7 @@ class EngineClient:
         self._waiting = message["load"][1]
         self._ear.heard(message)
         for update in message.get("updates", ()):
-            job = self._jobs.get(update["id"])
-            if job is not None:
+            if (job := self._jobs.get(update["id"])) is not None:
                 self._update(job, update)
 
     def _about(self, job: Job, message: Message) -> None:
@@ -287,13 +281,10 @@ class EngineClient:
         if message["type"] == "refused":
             job.refuse(message["message"])
             return
-        if message["type"] == "busy":
-            job.fail(ApiError(503, message["message"], code="grammars_busy"))
-            return
-        logger.error("the engine failed on request %s: %s", job.id, message["message"])
-        why = f"the engine failed on this request: {message['message']}"
-        job.fail(ApiError(500, why, code="engine_failed"))
-        self._ear.aborted(job, "error")
+        job.fail(failure(message))
+        if message["type"] == "broken":
+            logger.error("the engine failed on request %s: %s", job.id, message["message"])
+            self._ear.aborted(job, "error")
 
     def _update(self, job: Job, update: Message) -> None:
         if "end" in update:
