@@ -44,7 +44,7 @@ def test_words_of_vllm(given: str, taken: str) -> None:
     assert from_vllm(["serve", *given.split()]) == ["serve", *taken.split()]
 
 
-@pytest.mark.parametrize("given", ["-pp 2", "--quantization awq", "--fully-sharded-loras", "-pp"])
+@pytest.mark.parametrize("given", ["-pp 2", "--logprobs-mode raw_logits", "--fully-sharded-loras", "-pp"])
 def test_words_that_ask_for_more_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"not supported|needs a value"):
         from_vllm(["serve", "m", *given.split()])

@@ -183,6 +183,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device, split: Sp
         exact=config.exact,
         fast=config.cpu_arithmetic == "fast",
         split=split,
+        quantization=config.quantization,
     )
 
 
