@@ -56,7 +56,7 @@ KERNELS = {
 }
 
 
-def launch(few: bool) -> None:
+def launch(few: bool, architecture: int) -> None:
     """The draw of plain lines, of edited ones unless there are to be few, drafters' choices, distributions, rules."""
     lines, vocab = 32, 128_256
     logits = torch.empty(lines, vocab, dtype=torch.bfloat16)

@@ -35,6 +35,7 @@ TYPES = {
     torch.int64: "*i64",
     torch.int32: "*i32",
     torch.bool: "*i1",
+    torch.uint8: "*u8",
 }
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -100,7 +101,7 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     for cases in (compile_draw, compile_layers):
         watch(cases.MODULES, cases.KERNELS, architecture, found)
-        cases.launch(few)
+        cases.launch(few, architecture)
     print(json.dumps(found))
 
 

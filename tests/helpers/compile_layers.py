@@ -17,11 +17,13 @@ from augury.kernels import (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    quantized_triton,
     resume_triton,
     rope_triton,
     streams_triton,
     walk_triton,
 )
+from augury.kernels.quantized import FP8, Quantized
 from augury.kernels.triton_ops import TritonOps
 from augury.verify.tree import Draft
 
@@ -32,6 +34,7 @@ MODULES = (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    quantized_triton,
     resume_triton,
     rope_triton,
     streams_triton,
@@ -45,6 +48,8 @@ KERNELS = {
     "_rms_norm",
     "_add_rms_norm",
     "_silu_mul",
+    "_linear",
+    "_unpack",
     "_lay_out",
     "_walk",
     "_depths",
@@ -116,9 +121,24 @@ def drafters() -> None:
     draft_rows_triton.level_rows(ones, ones, ones, tokens[:, :1], None, tables, BLOCK_SIZE, 0, 1, 2, 1)
 
 
-def launch(few: bool) -> None:
-    """Layers with one size of heads or two, steps with chains and with trees, and drafters."""
+def quantised_matrices(few: bool, architecture: int) -> None:
+    """Products with a scale for each line, for groups, and with 4-bit codes, for few rows and for many."""
+    outs, codes = 4096, torch.zeros(4096, HIDDEN, dtype=torch.uint8)
+    factors = torch.zeros(HIDDEN // 128, outs), torch.zeros(HIDDEN // 128, outs, dtype=torch.uint8)
+    by_line = Quantized(codes.view(FP8), torch.zeros(1, outs), HIDDEN)
+    by_group = Quantized(codes.view(FP8), factors[0], 128)
+    four_bits = Quantized(codes[:, : HIDDEN // 2].contiguous(), factors[0], 128, factors[1])
+    floats = quantized_triton.NATIVE if architecture >= 89 else quantized_triton.BITS
+    for weight, kind in ((by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)):
+        for rows in (1,) if few else (1, 32, 64, 128, 512):
+            quantized_triton.linear(half(rows, HIDDEN), weight, None, kind)
+        quantized_triton.unpack(weight, torch.bfloat16, kind)
+
+
+def launch(few: bool, architecture: int) -> None:
+    """Layers with one size of heads or two, matrices, steps with chains and with trees, and drafters."""
     layers(128, 32, 8)
+    quantised_matrices(few, architecture)
     if not few:
         layers(64, 32, 8)
     steps(3, branching=False)
