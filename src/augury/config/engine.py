@@ -63,6 +63,9 @@ class EngineConfig(BaseModel):
         default=None,
         description="'fp8' rounds the layers' matrices to 8 bits; that of a quantised checkpoint is found by itself.",
     )
+    kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
+        default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."
+    )
     seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
@@ -164,7 +167,6 @@ def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
 NOT_YET: dict[str, tuple[Any, ...]] = {
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
-    "kv_cache_dtype": ("auto",),
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),

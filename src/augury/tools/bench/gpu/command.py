@@ -33,6 +33,9 @@ def bench_gpu(
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="In exact mode: its cost.")] = False,
     quantization: Annotated[Literal["fp8"] | None, typer.Option("--quantization", "-q", help="Of the weights.")] = None,
+    kv_cache_dtype: Annotated[
+        Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"], typer.Option(help="Of keys and values.")
+    ] = "auto",
     device: Annotated[Literal["auto", "cuda", "cpu"], typer.Option(help="Where to run.")] = "auto",
     spec: Annotated[str, typer.Option(metavar="JSON", help="Further keys of speculative_config, a tree for one.")] = "",
     batched_tokens: Annotated[int | None, typer.Option(min=1, help="max_num_batched_tokens of the engine.")] = None,
@@ -54,6 +57,7 @@ def bench_gpu(
             "batched-tokens": batched_tokens,
             "minutes": minutes,
             "kernels": kernels,
+            "kv-cache-dtype": kv_cache_dtype != "auto",
             "quantization": quantization if micro != "linear" else None,
         }
         _refuse_unused(whole_step, "--micro measures one kernel, not the engine")
@@ -80,6 +84,7 @@ def bench_gpu(
             batched_tokens,
             exact,
             quantization,
+            kv_cache_dtype,
             on_row=_say_row,
             say=tick,
         )

@@ -127,6 +127,7 @@ def bench_of(
     batched: int | None = None,
     exact: bool = False,
     quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
 ) -> Iterator[Bench]:
     """Make a target; on disk it is a config.json for as long as it lives."""
     import torch
@@ -152,6 +153,7 @@ def bench_of(
             "enforce_eager": eager,
             "exact": exact,
             "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
         }
         target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact, quantization=quantization)
         yield Bench(Path(name), target, arguments, sizes)
