@@ -52,9 +52,7 @@ def test_a_quantised_checkpoint_is_its_dequantised_twin(
     assert isinstance(target.layers[0].attention.qkv.weight, Quantized)
 
 
-def test_fp8_at_load_rounds_the_layers_alone(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fp8_at_load_rounds_the_layers_alone(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = logits(write_quantised(plain, tmp_path, "at load") / "means")
     assert torch.equal(logits(plain, quantization="fp8"), twin)
     monkeypatch.setenv("AUGURY_KERNELS", "torch")

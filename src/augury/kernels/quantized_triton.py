@@ -35,12 +35,7 @@ class Tile(NamedTuple):
 
 
 # Up to so many rows, which tile.
-TILES = (
-    (16, Tile(16, 64, 4, 5)),
-    (32, Tile(32, 64, 4, 4)),
-    (128, Tile(64, 64, 4, 4)),
-    (1 << 30, Tile(128, 128, 8, 3)),
-)
+TILES = ((16, Tile(16, 64, 4, 5)), (32, Tile(32, 64, 4, 4)), (128, Tile(64, 64, 4, 4)), (1 << 30, Tile(128, 128, 8, 3)))
 WIDE = Tile(16, 32, 4, 2)  # float32
 _arrived: dict[torch.device, Tensor] = {}
 
