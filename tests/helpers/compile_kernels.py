@@ -36,6 +36,7 @@ TYPES = {
     torch.int32: "*i32",
     torch.bool: "*i1",
     torch.uint8: "*u8",
+    torch.float8_e4m3fn: "*fp8e4nv",
 }
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 

@@ -64,11 +64,11 @@ def half(*shape: int) -> torch.Tensor:
     return torch.zeros(*shape, dtype=torch.bfloat16)
 
 
-def layers(dim: int, heads: int, kv_heads: int) -> None:
-    """A layer's operations with heads of that size, for decoding and for reading a prompt."""
+def layers(dim: int, heads: int, kv_heads: int, kind: torch.dtype = torch.bfloat16) -> None:
+    """A layer's operations with heads of that size, for decoding and for reading a prompt; `kind` is the cache's."""
     ops, segments = TritonOps(), [Segment(slot, 20, [0] * 4, [-1, 0, 1, 1]) for slot in range(4)]
     batch = replace(make_rows(segments, scattered_tables(4), BLOCK_SIZE), chunked=True, groups=4)
-    cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim), ops.view(batch), len(batch.tokens)
+    cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim).to(kind), ops.view(batch), len(batch.tokens)
     qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
     norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
     for seen in (view, ops.view(replace(batch, chunked=False, groups=64))):  # few requests, prompts; many requests
@@ -141,6 +141,8 @@ def launch(few: bool, architecture: int) -> None:
     quantised_matrices(few, architecture)
     if not few:
         layers(64, 32, 8)
+        if architecture >= 89:
+            layers(128, 32, 8, FP8)
     steps(3, branching=False)
     steps(8 if few else 32, branching=True)
     drafters()
