@@ -208,7 +208,8 @@ def test_keys_and_values_are_rounded_to_eight_bits_as_torch_rounds(short: torch.
     torch.manual_seed(0)
     qkv, rotary = 300 * random(40, 8 * 64, kind=torch.bfloat16), (random(64, 32), random(64, 32))
     caches = [[torch.zeros(68, 2, 64, device=DEVICE).to(short) for _ in range(2)] for _ in range(2)]
-    for ops, cache in zip((TRITON, TORCH), caches, strict=True):
+    faces: list[Any] = [TRITON, TORCH]
+    for ops, cache in zip(faces, caches, strict=True):
         ops.rotate_and_store(qkv.clone(), ops.view(rows), rotary, *cache)
     for ours, theirs in zip(*caches, strict=True):
         assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
