@@ -13,6 +13,7 @@ from formulas_dflash import Shape, shaken
 from formulas_dflash2 import DFlash2Formula, Extra, paths_of, published, speculators
 from gate import Studied, export
 from generating import DEVICE, PROMPTS, encoded
+from stepping import whole_step
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -63,9 +64,7 @@ def begun(llm: LLM, toy_model: Path, prompts: list[str]) -> list[Any]:
 
 
 def drafted(llm: LLM, request: Any) -> tuple[list[int], list[int]]:
-    """A request's drafted tokens and their parents, once no pass is under way."""
-    while llm.engine.flights:
-        llm.engine.land()
+    """A request's drafted tokens and their parents."""
     draft = llm.engine.state.draft
     count = int(draft.count[request.slot])
     return draft.tokens[request.slot, :count].tolist(), draft.parents[request.slot, :count].tolist()
@@ -90,7 +89,7 @@ def test_drafts_are_the_formula(toy_model: Path, studied: Studied, tmp_path: Pat
     assert isinstance(llm.engine.drafter, DFlashDrafter) and isinstance(llm.engine.drafter.head, DFlash2)
     (request,) = begun(llm, toy_model, PROMPTS[:1])
     for _ in range(4):
-        llm.engine.step()
+        whole_step(llm.engine)
         assert drafted(llm, request)[0] == formula.chain(studied, request.tokens, K)
 
 
@@ -126,7 +125,7 @@ def test_drafts_of_a_batch(toy_model: Path, studied: Studied, tmp_path: Path, en
     for _ in range(2):
         requests = begun(llm, toy_model, PROMPTS[:4])
         for _ in range(12):
-            llm.engine.step()
+            whole_step(llm.engine)
             for request in requests:
                 if request.slot < 0 or request.pending != 1:
                     continue  # waiting, or still reading its prompt
@@ -144,7 +143,7 @@ def test_a_prefix_found_again_drafts_the_same(toy_model: Path, studied: Studied,
     params = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True)
     llm.generate([PROMPTS[0]], params, use_tqdm=False)
     (request,) = begun(llm, toy_model, PROMPTS[:1])
-    llm.engine.step()
+    whole_step(llm.engine)
     assert request.cached_tokens > 0
     assert drafted(llm, request)[0] == formula.chain(studied, request.tokens, K)
 
@@ -159,7 +158,7 @@ def test_a_grown_tree_is_the_formula(
     requests = begun(llm, toy_model, PROMPTS[:2])
     width = min(top_k, formula.extra.top_k)
     for _ in range(3):
-        llm.engine.step()
+        whole_step(llm.engine)
         for request in requests:
             have = paths_of(*drafted(llm, request))
             want = formula.tree(studied, request.tokens, K, width, most)
@@ -180,7 +179,7 @@ def test_a_literal_tree_is_the_formula(toy_model: Path, studied: Studied, tmp_pa
     llm = load(toy_model, tmp_path, speculative_token_tree=str(paths), num_speculative_tokens=len(paths))
     (request,) = begun(llm, toy_model, PROMPTS[:1])
     for _ in range(3):
-        llm.engine.step()
+        whole_step(llm.engine)
         assert paths_of(*drafted(llm, request)) == formula.literal(studied, request.tokens, paths)
 
 
@@ -201,7 +200,7 @@ def test_speculators_layout(toy_model: Path, studied: Studied, tmp_path: Path, s
     assert spec is not None and (spec.method, spec.num_speculative_tokens) == ("dflash", 7)
     (request,) = begun(llm, toy_model, PROMPTS[:1])
     for _ in range(3):
-        llm.engine.step()
+        whole_step(llm.engine)
         assert drafted(llm, request)[0] == formula.chain(studied, request.tokens, 7)
 
 
@@ -213,7 +212,7 @@ def test_another_drafter_is_swapped_in(toy_model: Path, studied: Studied, tmp_pa
     swap = DrafterSwap(llm.engine, llm.config, llm.model_path)
     swap.put(tmp_path / "second")
     (request,) = begun(llm, toy_model, PROMPTS[:1])
-    llm.engine.step()
+    whole_step(llm.engine)
     assert drafted(llm, request)[0] == second.chain(studied, request.tokens, K)
     with pytest.raises(ConfigError, match=r"selector.top_k is 6, the loaded one's 5"):
         swap.put(tmp_path / "wider")

@@ -13,6 +13,7 @@ from gate import Studied, export, overfit
 from generating import DEVICE, PROMPTS, encoded, ids, plainly
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepping import whole_step
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams
@@ -147,7 +148,7 @@ def test_the_context_does_not_drift(toy_model: Path, trained: Path, target: Targ
     for request in requests:
         llm.engine.add(request)
     for _ in range(steps):
-        llm.engine.step()
+        whole_step(llm.engine)
     formula = DFlashFormula(Shape())
     from safetensors.torch import load_file
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from generating import ids, plainly
 from shallow import shallow_copy
+from stepping import whole_step
 
 from augury import LLM, SamplingParams
 
@@ -122,7 +123,7 @@ def test_parallel_drafts_come_from_masks_in_one_pass(toy_model: Path, tmp_path: 
     request = llm._requests("x", prompt, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0]
     llm.engine.add(request)
     for _ in range(3):
-        llm.engine.step()
+        whole_step(llm.engine)
         model = AutoModelForCausalLM.from_pretrained(toy_model)
         with torch.no_grad():
             want = model(torch.tensor([[*request.tokens, 259, 259, 259]])).logits[0, -4:].argmax(-1).tolist()

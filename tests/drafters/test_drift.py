@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stepping import whole_step
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -97,7 +98,7 @@ def read_at_once(llm: LLM, tokens: list[int], kind: str) -> list[Tensor]:
     """The same rows after one pass over all but the newest token, which the pass draws again."""
     request = llm.intake.requests("whole", tokens[:-1], params())[0]
     llm.engine.add(request)
-    llm.engine.step()
+    whole_step(llm.engine)
     assert request.tokens == tokens
     found = rows_of(llm, request, kind)
     llm.engine.abort(request)
@@ -129,7 +130,7 @@ def test_rows_are_those_of_one_pass(drafting: Drafting, right: list[bool], steps
         for request in requests:
             llm.engine.add(request)
         for _ in range(steps):
-            llm.engine.step()
+            whole_step(llm.engine)
         for request, text in zip(requests, script.texts, strict=True):
             assert request.tokens == text[: request.length]
             if request.pending != 1 or request.finish_reason:
@@ -156,7 +157,7 @@ def test_the_script_is_followed(drafting: Drafting) -> None:
         script.requests, writer._pick = [request], script.pick
         drafting.llm.engine.add(request)
         while request.finish_reason is None:
-            drafting.llm.engine.step()
+            whole_step(drafting.llm.engine)
         writer._pick = as_it_was
         assert request.spec.num_accepted_tokens == (request.spec.num_draft_tokens if right else 0)
         assert request.spec.num_draft_tokens > 0

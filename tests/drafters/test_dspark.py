@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from formulas_dflash import Blocks, DFlashFormula, Shape, published_config, shaken
 from gate import Studied, export, overfit
 from generating import PROMPTS, encoded, ids
+from stepping import whole_step
 from torch import Tensor, nn
 
 from augury import LLM, SamplingParams
@@ -124,7 +125,7 @@ def test_drafts_are_the_formula(
     )[0]
     llm.engine.add(request)
     for _ in range(3):
-        llm.engine.step()
+        whole_step(llm.engine)
         drafted = llm.engine.state.draft.tokens[request.slot, :K].tolist()
         assert drafted == formula.drafted(studied, request.tokens, torch.arange(VOCAB), top_k)
 
@@ -140,7 +141,7 @@ def test_a_vocabulary_of_its_own(toy_model: Path, studied: Studied, tmp_path: Pa
         "one", encoded(toy_model, PROMPTS[:1])[0], SamplingParams(temperature=0, max_tokens=9)
     )[0]
     llm.engine.add(request)
-    llm.engine.step()
+    whole_step(llm.engine)
     drafted = llm.engine.state.draft.tokens[request.slot, :K].tolist()
     assert drafted == formula.drafted(studied, request.tokens, known)
 

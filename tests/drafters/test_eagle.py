@@ -25,6 +25,7 @@ from formulas_eagle import causal
 from gate import Studied, export
 from generating import DEVICE, PROMPTS, held_to_plain, ids, plainly
 from safetensors.torch import load_file, save_file
+from stepping import whole_step
 
 from augury import LLM, SamplingParams
 from augury.kernels.top import widened
@@ -253,7 +254,7 @@ def test_parallel_drafts_are_the_formula_with_masks(
     prompt = studied.texts[0][:9]
     request = llm._requests("x", prompt, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))[0]
     llm.engine.add(request)
-    llm.engine.step()
+    whole_step(llm.engine)
     text = request.tokens
     streams = studied.streams(text, (0, 1, 2))[: len(text) - 1]
     hidden = module.combine(torch.cat([streams, module.mask_hidden.view(1, -1).expand(3, -1)]))

@@ -14,6 +14,7 @@ from formulas_medusa import Original, best_paths
 from gate import Studied, first_blocks, overfit, write
 from generating import held_to_plain, ids, plainly
 from medusa_cases import CONFIG, DEVICE, HEADS, ORDERED, SHAPES, SIZE, VOCABULARY, drafted, native_names
+from stepping import whole_step
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -98,7 +99,7 @@ def steps_of(llm: LLM, prompt: list[int], steps: int, look: Callable[[Any], None
     request = llm._requests("x", prompt, SamplingParams(temperature=0, max_tokens=60, ignore_eos=True))[0]
     llm.engine.add(request)
     for _ in range(steps):
-        llm.engine.step()
+        whole_step(llm.engine)
         look(request)
     llm.engine.abort(request)
 

@@ -13,6 +13,7 @@ from formulas_mlp import LSTM, MLP, Recurrent
 from gate import Studied, first_blocks, overfit, write
 from generating import held_to_plain, ids, plainly
 from mlp_cases import DEVICE, INNER, SIZE, STEPS, VOCABULARY, arctic, config, drafted
+from stepping import whole_step
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -144,7 +145,7 @@ def test_drafts_are_the_formula_on_the_last_accepted_state(
     llm.engine.add(request)
     lengths = []
     for _ in range(10):
-        llm.engine.step()
+        whole_step(llm.engine)
         lengths.append(request.length)
         start, newest = studied.streams(request.tokens[:-1], (NORMED,))[-1:], request.tokens[-1]
         pending = llm.engine.state.draft

@@ -12,9 +12,11 @@ from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.engine.swap import DrafterSwap
 from augury.methods.registry import METHODS
+from augury.model.heads import lighter
 from augury.train.export import name_target
 
 PROMPTS = [{"prompt_token_ids": [65 + i, 66, 67 + i]} for i in range(3)]
+IN_BYTES = "eagle3 in bytes"
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 
 
@@ -41,8 +43,13 @@ def drafts_and_text(llm: LLM) -> tuple[list[list[int]], list[Any]]:
     return drafted, [output.outputs[0].token_ids for output in outputs]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_swapped_drafter_drafts_as_one_that_was_loaded(kind: str, toy_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [*KINDS, IN_BYTES])
+def test_a_swapped_drafter_drafts_as_one_that_was_loaded(
+    kind: str, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == IN_BYTES:
+        kind = "eagle3"
+        monkeypatch.setattr(lighter, "LARGE", 1)
     first, second = (drafter(toy_model, kind, seed, tmp_path / str(seed)) for seed in (1, 2))
     llm, other = engine(toy_model, kind, first), engine(toy_model, kind, second)
     before, wanted = drafts_and_text(llm), drafts_and_text(other)

@@ -38,7 +38,7 @@ KERNELS = {
     "join_peaks",
     "narrow",
     "tighten",
-    "run_race",
+    "list_contenders",
     "settle",
     "list_edits",
     "top_of_chunk",

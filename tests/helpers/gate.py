@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from stepping import whole_step
 from torch import Tensor
 
 from augury import LLM, SamplingParams
@@ -81,9 +82,9 @@ def first_blocks(llm: LLM, studied: Studied) -> list[int]:
     for text, start in zip(studied.texts, (4, 3), strict=True):
         request = llm._requests("x", text[:start], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))[0]
         llm.engine.add(request)
-        llm.engine.step()
-        gains.append(llm.engine.step()[0].accepted)
+        whole_step(llm.engine)
+        gains.append(whole_step(llm.engine)[0].accepted)
         while llm.engine.busy:
-            llm.engine.step()
+            whole_step(llm.engine)
         assert request.tokens == text
     return gains

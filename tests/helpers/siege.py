@@ -24,6 +24,10 @@ from queue import Empty
 from typing import Any
 
 import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that the command works from any folder
+
+from conftest import save_toy
 from served import Served, served
 from siege_attacks import ATTACKS, JSON, Target, client
 from siege_fuzz import mutated
@@ -240,8 +244,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as room:
         model: Path | str = given.model
         if given.model == "toy":
-            from conftest import save_toy
-
             model = save_toy(Path(room))
         report = siege(model, given.requests, given.minutes, given.only, given.seed, given.rounds)
     if given.json:

@@ -17,7 +17,7 @@ DRAW = {
     "join_peaks",
     "narrow",
     "tighten",
-    "run_race",
+    "list_contenders",
     "settle",
     "list_edits",
     "top_of_chunk",

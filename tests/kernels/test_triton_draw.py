@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("triton")
+import triton
+import triton.language as tl
 from triton_reference import DEVICE, ON_GPU, moved, quick, reference  # noqa: F401  (a fixture of every test here)
 
 from augury.kernels import draw_triton, floor_triton, peak_triton, verify
@@ -174,3 +176,26 @@ def test_a_real_vocabulary_eager_and_captured(scale: float, kind: torch.dtype) -
         graph.replay()
         want = verify.draw(logits.float(), draws, params)
         assert out.tolist() == want.tolist() == draw_triton.draw(logits, draws, params).tolist()
+
+
+@triton.jit
+def _measure(scores, top, temperature, out, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(out + at, floor_triton.distances(tl.load(scores + at), tl.load(top), tl.load(temperature)))
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-4, 0.1, 0.7, 0.8, 1.0, 1.9999999, 3.0, 1e4, 1e6])
+@pytest.mark.parametrize("least", [2.0**-20, 2.0**-140])  # with the smaller one divisions are divisions
+def test_distances_are_rounded_as_divisions_are(temperature: float, least: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    size = 4096
+    spread = torch.rand(size, generator=generator) * 24 - 20
+    scores = -(torch.rand(size, generator=generator) * 2.0**spread) - least
+    scores[:4] = torch.tensor([0.0, NEVER, -3e38, -1e-45 if least < 1e-30 else -1.0])
+    given = [part.to(DEVICE) for part in (scores, torch.zeros(1), torch.tensor([temperature]))]
+    out = torch.empty(size, dtype=torch.int32, device=DEVICE)
+    _measure[(1,)](*given, out, SIZE=size, enable_fp_fusion=False)
+    want = (scores / torch.tensor(temperature)).abs().view(torch.int32)
+    apart = (out.cpu() != want) & (scores.abs() < 4e25)  # past that only the order counts
+    assert not apart.any(), (scores[apart], out.cpu()[apart], want[apart])
+    assert bool((out.cpu()[scores.abs() > 1e30] > 0x60000000).all())

@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -127,8 +128,8 @@ def _walk(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if id(value) in seen or isinstance(value, KVCache):
         return
     seen.add(id(value))
-    if isinstance(value, Tensor):
-        yield path, value
+    if isinstance(value, Tensor | np.ndarray):
+        yield path, torch.as_tensor(value)  # an array's own memory
         return
     for name, part in _members(value):
         yield from _walk(part, f"{path}.{name}" if path else name, seen)

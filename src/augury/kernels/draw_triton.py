@@ -1,7 +1,8 @@
 """The target's token at every line in Triton: `draw` of kernels/verify.py, token for token.
 
-A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. Everything
-about a line is looked up on the device, so one captured graph serves every mix of requests.
+A greedy line is read once, a sampled one twice, and up to three times more where top-k or top-p narrows it. What is
+left is a short list: tokens that may still be cut, and those of the kept that may win. Everything about a line is
+looked up on the device, so one captured graph serves every mix of requests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
-from augury.kernels.floor_triton import CANDIDATES, READS, Search, distances, filters, masses, narrow, tighten, z_of
+from augury.kernels.floor_triton import (
+    CANDIDATES,
+    READS,
+    Search,
+    distance_of,
+    distances,
+    filters,
+    masses,
+    narrow,
+    tighten,
+    z_of,
+)
 from augury.kernels.peak_triton import NO_TOKEN, Peaks, blank_peaks, chunk_of, find_peaks, highest, warps_of
 from augury.kernels.philox_triton import noise_of_tokens, uniform, words_of_block
 from augury.kernels.settle_triton import TARGET, settle
@@ -28,13 +40,6 @@ SETTLE_BLOCK, WAYS = 2048, 4
 EXACT = {"enable_fp_fusion": False, "enable_reflect_ftz": False}  # round as torch's kernels do, one operation at a time
 
 
-class Race(NamedTuple):
-    """The best of the tokens that are surely kept, [L, C]."""
-
-    score: Any  # float32
-    token: Any  # int32
-
-
 class DrawPlan(NamedTuple):
     """The grid and the room of one draw."""
 
@@ -44,7 +49,6 @@ class DrawPlan(NamedTuple):
     chunks: int
     peaks: Peaks
     search: Search
-    race: Race
 
 
 class Searched(NamedTuple):
@@ -71,7 +75,7 @@ def searched(
     grid, head = (plan.lines, plan.chunks), (rows, logits.stride(0), plan.vocab, table, edits, plan.peaks)
     bars, join = sampling.stops.shape[1] + sampling.bad_words.shape[1], padded(plan.chunks)
     wide: dict[str, Any] = {"CHUNK": plan.chunk, "BARS": bars, **EXACT}
-    find_peaks[grid](*head, plan.search.listed, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
+    find_peaks[grid](*head, plan.search, **wide, num_warps=warps_of(plan.chunk, 16), maxnreg=64)
     if not draws.greedy:
         rough = {**wide, "enable_fp_fusion": True, "num_warps": warps_of(plan.chunk, 32), "maxnreg": 128}
         sums: dict[str, Any] = {"COUNT": CANDIDATES, "CHUNKS": join}
@@ -89,10 +93,9 @@ def searched(
                 num_warps=1,
                 **sums,
             )
-        run_race[grid](
+        list_contenders[grid](
             *head,
             plan.search,
-            plan.race,
             plan.chunks,
             CHUNKS=join,
             CAPACITY=CAPACITY,
@@ -104,7 +107,6 @@ def searched(
     settle[(plan.lines,)](
         *head,
         plan.search,
-        plan.race,
         out,
         plan.chunks,
         CHUNKS=join,
@@ -123,7 +125,7 @@ def searched(
 def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | None) -> DrawPlan:
     """Allocate what the kernels pass to each other; nothing is as wide as the vocabulary."""
     (lines, vocab), device = logits.shape, logits.device
-    chunk = chunk or chunk_of(lines, vocab)
+    chunk = chunk or chunk_of(vocab)
     chunks = triton.cdiv(vocab, chunk)
     resort = not draws.plain and (sampling.bias is not None or draws.masks is not None)
 
@@ -141,13 +143,14 @@ def plan_for(logits: Tensor, draws: Draws, sampling: SlotSampling, chunk: int | 
         room(i32),
         room(i32, capacity),
         room(i32, capacity),
+        room(f32),
         room(i32),
     )
-    return DrawPlan(lines, vocab, chunk, chunks, peaks, search, Race(room(f32, chunks), room(i32, chunks)))
+    return DrawPlan(lines, vocab, chunk, chunks, peaks, search)
 
 
 @triton.jit
-def run_race(
+def list_contenders(
     rows,
     stride,
     vocab,
@@ -155,7 +158,6 @@ def run_race(
     edits,
     peaks,
     search,
-    race,
     chunks,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
@@ -163,9 +165,9 @@ def run_race(
     CAPACITY: tl.constexpr,
     RACING: tl.constexpr,
 ):
-    """Race the tokens of one chunk that are surely kept, and list those that the bracket leaves open.
+    """List the tokens of one chunk that the bracket leaves open, and those of the surely kept that may win.
 
-    A few that are kept are listed as well: noise for them alone is less work than noise for the chunk.
+    Exact noise is computed for the list alone: a few tokens a line.
     """
     line, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(rows.slots + line)
@@ -179,47 +181,47 @@ def run_race(
     place = line * chunks + chunk
     if (low == high) & (not RACING):
         return
-    if distances(tl.load(peaks.top + place), top, temperature) > high:  # all of this chunk is cut
+    if distance_of(tl.load(peaks.top + place), top, temperature) > high:  # all of this chunk is cut
         tl.store(search.below + place, tl.zeros((), tl.int64))
-        if RACING:
-            tl.store(race.score + place, NEVER)
-            tl.store(race.token + place, NO_TOKEN)
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
-    kept = inside & (distance <= tl.minimum(low, allowed))
-    few = tl.zeros((), tl.int32)  # 1: they are listed
+    listed = inside & (distance <= high) & (distance > low)
+    if RACING:
+        kept = inside & (distance <= tl.minimum(low, allowed))
+        if tl.sum(kept.to(tl.int32)) > FEW:  # noise for a few is less work than bounds for the chunk
+            position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
+            most, least = bounds(z_of(distance), chunk * CHUNK, position, seed, CHUNK)
+            lead = tl.max(tl.where(kept, least, NEVER))
+            before = tl.atomic_max(search.lead + line, lead, sem="relaxed")  # of chunks that came first, whichever
+            kept = kept & (most >= tl.maximum(lead, before) - SLACK)
+        listed = listed | kept
+    list_open(listed, distance, tokens, search, line, CAPACITY)
     if low < high:
-        if RACING:
-            few = (tl.sum(kept.to(tl.int32)) <= FEW).to(tl.int32)
-        open_ = inside & (distance <= high) & ((distance > low) | (few > 0))
-        list_open(open_, distance, tokens, search, line, CAPACITY)
         under = inside & (distance <= low)
         if k > 0:
             tl.store(search.below + place, tl.sum(under.to(tl.int32)).to(tl.int64))
         else:
             tl.store(search.below + place, tl.sum(tl.where(under, masses(distance), 0)))
-    if not RACING:
-        return
-    best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
-    if (tl.max(kept.to(tl.int32)) > 0) & (few == 0):
-        position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
-        best, winner = race_block(tokens, z_of(distance), kept, chunk * CHUNK, position, seed, CHUNK)
-    tl.store(race.score + place, best)
-    tl.store(race.token + place, winner)
 
 
 @triton.jit
-def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
-    """The best of z + noise and its lowest token, with exact noise for those tokens only that bounds cannot rule out.
+def bounds(z, start, position, seed, BLOCK: tl.constexpr):
+    """The most and the least that z + noise can be, of the tokens from `start` on.
 
     The noise is -log of an exponential E = -log(1 - v), and v <= E <= v / (1 - v).
     """
     v = uniform(words_of_block(start, position, seed, BLOCK, TARGET))
     most = z - libdevice.fast_logf(v)
-    least = most + libdevice.fast_logf(1.0 - v)
+    return most, most + libdevice.fast_logf(1.0 - v)
+
+
+@triton.jit
+def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
+    """The best of z + noise and its lowest token, with exact noise for those alone that bounds cannot rule out."""
+    most, least = bounds(z, start, position, seed, BLOCK)
     open_ = kept & (most >= tl.max(tl.where(kept, least, NEVER)) - SLACK)
     best, winner = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     token = tl.min(tl.where(open_, tokens, NO_TOKEN))
@@ -234,7 +236,7 @@ def race_block(tokens, z, kept, start, position, seed, BLOCK: tl.constexpr):
 
 @triton.jit
 def list_open(open_, distance, tokens, search, line, CAPACITY: tl.constexpr):
-    """Add a chunk's open tokens to the line's list; its order does not matter."""
+    """Add some tokens of a chunk to the line's list; its order does not matter."""
     if tl.max(open_.to(tl.int32)) > 0:
         same = tokens * 0
         place = tl.atomic_add(search.listed + line + same, same + 1, open_, sem="relaxed")  # a scan takes far longer

@@ -167,7 +167,7 @@ def list_edits(
 @triton.jit
 def ordered(scores):
     """Scores that compare: NaN counts as -inf, +inf as the largest number."""
-    return tl.where(scores != scores, NEVER, tl.where(scores > MOST, MOST, scores))
+    return tl.minimum(tl.maximum(scores, NEVER), MOST)  # of NaN and a number these give the number
 
 
 @triton.jit

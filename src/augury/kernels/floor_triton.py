@@ -24,6 +24,7 @@ UNIT = tl.constexpr(MASS_UNIT)
 INFINITE = tl.constexpr(0x7F800000)  # the distance of a barred token
 WEIGHTLESS = tl.constexpr(0x41E00000)  # the distance of z = -28, which has no mass: exp(-28) < 2**-40
 REACH = tl.constexpr(28.0)
+TINY, HUGE = tl.constexpr(0x15F79688), tl.constexpr(0x6A045951)  # the bits of 1e-25 and 4e25
 OCTAVE = tl.constexpr(1 << 23)  # distances a factor of two apart
 STEEP = tl.constexpr(8.0)
 MARGIN = tl.constexpr(1e-4)  # well above the rounding of a float32 sum in any order
@@ -40,6 +41,7 @@ class Search(NamedTuple):
     listed: Any  # int32 [L]: how many tokens lie in the bracket
     distance: Any  # int32 [L, CAPACITY]: theirs
     token: Any  # int32 [L, CAPACITY]
+    lead: Any  # float32 [L]: what the best of the surely kept reaches at least, with its noise
     floor: Any  # int32 [L]: the distance found
 
 
@@ -54,9 +56,35 @@ def filters(slot, vocab, table):
 
 
 @triton.jit
+def distance_of(score, top, temperature):
+    """Bits of -z of one token."""
+    return tl.abs(tl.div_rn(score - top, temperature)).to(tl.int32, bitcast=True)
+
+
+@triton.jit
 def distances(scores, top, temperature):
-    """Bits of -z."""
-    return tl.abs(tl.div_rn(scores - top, temperature)).to(tl.int32, bitcast=True)
+    """Bits of -z of many tokens."""
+    below = scores - top
+    size = tl.abs(below).to(tl.int32, bitcast=True)
+    nearest = tl.min((size - 1).to(tl.uint32, bitcast=True))  # but for the top itself
+    if (nearest > TINY) & (temperature > 1e-5) & (temperature < 1e5):
+        quotient = divided(below, size, temperature)
+    else:  # a residue might vanish
+        quotient = tl.div_rn(below, temperature)
+    return tl.abs(quotient).to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def divided(numbers, size, by):
+    """Numbers / by, correctly rounded, in half the instructions of a division: what is left over is added twice.
+
+    Past HUGE it is not: such a token has no mass and wins nothing, and only the order of distances matters.
+    """
+    reciprocal = tl.div_rn(1.0, by)
+    quotient = numbers * reciprocal
+    finer = tl.fma(tl.fma(quotient, -by, numbers), reciprocal, quotient)
+    finest = tl.fma(tl.fma(finer, -by, numbers), reciprocal, finer)
+    return tl.where(size < HUGE, finest, quotient)
 
 
 @triton.jit
@@ -180,7 +208,7 @@ def narrow(
         return
     place = line * chunks + chunk
     out = search.sums + place * COUNT
-    nearest = distances(tl.load(peaks.top + place), top, temperature)
+    nearest = distance_of(tl.load(peaks.top + place), top, temperature)
     if FIRST:
         low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
     else:

@@ -47,6 +47,7 @@ class NumbaOps:
 
     def __init__(self) -> None:
         self._threads = threads.share_pool()
+        self._attended = False
 
     def view(self, rows: Rows) -> View:
         """Take the arrays out of their tensors."""
@@ -220,7 +221,9 @@ class NumbaOps:
         array, sinks_array = out.numpy(), optional(sinks)
         caches = lasting(keys), lasting(values)
         given = q, *caches, view.rows, view.block_size, scale, window, softcap, sinks_array, array
-        if self._threads > 1 and view.keys * heads * value_dim > PARALLEL_SIGHT:
+        several = view.keys * heads * value_dim > PARALLEL_SIGHT or not self._attended
+        if self._threads > 1 and several:  # the first time in any case: the warm-up compiles what a long text needs
+            self._attended = True
             attention_numba.attend_parallel(self._threads, *given)
         else:
             attention_numba.attend_share(0, 1, *given)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from augury.kernels.edits_triton import NEVER, Edits, Rows, grammatical, ordered, padded, raw_scores, scores
 
-WIDE_CHUNK, NARROW_CHUNK = 8192, 2048  # tokens per program: many lines fill the device, a few must be split finer
-FEW_LINES = 24
+CHUNK = 2048  # tokens per program: fine enough for a few lines to fill the device, and for most of a line to be skipped
 NO_TOKEN = tl.constexpr(2**31 - 1)
 
 
@@ -31,10 +30,9 @@ class Peaks(NamedTuple):
     raw_token: Any  # int32
 
 
-def chunk_of(lines: int, vocab: int) -> int:
+def chunk_of(vocab: int) -> int:
     """How many tokens a program reads."""
-    wide = NARROW_CHUNK if lines <= FEW_LINES else WIDE_CHUNK
-    return min(wide, max(padded(vocab), 16))
+    return min(CHUNK, max(padded(vocab), 16))
 
 
 def blank_peaks(lines: int, chunks: int, device: torch.device, resort: bool) -> Peaks:
@@ -51,7 +49,7 @@ def blank_peaks(lines: int, chunks: int, device: torch.device, resort: bool) -> 
 def argmax(logits: Tensor, targets: Tensor | None = None) -> Tensor:
     """The lowest token of the highest logit of every [L, V] line, int64 [L], through an int64 [V] table if given."""
     lines, vocab = logits.shape
-    chunk = chunk_of(lines, vocab)
+    chunk = chunk_of(vocab)
     chunks = triton.cdiv(vocab, chunk)
     peaks = blank_peaks(lines, chunks, logits.device, resort=False)
     out = torch.empty(lines, dtype=torch.int64, device=logits.device)
@@ -69,7 +67,7 @@ def warps_of(chunk: int, tokens: int) -> int:
 
 
 @triton.jit
-def find_peaks(rows, stride, vocab, table, edits, peaks, listed, CHUNK: tl.constexpr, BARS: tl.constexpr):
+def find_peaks(rows, stride, vocab, table, edits, peaks, search, CHUNK: tl.constexpr, BARS: tl.constexpr):
     """The highest score of one chunk of one line."""
     line, chunk, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -85,8 +83,9 @@ def find_peaks(rows, stride, vocab, table, edits, peaks, listed, CHUNK: tl.const
     top = tl.max(x)
     tl.store(peaks.top + place, top)
     tl.store(peaks.token + place, tl.min(tl.where(inside & (x == top), tokens, NO_TOKEN)))
-    if listed is not None:
-        tl.store(listed + line, 0, chunk == 0)
+    if search is not None:
+        tl.store(search.listed + line, 0, chunk == 0)
+        tl.store(search.lead + line, NEVER, chunk == 0)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The end of the Triton draw, one program per line: the exact floor within the bracket, and the winner of the race."""
+"""The end of the Triton draw, one program per line: the exact floor within the bracket, the race of those listed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def settle(
     edits,
     peaks,
     search,
-    race,
     out,
     chunks,
     CHUNKS: tl.constexpr,
@@ -52,7 +51,6 @@ def settle(
                 table,
                 edits,
                 search,
-                race,
                 chunks,
                 CHUNKS,
                 BARS,
@@ -75,7 +73,6 @@ def settle_sampled(
     table,
     edits,
     search,
-    race,
     chunks,
     CHUNKS: tl.constexpr,
     BARS: tl.constexpr,
@@ -84,23 +81,19 @@ def settle_sampled(
     CAPACITY: tl.constexpr,
     RACING: tl.constexpr,
 ):
-    """The winner among the tokens that were surely kept and those of the bracket that the floor leaves in."""
-    best, token = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
-    if RACING:
-        best, token = highest(race.score, race.token, line, chunks, CHUNKS)
+    """The winner among the listed tokens that the floor leaves in; without racing only the floor is found."""
+    token = tl.full((), NO_TOKEN, tl.int32)
     low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
     floor = low
-    if low < high:
+    if (low < high) | RACING:
         listed = tl.load(search.listed + line)
         if listed <= CAPACITY:
             below = sum_of(search.below, line, chunks, CHUNKS)
-            floor, best, token = among(
+            floor, token = among(
                 listed,
                 low,
                 high,
                 below,
-                best,
-                token,
                 rows,
                 line,
                 slot,
@@ -120,13 +113,11 @@ def settle_sampled(
                 RACING,
             )
         else:
-            floor, best, token = among(
+            floor, token = among(
                 vocab,
                 low,
                 high,
                 tl.zeros((), tl.int64),
-                best,
-                token,
                 rows,
                 line,
                 slot,
@@ -155,8 +146,6 @@ def among(
     low,
     high,
     below,
-    best,
-    token,
     rows,
     line,
     slot,
@@ -175,7 +164,8 @@ def among(
     LISTED: tl.constexpr,
     RACING: tl.constexpr,
 ):
-    """The exact floor within a bracket, and the best of the tokens there that reach it."""
+    """The exact floor within a bracket, and the best of those tokens that reach it."""
+    best, token = tl.full((), NEVER, tl.float32), tl.full((), NO_TOKEN, tl.int32)
     temperature, k, p, allowed = filters(slot, vocab, table)
     source = (rows, line, slot, stride, vocab, top, temperature, table, edits, search)
     floor = allowed
@@ -203,7 +193,7 @@ def among(
             winner = tl.min(tl.where(kept & (score == lead), tokens, NO_TOKEN))
             token = tl.where(lead > best, winner, tl.where(lead == best, tl.minimum(winner, token), token))
             best = tl.maximum(best, lead)
-    return floor, best, token
+    return floor, token
 
 
 @triton.jit

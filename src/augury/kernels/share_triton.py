@@ -22,7 +22,7 @@ def contest(
 ) -> tuple[Tensor, Tensor]:
     """The best score of every chunk and who has it, float32 and int32 [L, C]; where nobody can win, -inf."""
     lines, width = logits.shape
-    chunk = chunk or chunk_of(lines, max(width, 1))
+    chunk = chunk or chunk_of(max(width, 1))
     chunks = max(1, triton.cdiv(width, chunk))
     scores = torch.empty(lines, chunks, dtype=torch.float32, device=logits.device)
     tokens = torch.empty(lines, chunks, dtype=torch.int32, device=logits.device)

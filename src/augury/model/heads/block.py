@@ -9,6 +9,7 @@ from torch import Tensor
 
 from augury.kernels import Ops
 from augury.model.heads.files import Weights
+from augury.model.heads.lighter import lighter_layer
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
 from augury.model.split import Heads, Split, split_layer
@@ -98,8 +99,11 @@ class Blocks:
         self.cache = KVCache()
         self._heads = Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config))
 
-    def divide(self, split: Split) -> None:
-        """Keep this rank's part of the layers."""
+    def settle(self, split: Split | None) -> None:
+        """Keep this rank's part of the layers, or all of them as light as they can be."""
+        if split is None:
+            self.layers = [lighter_layer(layer) for layer in self.layers]
+            return
         self._heads.check(split.ranks.size, split.field)
         self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
         self.shapes = [self._heads.shape(split)] * len(self.layers)
@@ -130,8 +134,8 @@ class Stack(Protocol):
         """The residual stream after the layers; `first_input` replaces the first one's normed input."""
         ...
 
-    def divide(self, split: Split) -> None:
-        """Keep this rank's part of the layers."""
+    def settle(self, split: Split | None) -> None:
+        """Keep this rank's part of the layers, or all of them as light as they can be."""
         ...
 
 
@@ -142,8 +146,7 @@ class BlockHead:
 
     def __init__(self, target: Target, blocks: Stack, streams: int = 1) -> None:
         self.target, self.blocks = target, blocks
-        if target.draft_split is not None:
-            blocks.divide(target.draft_split)
+        blocks.settle(target.draft_split)
         self.feature_size = streams * target.hidden_size
         self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
 

@@ -12,6 +12,7 @@ from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors
+from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.split import split_lines
 from augury.model.target import NORMED, Rows, Target
@@ -54,7 +55,7 @@ class EagleHead(BlockHead):
         ]
         weights.drop("layers.0.input_layernorm.weight", "lm_head.weight")
         embedding = own_embedding(weights, config, target)
-        fc = split_lines(weights.linear("fc", size, 2 * size), target.draft_split)
+        fc = lighter(split_lines(weights.linear("fc", size, 2 * size), target.draft_split))
         weights.finish("EAGLE head")
         return cls(target, fc, Blocks(weights, config, layers), embedding)
 

@@ -14,6 +14,7 @@ from augury.model.heads.block import BlockHead, Blocks, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.eagle import check_width, embed, own_embedding
 from augury.model.heads.files import Weights, llama_config, read_raw_config, read_tensors, read_vocabulary
+from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.split import split_lines
 from augury.model.target import Rows, Target
@@ -165,11 +166,11 @@ def _read_parts(weights: Weights, raw: dict[str, Any], config: Any, target: Targ
     own_head = "lm_head.weight" in weights or vocab != target.vocab_size
     norms = [f"fc_norm.{i}.weight" for i in range(streams)]
     return Parts(
-        fc=split_lines(weights.linear("fc", size, wide), target.draft_split),
+        fc=lighter(split_lines(weights.linear("fc", size, wide), target.draft_split)),
         hidden_norm=weights.vector("layers.0.hidden_norm.weight", size),
         token_norm=weights.vector("layers.0.input_layernorm.weight", size),
         final_norm=weights.vector("norm.weight", size),
-        head=split_lines(weights.linear("lm_head", vocab, size), target.draft_split) if own_head else None,
+        head=lighter(split_lines(weights.linear("lm_head", vocab, size), target.draft_split)) if own_head else None,
         embedding=own_embedding(weights, config, target),
         targets=targets,
         input_norm=weights.vector("input_norm.weight", wide) if "input_norm.weight" in weights else None,

@@ -18,6 +18,7 @@ from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_names, read_raw_config, read_tensors
 from augury.model.heads.foreign_block import ForeignBlocks
+from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.mixers import HYBRIDS
 from augury.model.split import split_lines
@@ -75,9 +76,8 @@ class MtpHead(BlockHead):
     features: tuple[int, ...] = (NORMED,)
 
     def __init__(self, target: Target, layout: Layout, layers: list[MtpLayer], guesses: int = 1) -> None:
-        if target.draft_split is not None:
-            for layer in layers[1:]:
-                layer.blocks.divide(target.draft_split)
+        for layer in layers[1:]:
+            layer.blocks.settle(target.draft_split)
         super().__init__(target, layers[0].blocks)
         self.layout, self.layers = layout, layers
         self.guesses = guesses if len(layers) > 1 else 1  # how many of them have a cache of their own
@@ -167,7 +167,7 @@ def _read_layer(
     size, shift = config.hidden_size, 1.0 if layout.centred else 0.0
     names = (layout.token_norm, layout.hidden_norm, layout.norm)
     token, state, final = (weights.vector(f"{name}.weight", size, shift) for name in names)
-    join = split_lines(weights.linear(layout.join, size, 2 * size), target.draft_split)
+    join = lighter(split_lines(weights.linear(layout.join, size, 2 * size), target.draft_split))
     weights.drop("embed_tokens.weight", "shared_head.head.weight")
     weights.move_into("_", () if layout.block else (*names, layout.join))
     block = layout.block.format(i).rstrip(".") or "_"
