@@ -129,7 +129,8 @@ def quantised_matrices(few: bool, architecture: int) -> None:
     by_group = Quantized(codes.view(FP8), factors[0], 128)
     four_bits = Quantized(codes[:, : HIDDEN // 2].contiguous(), factors[0], 128, factors[1])
     floats = quantized_triton.NATIVE if architecture >= 89 else quantized_triton.BITS
-    for weight, kind in ((by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)):
+    every = (by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)
+    for weight, kind in every[:1] if few else every:
         for count in (1,) if few else (1, 32, 64, 128, 512):
             quantized_triton.linear(half(count, HIDDEN), weight, None, kind)
         quantized_triton.unpack(weight, torch.bfloat16, kind)
