@@ -27,6 +27,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+EIGHT_BITS = 89  # the first architecture that has floats of 8 bits
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
 TYPES = {
     torch.float64: "*fp64",
@@ -35,6 +36,8 @@ TYPES = {
     torch.int64: "*i64",
     torch.int32: "*i32",
     torch.bool: "*i1",
+    torch.uint8: "*u8",
+    torch.float8_e4m3fn: "*fp8e4nv",
 }
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -104,9 +107,14 @@ def watch(
 def main() -> None:
     architectures, few = [int(word) for word in sys.argv[1:] if word.isdigit()], "few" in sys.argv[2:]
     found: list[dict[str, Any]] = []
+    wanted = list(architectures)
     for cases in (compile_draw, compile_layers):
-        watch(cases.MODULES, cases.KERNELS, architectures, found)
+        watch(cases.MODULES, cases.KERNELS, wanted, found)
         cases.launch(few)
+    for eight_bits in (False, True):
+        wanted[:] = [number for number in architectures if (number >= EIGHT_BITS) == eight_bits]
+        if wanted:
+            compile_layers.launch_quantised(few, eight_bits)
     print(json.dumps(found))
 
 

@@ -22,6 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
+Quantization = Literal["fp8", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
 class EngineConfig(BaseModel):
@@ -57,6 +58,13 @@ class EngineConfig(BaseModel):
     cpu_arithmetic: Literal["exact", "fast"] = Field(
         default="exact",
         description="On a CPU, with packed weights: float32's precision, or activations of 8 bits as in llama.cpp.",
+    )
+    quantization: Quantization | None = Field(
+        default=None,
+        description="'fp8' rounds the layers' matrices to 8 bits; that of a quantised checkpoint is found by itself.",
+    )
+    kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
+        default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."
     )
     seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
@@ -159,8 +167,6 @@ def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
 NOT_YET: dict[str, tuple[Any, ...]] = {
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
-    "quantization": (None,),
-    "kv_cache_dtype": ("auto",),
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),

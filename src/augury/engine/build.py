@@ -17,7 +17,7 @@ from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.adaptive import adaptive_budget
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
-from augury.engine.cache_size import cache_bytes, num_blocks
+from augury.engine.cache_size import cache_bytes, cache_type, num_blocks
 from augury.engine.cost_file import cost_file
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
@@ -121,7 +121,7 @@ def _allocate(config: EngineConfig, target: Target, drafter: Drafter | None) -> 
     states_room = state_room(config, target, nodes, cache_bytes(config, target))
     blocks = num_blocks(config, target, drafter, states_room.num_bytes)
     tokens = blocks * config.block_size
-    target.cache = KVCache.allocate(target.layer_shapes, tokens, target.cache_dtype, target.device)
+    target.cache = KVCache.allocate(target.layer_shapes, tokens, cache_type(config, target), target.device)
     if target.state_shapes:
         target.cache.states = States.allocate(target.state_shapes, slots + 1, nodes, states_room.lines, target.device)
     if drafter is not None:
@@ -183,6 +183,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device, split: Sp
         exact=config.exact,
         fast=config.cpu_arithmetic == "fast",
         split=split,
+        quantization=config.quantization,
     )
 
 

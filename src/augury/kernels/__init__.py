@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from augury.kernels.low_rank import LowRankStack
+    from augury.kernels.quantized import Quantized
     from augury.kernels.tiles import Tiled
     from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
-    AnyPacked = Packed | Tiled
+    AnyPacked = Packed | Tiled | Quantized
     LayerRun = Callable[[Tensor, Tensor, Any, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -43,7 +44,7 @@ class Ops(Protocol):
         ...
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """The same with a packed matrix that was arranged here."""
+        """The same with a packed matrix that was arranged here, or with a quantised one."""
         ...
 
     def fused(self, layer: Layer) -> LayerRun:

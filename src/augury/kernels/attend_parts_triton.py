@@ -100,10 +100,11 @@ def take(
 
     Masks are made always, never, or late: past the keys that every row sees (`shared`).
     """
+    key, value = key.to(query.dtype), value.to(query.dtype)  # the cache may have 8 bits
     if EXACT:
-        scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
+        scores = tl.dot(query, key, input_precision="ieee") * scale
     else:
-        scores = tl.dot(query, key.to(query.dtype)) * scale
+        scores = tl.dot(query, key) * scale
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
     if MASK != "never":
@@ -120,9 +121,9 @@ def take(
     weight = weight * fade + tl.sum(p, 1)
     sum_ = sum_ * fade[:, None]
     if EXACT:
-        sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
+        sum_ += tl.dot(p, value, input_precision="ieee")
     else:
-        sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
+        sum_ = tl.dot(p.to(query.dtype), value, sum_)
     return higher, weight, sum_
 
 
