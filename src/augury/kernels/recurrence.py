@@ -15,6 +15,7 @@ is stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,7 @@ class Course:
     nodes: Tensor  # int64 [G]
     parents: Tensor  # int64 [rows of this pass]: of a node, its parent's number, -1: the last known row
     front: int  # rows run again, padding included: how many stand before the rows of this pass
+    steps: Any = None  # what the CPU's kernel makes of it, once a pass
 
 
 def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activate: bool) -> Tensor:

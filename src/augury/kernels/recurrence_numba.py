@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numba import njit
 
 from augury.kernels import threads
@@ -24,6 +25,8 @@ from augury.kernels.simd_states import (  # noqa: E402
     WIDTH,
     ask_delta,
     ask_plain,
+    end_delta,
+    end_plain,
     step_delta,
     step_plain,
     update_state,
@@ -45,24 +48,36 @@ def convolve(x, taps, weight, bias, activate):
 
 def scan(memory, course, query, key, value, decay, rate):
     """See recurrence.scan."""
-    rows, heads, blocks = len(value) - course.front, memory.shape[1], memory.shape[2]
-    assert memory.shape[4] == WIDTH
-    out = torch.zeros(rows, heads, value.shape[2], dtype=torch.float32)
-    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
-                       course.again_first, course.first, course.known, course.nodes))  # fmt: skip
-    given = (
-        memory.view(-1).numpy(),
-        np.array(memory.shape),
-        own.numpy(),
-        course.parents.numpy(),
-        course.front,
-        *(t.contiguous().numpy() for t in (query, key, value, decay)),
-        np.empty((0, 0), np.float32) if rate is None else rate.contiguous().numpy(),
-        out.numpy(),
-    )
+    heads, blocks = memory.shape[1], memory.shape[2]
+    if course.steps is None:
+        course.steps = _plan(course)
+    steps, edges = course.steps
+    values, columns = value.shape[2], blocks * WIDTH
+    if values < columns:
+        value = F.pad(value, (0, columns - values))
+    rows = len(value) - course.front
+    out = torch.empty(rows + 1, heads, columns)  # the last line takes what nobody asked for
+    query, key, value, decay = (t.contiguous().numpy() for t in (query, key, value, decay))
+    delta = rate is not None
+    rate = rate.contiguous().numpy() if delta else decay
+    share = steps, edges, memory.numpy(), query, key, _meets(key, query), value, decay, rate, out.numpy()
     work = len(value) * memory[0].numel() * 4
-    threads.in_shares(own.shape[1] * heads * blocks, work > PARALLEL, _scan, *given)
-    return out
+    walk = _walk_delta if delta else _walk_plain
+    threads.in_shares((len(edges) - 1) * heads * blocks, work > PARALLEL, walk, *share)
+    return out[:rows, :, :values]
+
+
+def _plan(course):
+    """The rows of every group in their order, the same for all heads and layers."""
+    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
+                       course.again_first, course.first, course.known, course.nodes)).numpy()  # fmt: skip
+    count = own[4] + own[7] + own[8]
+    edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.maximum(1, count))))
+    steps = np.full((edges[-1], len(STEP)), -1)
+    rows = len(course.parents)
+    for g in range(own.shape[1]):
+        _plan_group(own[:, g], course.parents.numpy(), course.front, rows, steps[edges[g] : edges[g + 1]])
+    return steps, edges
 
 
 @njit(**STEADY)
@@ -84,141 +99,123 @@ def _convolve(begin, end, x, taps, weight, bias, activate, out):
                 out[e, c] = out[e, c] / (_ONE + exp(-out[e, c]))
 
 
-@njit(**STEADY)
-def _meet(key, query, row, h):
-    """The product of a row's key and query."""
-    a, b, c, d = _ZERO, _ZERO, _ZERO, _ZERO
-    whole = key.shape[2] // 4 * 4
-    for i in range(0, whole, 4):
-        a += key[row, h, i] * query[row, h, i]
-        b += key[row, h, i + 1] * query[row, h, i + 1]
-        c += key[row, h, i + 2] * query[row, h, i + 2]
-        d += key[row, h, i + 3] * query[row, h, i + 3]
-    for i in range(whole, key.shape[2]):
-        a += key[row, h, i] * query[row, h, i]
-    return (a + b) + (c + d)
+# What a step of a plan says. A place is a line of the memory if it is not negative, -1 for nowhere, and below that a
+# block of the scratch.
+STEP = ("row", "source", "dest", "asks", "after", "sums", "after's sums", "out", "save")
+ROW, SOURCE, DEST, ASKS, AFTER, SUMS, AFTER_SUMS, OUT, SAVE = range(len(STEP))
+NOWHERE, SCRATCH = -1, -2
 
 
 @njit(**STEADY)
-def _finish(row, h, share, first, query, key, value, decay, rate, sums, p, write, out, into):
-    """What a row writes, and unless `into` is negative what it reads: columns from `first` on, of which some are
-    nobody's."""
-    fade, columns = decay[row, h], min(WIDTH, value.shape[2] - first)
-    for j in range(columns):
-        write[j] = value[row, h, first + j]
-    for j in range(columns, WIDTH):
-        write[j] = _ZERO
-    if rate.size > 0:
-        speed = rate[row, h]
-        for j in range(WIDTH):
-            write[j] = (write[j] - fade * sums[p + j]) * speed
-    if into >= 0:
-        met = _meet(key, query, row, h // share)
-        for j in range(columns):
-            out[into, h, first + j] = fade * sums[p + WIDTH + j] + met * write[j]
+def _plan_group(own, parents, front, rows, steps):
+    """Certain rows pass through the line that they end in, nodes through the scratch; the line that is read stays."""
+    again, first, known, nodes = own[4], own[6], own[7], own[8]
+    certain, state = again + known, own[0]
+    if certain == 0:
+        steps[0, SOURCE], steps[0, DEST] = own[0], own[1]
+        state = own[1]
+    for t in range(certain):
+        step = steps[t]
+        step[ROW] = own[5] + t if t < again else first + t - again
+        step[SOURCE], step[DEST], state = state, own[1], own[1]
+        step[ASKS], step[SUMS], step[AFTER_SUMS] = t == 0, 0, 0
+        step[OUT] = rows if t < again else first + t - again - front
+        if t + 1 < certain or nodes > 0:
+            step[AFTER] = own[5] + t + 1 if t + 1 < again else first + t + 1 - again
+        if t + 1 == own[3]:
+            step[SAVE] = own[2]
+    _plan_nodes(first + known, nodes, parents, front, state, certain == 0, steps[certain:])
 
 
 @njit(**STEADY)
-def _ask(state, s, keys, key, k, query, sums, p, delta):
-    """Ask a state for the row whose key and query begin at k."""
-    if delta:
-        ask_delta(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
-    else:
-        ask_plain(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
-
-
-@njit(**STEADY)
-def _step(source, s, dest, d, keys, key, k, fade, write, query, after, sums, p, delta):
-    """Update a state, and ask it for the row at `after`; where that is negative nobody asks."""
-    if after < 0:
-        update_state(source, s, dest, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
-    elif delta:
-        step_delta(source, s, dest, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
-    else:
-        step_plain(source, s, dest, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
-
-
-@njit(**STEADY)
-def _children(parents, first, nodes, eldest, youngest):
-    """Of the last known row, in front, and of every node: its first child and its last one, -1 for none."""
-    for i in range(nodes + 1):
-        eldest[i], youngest[i] = -1, -1
+def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
+    """Each goes on from its parent's state, and makes one of its own if it has children."""
+    eldest, youngest = np.full(nodes + 1, -1), np.full(nodes + 1, -1)
+    above = parents[start - front : start - front + nodes] + 1
+    for i in range(nodes - 1, -1, -1):
+        eldest[above[i]] = i
     for i in range(nodes):
-        p = parents[first + i] + 1
-        youngest[p] = i
-        if eldest[p] < 0:
-            eldest[p] = i
-
-
-@njit(**STEADY)
-def _scan(begin, end, memory, shape, own, parents, front, query, key, value, decay, rate, out):
-    """Groups, heads and blocks begin to end; all rows go through the same loops, so none gets other bits."""
-    heads, blocks, keys = shape[1], shape[2], shape[3]
-    share, size, delta = heads // key.shape[1], keys * WIDTH, rate.size > 0
-    stride = key.shape[1] * keys
-    flat_key, flat_query = key.ravel(), query.ravel()
-    most = 0
-    for g in range(own.shape[1]):
-        most = max(most, own[8, g])
-    write, sums = np.zeros(WIDTH, np.float32), np.zeros((most + 1) * 2 * WIDTH, np.float32)
-    eldest, youngest, places = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
-    scratch = np.empty((most + 1) * size, np.float32)
-    for place in range(begin, end):
-        g, h, first_column = place // (heads * blocks), place // blocks % heads, place % blocks * WIDTH
-        offset = place % (heads * blocks) * size
-        line = heads * blocks * size
-        source, into = own[0, g] * line + offset, own[1, g] * line + offset
-        again, first, nodes = own[4, g], own[6, g], own[8, g]
-        certain = again + own[7, g]
-        start = first + own[7, g]  # the first node
-        head = h // share * keys
-        state, s = memory, source
-        if certain == 0:
-            memory[into : into + size] = memory[source : source + size]
-        for t in range(certain):
-            row = own[5, g] + t if t < again else first + t - again
-            if t == 0:
-                _ask(state, s, keys, flat_key, row * stride + head, flat_query, sums, 0, delta)
-            _finish(row, h, share, first_column, query, key, value, decay, rate, sums, 0, write, out,
-                    row - front if t >= again else -1)  # fmt: skip
-            after = -1
-            if t + 1 < certain:
-                after = (own[5, g] + t + 1 if t + 1 < again else first + t + 1 - again) * stride + head
-            elif nodes > 0:
-                after = start * stride + head
-            # What is certain passes through the line that it ends in: the one that is read stays as it was.
-            _step(state, s, memory, into, keys, flat_key, row * stride + head, decay[row, h], write, flat_query, after,
-                  sums, 0, delta)  # fmt: skip
-            state, s = memory, into
-            if t + 1 == own[3, g] and own[2, g] >= 0:
-                saved = own[2, g] * line + offset
-                memory[saved : saved + size] = memory[into : into + size]
-        if nodes > 0:
-            _guess(start, nodes, certain == 0, parents, front, memory, into, scratch, keys, h, share, first_column,
-                   query, key, value, decay, rate, flat_key, flat_query, sums, write, eldest, youngest, places, out)  # fmt: skip
-
-
-@njit(**STEADY)
-def _guess(start, nodes, first_asks, parents, front, memory, into, scratch, keys, h, share, column, query, key, value,
-           decay, rate, flat_key, flat_query, sums, write, eldest, youngest, places, out):  # fmt: skip
-    """The draft's nodes: each goes on from its parent's state, and makes one of its own if it has children."""
-    size, stride, head, delta = keys * WIDTH, key.shape[1] * keys, h // share * keys, rate.size > 0
-    _children(parents, start - front, nodes, eldest, youngest)
+        youngest[above[i]] = i
     used = 0
     for i in range(nodes):
-        row, above = start + i, parents[start - front + i] + 1
-        state, s = (memory, into) if above == 0 else (scratch, places[above])
-        k, p = row * stride + head, 2 * WIDTH * i
-        if i != eldest[above] or (above == 0 and first_asks):  # else it was asked for when that state was made
-            _ask(state, s, keys, flat_key, k, flat_query, sums, p, delta)
-        _finish(row, h, share, column, query, key, value, decay, rate, sums, p, write, out, row - front)
+        step, parent = steps[i], above[i]
+        step[ROW], step[OUT], step[SUMS] = start + i, start + i - front, i
+        step[SOURCE] = state if parent == 0 else steps[parent - 1, DEST]
+        # The eldest was asked for when its parent's state was made.
+        step[ASKS] = i != eldest[parent] or (parent == 0 and nobody_asked)
         child = eldest[i + 1]
         if child < 0:
             continue
-        if above > 0 and youngest[above] == i:  # nobody else goes on from there
-            places[i + 1] = s
+        step[AFTER], step[AFTER_SUMS] = start + child, child
+        if parent > 0 and youngest[parent] == i:  # nobody else goes on from there
+            step[DEST] = step[SOURCE]
         else:
-            places[i + 1] = used
-            used += size
-        _step(state, s, scratch, places[i + 1], keys, flat_key, k, decay[row, h], write, flat_query,
-              (start + child) * stride + head, sums, 2 * WIDTH * child, delta)  # fmt: skip
+            step[DEST] = SCRATCH - used
+            used += 1
+
+
+@njit(**STEADY)
+def _meets(key, query):
+    """The product of every row's key and query, [E, key heads]."""
+    met = np.empty(key.shape[:2], np.float32)
+    whole = key.shape[2] // 4 * 4
+    for row in range(key.shape[0]):
+        for h in range(key.shape[1]):
+            a, b, c, d = _ZERO, _ZERO, _ZERO, _ZERO
+            for i in range(0, whole, 4):
+                a += key[row, h, i] * query[row, h, i]
+                b += key[row, h, i + 1] * query[row, h, i + 1]
+                c += key[row, h, i + 2] * query[row, h, i + 2]
+                d += key[row, h, i + 3] * query[row, h, i + 3]
+            for i in range(whole, key.shape[2]):
+                a += key[row, h, i] * query[row, h, i]
+            met[row, h] = (a + b) + (c + d)
+    return met
+
+
+def _make_walk(ask, step_on, end):
+    """The walk of a recurrence over groups, heads and blocks; all rows go through the same loops."""
+
+    @njit(**STEADY)
+    def walk(begin, end_, steps, edges, memory, query, key, met, value, decay, rate, out):
+        heads, blocks, keys = memory.shape[1], memory.shape[2], memory.shape[3]
+        share, size, key_heads, columns = heads // key.shape[1], keys * WIDTH, key.shape[1], blocks * WIDTH
+        line = heads * blocks * size
+        most = 1
+        for n in range(len(steps)):
+            most = max(most, steps[n, SUMS] + 1)
+        write, sums = np.empty(WIDTH, np.float32), np.empty(most * 2 * WIDTH, np.float32)
+        both = memory.ravel(), np.empty(most * size, np.float32)
+        flat_key, flat_query, flat_value, flat_out = key.ravel(), query.ravel(), value.ravel(), out.ravel()
+        for place in range(begin, end_):
+            g, h, offset = place // (heads * blocks), place // blocks % heads, place % (heads * blocks) * size
+            column, kh = place % blocks * WIDTH, h // share
+            for n in range(edges[g], edges[g + 1]):
+                row, source, dest, after = steps[n, ROW], steps[n, SOURCE], steps[n, DEST], steps[n, AFTER]
+                state, s = (both[0], source * line + offset) if source >= 0 else (both[1], (SCRATCH - source) * size)
+                into, d = (both[0], dest * line + offset) if dest >= 0 else (both[1], (SCRATCH - dest) * size)
+                if row < 0:
+                    into[d : d + size] = state[s : s + size]
+                    continue
+                k, p = (row * key_heads + kh) * keys, steps[n, SUMS] * 2 * WIDTH
+                if steps[n, ASKS]:
+                    ask(state, s, state, s, keys, flat_key, k, _ONE, write, 0, flat_query, k, k, sums, p)
+                fade = decay[row, h]
+                o, v = (steps[n, OUT] * heads + h) * columns + column, (row * heads + h) * columns + column
+                end(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
+                if dest == NOWHERE:
+                    continue
+                if after < 0:
+                    update_state(state, s, into, d, keys, flat_key, k, fade, write, 0, flat_query, k, k, sums, p)
+                else:
+                    a, p = (after * key_heads + kh) * keys, steps[n, AFTER_SUMS] * 2 * WIDTH
+                    step_on(state, s, into, d, keys, flat_key, k, fade, write, 0, flat_query, a, a, sums, p)
+                if steps[n, SAVE] >= 0:
+                    saved = steps[n, SAVE] * line + offset
+                    both[0][saved : saved + size] = into[d : d + size]
+
+    return walk
+
+
+_walk_delta = _make_walk(ask_delta, step_delta, end_delta)
+_walk_plain = _make_walk(ask_plain, step_plain, end_plain)

@@ -85,6 +85,33 @@ def _spread(builder: Any, vector: Any, lane: int) -> Any:
     return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), chosen)
 
 
+def _make_end(delta: bool) -> Any:
+    """What a row writes into the state and reads off it, once the state before it was asked."""
+
+    @intrinsic
+    def end(typing, sums, p, value, v, decay, rate, met, write, w, out, o):
+        """write = rate * (value - decay * asked by key), or value; out = decay * asked by query + met * write."""
+        number = types.float32
+        signature = types.void(sums, INDEX, value, INDEX, number, number, number, write, INDEX, out, INDEX)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = pointers(context, builder, signature, args)
+            asked, zero, fade = pointer(0, 1), const(args[1], 0), splat(builder, args[4])
+            written = load(builder, pointer(2, 3), zero)
+            if delta:
+                found = builder.fmul(fade, load(builder, asked, zero))
+                written = builder.fmul(builder.fsub(written, found), splat(builder, args[5]))
+            store(builder, written, pointer(7, 8))
+            found = builder.fmul(fade, load(builder, asked, const(zero, WIDTH)))
+            store(builder, fma(builder, splat(builder, args[6]), written, found), pointer(9, 10))
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return end
+
+
+end_delta, end_plain = _make_end(True), _make_end(False)
 ask_delta, ask_plain = _make_walk(False, True, True), _make_walk(False, True, False)
 step_delta, step_plain = _make_walk(True, True, True), _make_walk(True, True, False)
 update_state = _make_walk(True, False, False)
