@@ -29,6 +29,7 @@ from augury.engine import state_room
 
 WITH_MTP = ("qwen3-next", "qwen3.5", "qwen3.5-moe")
 TREE = {"tree": {"max_nodes": 10, "top_k": 3}}
+NEW = 8  # tokens of an answer
 FITTED = (0, 3, 4)  # prompts whose answers the drafters with weights have seen: short ones
 WAYS: dict[str, dict[str, Any]] = {
     "batch 1, chunk 7": {"max_num_seqs": 1, "long_prefill_token_threshold": 7},
@@ -63,7 +64,7 @@ class Family:
 def make_family(name: str, directory: Path, prompts: Tokens, fitted: bool = True) -> Family:
     """A random model of the family, and drafters that have seen three of its answers."""
     model = save_hybrid(name, directory)
-    greedy, plain = generated(model, prompts), engine(directory)
+    greedy, plain = generated(model, prompts, NEW), engine(directory)
     drafters: dict[str, dict[str, Any] | None] = {
         "none": None, "ngram": NGRAM, "suffix": SUFFIX, "suffix, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
         "3 of 4 right, tree": WIDE,
@@ -85,7 +86,7 @@ def shares(count: int) -> list[slice]:
 
 def sample(plain: LLM, prompts: Tokens) -> Tokens:
     """Plain decoding at temperature 0.8; a request's seed is its place in its share."""
-    return [answer for share in shares(len(prompts)) for answer in ask(plain, prompts[share], 0.8)]
+    return [answer for share in shares(len(prompts)) for answer in ask(plain, prompts[share], 0.8, NEW)]
 
 
 def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int) -> Family:
@@ -97,7 +98,7 @@ def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int) -> Family
         f"mtp, {layers} layers": spec,
         f"mtp, {layers} layers, tree": {**spec, "tree": {"max_nodes": 6, "top_k": 2}},
     }
-    return Family(directory, plain, prompts, generated(made.target, prompts), sample(plain, prompts), drafters)
+    return Family(directory, plain, prompts, generated(made.target, prompts, NEW), sample(plain, prompts), drafters)
 
 
 @contextmanager
@@ -126,7 +127,7 @@ def serve_share(family: Family, label: str, way: str, share: slice) -> Counter[s
         (prompts, 0.8, sampled),
         (prompts[:half], 0.0, greedy[:half]),
     ):
-        said = ask(llm, given, temperature)
+        said = ask(llm, given, temperature, NEW)
         wrong += sum(ours != theirs for ours, theirs in zip(said, want, strict=True))
     stats = llm.engine.stats
     return Counter(
