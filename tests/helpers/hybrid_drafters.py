@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 MASK = 4  # prompts are made of larger numbers
 IDS = [0, 2]  # the target's layers that DFlash reads
 BLOCK = 5
-STEPS = 60
+STEPS = 40
 
 
 def draft_model(texts: Tokens, directory: Path, steps: int = STEPS) -> Path:
