@@ -15,7 +15,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("label", ["draft_model", "draft_model, tree", "dflash", "dflash, tree"])
 def test_text_with_their_drafts(family: Family, label: str) -> None:
-    """Greedy it is `generate`'s and at temperature 0.8 plain decoding's: cold, warm, preempted, evicted, asked again."""
+    """Greedy it is `generate`'s, at temperature 0.8 plain decoding's: cold, warm, preempted, evicted, asked again."""
     found = serve_every_way(family, label)
     assert found["answers"] == 5 * len(WAYS) and not found["wrong"] and not found["exceptions"]
     assert found["accepted"] > 5 and found["hits"] > 100

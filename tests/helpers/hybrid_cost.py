@@ -105,7 +105,7 @@ def main() -> None:
             object.__setattr__(ops, call, watch.around(getattr(ops, call)))
         layers = len(target.state_shapes)
         cases = {"1 row": (0, 0), "5 rows": (4, 0), "5 rows, 2 run again": (4, 2), "5 rows, 4 run again": (4, 4)}
-        best = {case: (1e9, 1e9) for case in cases}
+        best = dict.fromkeys(cases, (1e9, 1e9))
         for _ in range(3):
             for case, (nodes, accepted) in cases.items():
                 found = rest(target, watch, nodes, accepted)

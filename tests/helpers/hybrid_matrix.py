@@ -151,6 +151,13 @@ def serve_every_way(family: Family, label: str) -> Counter[str]:
     return total
 
 
+def families_of(name: str, room: Path, prompts: Tokens) -> Iterator[Family]:
+    """The family as it is and, where it has such, with one MTP layer and with two."""
+    yield make_family(name, room / name, prompts)
+    for layers in (1, 2) if name in WITH_MTP else ():
+        yield with_mtp(name, room / f"{name}-mtp{layers}", prompts, layers)
+
+
 def main() -> None:
     """Print a line for every family and drafter."""
     options = argparse.ArgumentParser()
@@ -161,10 +168,7 @@ def main() -> None:
     prompts, total = prompts_of(given.prompts), Counter[str]()
     with tempfile.TemporaryDirectory() as room:
         for name in given.families:
-            made = [make_family(name, Path(room) / name, prompts)]
-            if name in WITH_MTP:
-                made += [with_mtp(name, Path(room) / f"{name}-mtp{n}", prompts, n) for n in (1, 2)]
-            for family in made:
+            for family in families_of(name, Path(room), prompts):
                 for label in family.drafters:
                     found = serve_every_way(family, label)
                     total += found

@@ -173,11 +173,11 @@ def _meets(key, query):
     return met
 
 
-def _make_walk(ask, step_on, end):
+def _make_walk(ask, step_on, finish):
     """The walk of a recurrence over groups, heads and blocks; all rows go through the same loops."""
 
     @njit(**STEADY)
-    def walk(begin, end_, steps, edges, memory, query, key, met, value, decay, rate, out):
+    def walk(begin, end, steps, edges, memory, query, key, met, value, decay, rate, out):
         heads, blocks, keys = memory.shape[1], memory.shape[2], memory.shape[3]
         share, size, key_heads, columns = heads // key.shape[1], keys * WIDTH, key.shape[1], blocks * WIDTH
         line = heads * blocks * size
@@ -187,7 +187,7 @@ def _make_walk(ask, step_on, end):
         write, sums = np.empty(WIDTH, np.float32), np.empty(most * 2 * WIDTH, np.float32)
         both = memory.ravel(), np.empty(most * size, np.float32)
         flat_key, flat_query, flat_value, flat_out = key.ravel(), query.ravel(), value.ravel(), out.ravel()
-        for place in range(begin, end_):
+        for place in range(begin, end):
             g, h, offset = place // (heads * blocks), place // blocks % heads, place % (heads * blocks) * size
             column, kh = place % blocks * WIDTH, h // share
             for n in range(edges[g], edges[g + 1]):
@@ -202,7 +202,7 @@ def _make_walk(ask, step_on, end):
                     ask(state, s, state, s, keys, flat_key, k, _ONE, write, 0, flat_query, k, k, sums, p)
                 fade = decay[row, h]
                 o, v = (steps[n, OUT] * heads + h) * columns + column, (row * heads + h) * columns + column
-                end(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
+                finish(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
                 if dest == NOWHERE:
                     continue
                 if after < 0:
