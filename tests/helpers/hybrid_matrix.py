@@ -59,9 +59,10 @@ class Family:
     greedy: Tokens
     sampled: Tokens
     drafters: dict[str, dict[str, Any] | None]
+    ways: tuple[str, ...] = tuple(WAYS)
 
 
-def make_family(name: str, directory: Path, prompts: Tokens, fitted: bool = True) -> Family:
+def make_family(name: str, directory: Path, prompts: Tokens, ways: tuple[str, ...] = tuple(WAYS)) -> Family:
     """A random model of the family, and drafters that have seen three of its answers."""
     model = save_hybrid(name, directory)
     greedy, plain = generated(model, prompts, NEW), engine(directory)
@@ -69,24 +70,23 @@ def make_family(name: str, directory: Path, prompts: Tokens, fitted: bool = True
         "none": None, "ngram": NGRAM, "suffix": SUFFIX, "suffix, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
         "3 of 4 right, tree": WIDE,
     }  # fmt: skip
-    if fitted:
-        texts, begins = [prompts[i] + greedy[i] for i in FITTED], [len(prompts[i]) for i in FITTED]
-        small = hybrid_drafters.draft_model(texts, directory.with_name(f"{directory.name}-draft"))
-        flash = hybrid_drafters.dflash(model, texts, begins, directory.with_name(f"{directory.name}-dflash"))
-        for method, files in (("draft_model", small), ("dflash", flash)):
-            spec = {"method": method, "model": str(files), "num_speculative_tokens": 4}
-            drafters |= {method: spec, f"{method}, tree": {**spec, **TREE}}
-    return Family(directory, plain, prompts, greedy, sample(plain, prompts), drafters)
+    texts, begins = [prompts[i] + greedy[i] for i in FITTED], [len(prompts[i]) for i in FITTED]
+    small = hybrid_drafters.draft_model(texts, directory.with_name(f"{directory.name}-draft"))
+    flash = hybrid_drafters.dflash(model, texts, begins, directory.with_name(f"{directory.name}-dflash"))
+    for method, files in (("draft_model", small), ("dflash", flash)):
+        spec = {"method": method, "model": str(files), "num_speculative_tokens": 4}
+        drafters |= {method: spec, f"{method}, tree": {**spec, **TREE}}
+    return Family(directory, plain, prompts, greedy, sample(plain, prompts, len(ways)), drafters, ways)
 
 
-def shares(count: int) -> list[slice]:
+def shares(count: int, ways: int) -> list[slice]:
     """Which prompts are asked in which way."""
-    return [slice(n * count // len(WAYS), (n + 1) * count // len(WAYS)) for n in range(len(WAYS))]
+    return [slice(n * count // ways, (n + 1) * count // ways) for n in range(ways)]
 
 
-def sample(plain: LLM, prompts: Tokens) -> Tokens:
+def sample(plain: LLM, prompts: Tokens, ways: int = len(WAYS)) -> Tokens:
     """Plain decoding at temperature 0.8; a request's seed is its place in its share."""
-    return [answer for share in shares(len(prompts)) for answer in ask(plain, prompts[share], 0.8, NEW)]
+    return [answer for share in shares(len(prompts), ways) for answer in ask(plain, prompts[share], 0.8, NEW)]
 
 
 def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int) -> Family:
@@ -142,7 +142,7 @@ def serve_share(family: Family, label: str, way: str, share: slice) -> Counter[s
 def serve_every_way(family: Family, label: str) -> Counter[str]:
     """All the prompts, shared out over the ways."""
     total = Counter[str]()
-    for way, share in zip(WAYS, shares(len(family.prompts)), strict=True):
+    for way, share in zip(family.ways, shares(len(family.prompts), len(family.ways)), strict=True):
         try:
             total += serve_share(family, label, way, share)
         except Exception:

@@ -3,7 +3,8 @@
 `grow_best` keeps the nodes whose paths are likeliest (EAGLE-2's dynamic tree); `grow_fixed` has a shape given in
 advance. Nodes are ordered by the log-probability of their paths less EDGE for every edge: of two that are nearly tied,
 the one nearer to the root comes first, and of two that are exactly tied the one that was made first, which is the one
-whose parent ranks higher. Both are static in shape: a level is one pass over as many nodes a group as may have children.
+whose parent ranks higher. Both are static in shape: a level is one pass over as many nodes a group as may have
+children.
 """
 
 from __future__ import annotations

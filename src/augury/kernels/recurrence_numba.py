@@ -60,10 +60,9 @@ def scan(memory, course, query, key, value, decay, rate):
     query, key, value, decay = (t.contiguous().numpy() for t in (query, key, value, decay))
     delta = rate is not None
     rate = rate.contiguous().numpy() if delta else decay
-    share = steps, edges, memory.numpy(), query, key, _meets(key, query), value, decay, rate, out.numpy()
+    given = delta, steps, edges, memory.numpy(), query, key, _meets(key, query), value, decay, rate, out.numpy()
     work = len(value) * memory[0].numel() * 4
-    walk = _walk_delta if delta else _walk_plain
-    threads.in_shares((len(edges) - 1) * heads * blocks, work > PARALLEL, walk, *share)
+    threads.in_shares((len(edges) - 1) * heads * blocks, work > PARALLEL, _walk, *given)
     return out[:rows, :, :values]
 
 
@@ -173,49 +172,60 @@ def _meets(key, query):
     return met
 
 
-def _make_walk(ask, step_on, finish):
-    """The walk of a recurrence over groups, heads and blocks; all rows go through the same loops."""
-
-    @njit(**STEADY)
-    def walk(begin, end, steps, edges, memory, query, key, met, value, decay, rate, out):
-        heads, blocks, keys = memory.shape[1], memory.shape[2], memory.shape[3]
-        share, size, key_heads, columns = heads // key.shape[1], keys * WIDTH, key.shape[1], blocks * WIDTH
-        line = heads * blocks * size
-        most = 1
-        for n in range(len(steps)):
-            most = max(most, steps[n, SUMS] + 1)
-        write, sums = np.empty(WIDTH, np.float32), np.empty(most * 2 * WIDTH, np.float32)
-        both = memory.ravel(), np.empty(most * size, np.float32)
-        flat_key, flat_query, flat_value, flat_out = key.ravel(), query.ravel(), value.ravel(), out.ravel()
-        for place in range(begin, end):
-            g, h, offset = place // (heads * blocks), place // blocks % heads, place % (heads * blocks) * size
-            column, kh = place % blocks * WIDTH, h // share
-            for n in range(edges[g], edges[g + 1]):
-                row, source, dest, after = steps[n, ROW], steps[n, SOURCE], steps[n, DEST], steps[n, AFTER]
-                state, s = (both[0], source * line + offset) if source >= 0 else (both[1], (SCRATCH - source) * size)
-                into, d = (both[0], dest * line + offset) if dest >= 0 else (both[1], (SCRATCH - dest) * size)
-                if row < 0:
-                    into[d : d + size] = state[s : s + size]
-                    continue
-                k, p = (row * key_heads + kh) * keys, steps[n, SUMS] * 2 * WIDTH
-                if steps[n, ASKS]:
-                    ask(state, s, state, s, keys, flat_key, k, _ONE, write, 0, flat_query, k, k, sums, p)
-                fade = decay[row, h]
-                o, v = (steps[n, OUT] * heads + h) * columns + column, (row * heads + h) * columns + column
-                finish(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
-                if dest == NOWHERE:
-                    continue
-                if after < 0:
-                    update_state(state, s, into, d, keys, flat_key, k, fade, write, 0, flat_query, k, k, sums, p)
-                else:
-                    a, p = (after * key_heads + kh) * keys, steps[n, AFTER_SUMS] * 2 * WIDTH
-                    step_on(state, s, into, d, keys, flat_key, k, fade, write, 0, flat_query, a, a, sums, p)
-                if steps[n, SAVE] >= 0:
-                    saved = steps[n, SAVE] * line + offset
-                    both[0][saved : saved + size] = into[d : d + size]
-
-    return walk
+@njit(inline="always", **STEADY)
+def _ask(delta, state, s, keys, key, query, k, sums, p):
+    """Ask a state for the row whose key and query begin at k."""
+    if delta:
+        ask_delta(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
+    else:
+        ask_plain(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
 
 
-_walk_delta = _make_walk(ask_delta, step_delta, end_delta)
-_walk_plain = _make_walk(ask_plain, step_plain, end_plain)
+@njit(inline="always", **STEADY)
+def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sums, p):
+    """Make the state after a row, and ask it for the row at `after`; where that is negative nobody asks."""
+    if after < 0:
+        update_state(state, s, into, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
+    elif delta:
+        step_delta(state, s, into, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
+    else:
+        step_plain(state, s, into, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
+
+
+@njit(**STEADY)
+def _walk(begin, end, delta, steps, edges, memory, query, key, met, value, decay, rate, out):
+    """Groups, heads and blocks begin to end; all rows go through the same loops, so none gets other bits."""
+    heads, blocks, keys, key_heads = memory.shape[1], memory.shape[2], memory.shape[3], key.shape[1]
+    share, size, columns, line = heads // key_heads, keys * WIDTH, blocks * WIDTH, heads * blocks * keys * WIDTH
+    most = 1
+    for n in range(len(steps)):
+        most = max(most, steps[n, SUMS] + 1)
+    write, sums = np.empty(WIDTH, np.float32), np.empty(most * 2 * WIDTH, np.float32)
+    stored, scratch = memory.ravel(), np.empty(most * size, np.float32)
+    flat_key, flat_query, flat_value, flat_out = key.ravel(), query.ravel(), value.ravel(), out.ravel()
+    for place in range(begin, end):
+        g, h, offset = place // (heads * blocks), place // blocks % heads, place % (heads * blocks) * size
+        column, kh = place % blocks * WIDTH, h // share
+        for n in range(edges[g], edges[g + 1]):
+            row, source, dest = steps[n, ROW], steps[n, SOURCE], steps[n, DEST]
+            state, s = (stored, source * line + offset) if source >= 0 else (scratch, (SCRATCH - source) * size)
+            into, d = (stored, dest * line + offset) if dest >= 0 else (scratch, (SCRATCH - dest) * size)
+            if row < 0:
+                into[d : d + size] = state[s : s + size]
+                continue
+            k, p, fade = (row * key_heads + kh) * keys, steps[n, SUMS] * 2 * WIDTH, decay[row, h]
+            if steps[n, ASKS]:
+                _ask(delta, state, s, keys, flat_key, flat_query, k, sums, p)
+            o, v = (steps[n, OUT] * heads + h) * columns + column, (row * heads + h) * columns + column
+            if delta:
+                end_delta(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
+            else:
+                end_plain(sums, p, flat_value, v, fade, fade, met[row, kh], write, 0, flat_out, o)
+            if dest == NOWHERE:
+                continue
+            after = (steps[n, AFTER] * key_heads + kh) * keys if steps[n, AFTER] >= 0 else -1
+            p = steps[n, AFTER_SUMS] * 2 * WIDTH
+            _step(delta, state, s, into, d, keys, flat_key, k, fade, write, flat_query, after, sums, p)
+            if steps[n, SAVE] >= 0:
+                saved = steps[n, SAVE] * line + offset
+                stored[saved : saved + size] = into[d : d + size]
