@@ -29,7 +29,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "Qwen3-Next's gated delta rule": lambda: Qwen3_5TextConfig(
         **COMMON, hidden_size=512, intermediate_size=256, num_hidden_layers=LAYERS, num_attention_heads=4,
         num_key_value_heads=2, head_dim=128, linear_num_value_heads=32, linear_num_key_heads=16,
-        linear_key_head_dim=128, linear_value_head_dim=128, full_attention_interval=LAYERS,
+        linear_key_head_dim=128, linear_value_head_dim=128,
+        layer_types=["linear_attention"] * (LAYERS - 1) + ["full_attention"],
     ),
     "Nemotron-H-8B's Mamba-2": lambda: NemotronHConfig(
         **COMMON, hidden_size=512, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=128,

@@ -62,7 +62,8 @@ def rows_of(course: Course, seed: int, delta: bool) -> tuple[Tensor, ...]:
 
 def remembering(states: Tensor) -> Tensor:
     """Memory that holds states [lines, heads, keys, values]."""
-    memory = make_memory(*states.shape, torch.device("cpu"))
+    lines, heads, keys, values = states.shape
+    memory = make_memory(lines, heads, keys, values, torch.device("cpu"))
     write_states(memory, torch.arange(len(states)), states)
     return memory
 
