@@ -70,7 +70,7 @@ def attentions(draw: st.DrawFn) -> tuple[dict[str, Any], Rows]:
         "keys": random(physical, kv_heads, key_dim, kind=kind),
         "values": random(physical, kv_heads, value_dim, kind=kind),
         "scale": key_dim**-0.5,
-        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100])),
+        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100, -1, -5])),
         "softcap": draw(st.sampled_from([0.0, 0.0, 2.0])),
         "sinks": random(kv_heads * group) if draw(st.booleans()) else None,
     }

@@ -118,8 +118,9 @@ class Ops(Protocol):
     ) -> Tensor:
         """Attention of q [R, H, Dk] over the cache rows each row sees: [R, H, Dv]; a row that sees nothing gives zeros.
 
-        A key is visible if row position - key position < window (0: no window); softcap c bends scores to
-        c * tanh(score / c) (0: none); sinks [H] are scores of a key that has no value.
+        A key is visible if row position - key position < window (0: no window), or, where that is negative, if both
+        lie in the same chunk of -window positions; softcap c bends scores to c * tanh(score / c) (0: none); sinks [H]
+        are scores of a key that has no value.
         """
         ...
 

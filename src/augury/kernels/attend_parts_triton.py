@@ -108,7 +108,7 @@ def take(
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
     if MASK != "never":
-        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
+        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW != 0):
             logical = start + tl.arange(0, KEYS)
             visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & (logical < last)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
@@ -134,10 +134,13 @@ def _visible(logical, seen, root, bits, place, first_key, WINDOW: tl.constexpr):
     ancestor = (node >= 0) & (node < MAX_BITS) & ((bits[:, None] >> tl.minimum(tl.maximum(node, 0), 62)) & 1 != 0)
     before = (logical[None, :] < seen[:, None]) & (logical >= first_key)[None, :]
     visible = before | ancestor
-    if WINDOW > 0:  # an ancestor stands where its depth puts it
+    if WINDOW != 0:  # an ancestor stands where its depth puts it
         depth = _ones(bits[:, None] & ((2 << tl.minimum(tl.maximum(node, 0), 61)) - 1))
         at = tl.where(logical[None, :] < seen[:, None], logical[None, :], root[:, None] - 1 + depth)
-        visible = visible & (place[:, None] - at < WINDOW)
+        if WINDOW > 0:
+            visible = visible & (place[:, None] - at < WINDOW)
+        else:  # chunks of so many positions
+            visible = visible & (at >= (place - place % -WINDOW)[:, None])
     return visible
 
 

@@ -58,7 +58,9 @@ def attend(
     """See Ops.attend; keys are gathered for a tile of rows at a time."""
     visible = view.visible
     if window:
-        visible = visible & (view.rows.positions[:, None] - view.key_positions < window)
+        place = view.rows.positions[:, None]
+        near = place - view.key_positions < window if window > 0 else view.key_positions >= place - place % -window
+        visible = visible & near
     row_bytes = view.physical.shape[1] * keys[0].numel() * keys.element_size()
     tile = max(1, GATHER_BUDGET // max(1, row_bytes))
     tiles = zip(q.split(tile), view.physical.split(tile), visible.split(tile), strict=True)
