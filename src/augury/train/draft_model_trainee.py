@@ -38,7 +38,8 @@ class DraftModelTrainee(Trainee):
     def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
         """See Trainee.states."""
         positions = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-        return [decoded(self.decoder, batch.tokens, positions)[:, 1:][:, reached[0]]]
+        decoder = self.decoder
+        return [decoded(decoder, decoder.embed_tokens(batch.tokens), positions)[:, 1:][:, reached[0]]]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -52,4 +53,4 @@ class DraftModelTrainee(Trainee):
     def export(self, target: Path, directory: Path) -> None:
         """See Trainee.export."""
         tied = {"tie_word_embeddings": self.config.tie_word_embeddings}
-        write_shallow(self.module, self._config | tied, target, directory)
+        write_shallow(self.module.state_dict(), self._config | tied, target, directory)
