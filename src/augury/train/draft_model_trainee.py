@@ -19,7 +19,7 @@ class DraftModelTrainee(Trainee):
     """Embeddings and output matrix are the target's and stay; the layers learn."""
 
     own_words = False
-    optional = ("lm_head.weight",)  # where it is the embedding
+    optional: tuple[str, ...] = ("lm_head.weight",)  # where it is the embedding
     unrolls = False
     replays = False  # what transformers' layers do on the host is theirs to change
 

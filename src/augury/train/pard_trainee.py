@@ -22,7 +22,7 @@ class PardTrainee(DraftModelTrainee):
     """Its guesses are branches of masks behind the text; what a mask is embedded as is learnt."""
 
     unrolls = True
-    optional = (*DraftModelTrainee.optional, LEARNT)  # a drafter has it in its embedding
+    optional: tuple[str, ...] = (*DraftModelTrainee.optional, LEARNT)  # a drafter has it in its embedding
 
     def made(self, teacher: Teacher) -> nn.Module:
         """See Trainee.made."""
