@@ -29,12 +29,14 @@ from augury.train.corpus import Corpus, answer
 from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
-from augury.train.trainee import Goal, layers_of, trainee_of
+from augury.train.speculators import as_speculator
+from augury.train.trainee import Goal, kinds, layers_of, trainee_of
 from augury.train.trim import said_most
 from augury.train.warm_start import warm_start
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
+SPECULATORS = "speculators"  # the best drafter once more, in that library's format
 MANY = 512  # answers that a GPU writes at once
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
@@ -220,6 +222,8 @@ def _result(
     if best is not None:
         profile = _profile(order.method, run.schedule.tokens, best)
         write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
+        if kinds()[order.method].speculator[0]:
+            as_speculator(order.out / BEST, order.target, run.schedule.tokens, order.out / SPECULATORS)
     write_text(order.out / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
