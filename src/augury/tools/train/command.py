@@ -46,7 +46,7 @@ def train(
     accumulate: Annotated[int, typer.Option(min=1, help="Parts of a step, where a whole one does not fit.")] = 1,
     longest: Annotated[int, typer.Option(min=16, help="Tokens of a prompt and its answer that are used.")] = 512,
     rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 1e-3,
-    loss: Annotated[Literal["kl", "ce", "tv", "lk"], typer.Option(help="What is made small.")] = "kl",
+    loss: Annotated[Literal["kl", "ce", "tv", "lk", "dpace"], typer.Option(help="What is made small.")] = "kl",
     every: Annotated[int, typer.Option(min=1, help="Steps between validations.")] = 200,
     patience: Annotated[int, typer.Option(min=0, help="Validations without a better one until it ends.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop training after so many; 0: no limit.")] = 0.0,
