@@ -78,11 +78,15 @@ class DFlashTrainee(Trainee):
         final: Tensor = module.norm(x).view(count, anchors.shape[1], depth + 1, -1)[:, :, 1:]
         return final
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """See Trainee.behind_text; it knows none of its guesses."""
+        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
+        return list(self.fill(batch, rows[None], tokens).unbind(2))
+
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
         """See Trainee.drafts."""
-        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
-        return self.choose(self.fill(batch, rows[None], tokens))
+        return torch.stack([self.choose(states) for states in self.behind_text(batch, tokens)], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
         """In z-lab's layout."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from augury.train.batches import Batch, Teacher
 from augury.train.branches import Branching, decoded
 from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
-from augury.train.reach import Reach
+from augury.train.reach import Reach, all_rows
 from augury.train.trainee import Trainee
 
 
@@ -49,6 +49,11 @@ class DraftModelTrainee(Trainee):
         while len(guessed) < tokens:
             guessed.append(self.choose(branching.write(guessed[-1])))
         return torch.stack(guessed, dim=2)
+
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """See Trainee.behind_text; its later guesses are the first ones of later rows."""
+        (first,) = self.states(batch, all_rows(batch, 1))
+        return [first.roll(-i, 1) for i in range(tokens)]
 
     def export(self, target: Path, directory: Path) -> None:
         """See Trainee.export."""

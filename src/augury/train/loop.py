@@ -52,6 +52,7 @@ class Schedule:
     tokens: int = 3  # K that is validated
     seed: int = 0
     minutes: float = 0.0  # stop after so many, with the rate at its end; 0: no limit
+    temperature: float = 0.0  # of what is validated; 0: greedy
 
 
 @dataclass
@@ -139,7 +140,7 @@ class TrainingRun:
         """Acceptance on every held-out set."""
         plan = self.schedule
         return {
-            name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest)
+            name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest, plan.temperature)
             for name, texts in held.items()
         }
 
@@ -183,8 +184,8 @@ class TrainingRun:
         if not path.is_file():
             return False
         state = torch.load(path, map_location=self.teacher.device, weights_only=True)
-        mine, theirs = asdict(self.schedule), state["schedule"]
-        changed = [key for key in mine if mine[key] != theirs.get(key) and key not in ("minutes", "patience")]
+        mine, theirs = asdict(self.schedule), asdict(Schedule(steps=0)) | state["schedule"]
+        changed = [key for key in mine if mine[key] != theirs[key] and key not in ("minutes", "patience")]
         if changed:
             raise ConfigError(
                 f"{self.directory} was trained with other settings ({', '.join(changed)}); "

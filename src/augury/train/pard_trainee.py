@@ -55,11 +55,14 @@ class PardTrainee(DraftModelTrainee):
         text, *later = masked_states(self.decoder, batch.tokens, reached[1:], self._embedded)
         return [text[:, 1:][:, reached[0]], *later]
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """See Trainee.behind_text; it knows none of its guesses."""
+        return self.states(batch, all_rows(batch, tokens))
+
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
         """See Trainee.drafts."""
-        found = self.states(batch, all_rows(batch, tokens))
-        return torch.stack([self.choose(states) for states in found], dim=2)
+        return torch.stack([self.choose(states) for states in self.behind_text(batch, tokens)], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
         """A draft model that says what its masks are."""

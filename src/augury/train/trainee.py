@@ -87,6 +87,16 @@ class Trainee:
         """Greedy drafts from every row, int64 [B, R, tokens], as the engine would make them."""
         raise NotImplementedError
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """What the output matrix reads for each guess from every row [B, R, H], if those before it were the text."""
+        return self.states(batch, all_rows(batch, tokens))
+
+    def places_of(self, tokens: Tensor) -> Tensor:
+        """The places of tokens among its words; -1 where it lacks them."""
+        place = torch.full((self.config.vocab_size,), -1, device=tokens.device)
+        place[self.words.to(tokens.device)] = torch.arange(len(self.words), device=tokens.device)
+        return place[tokens]
+
     def export(self, target: Path, directory: Path) -> None:
         """A checkpoint in the published layout, as any server loads it."""
         raise NotImplementedError

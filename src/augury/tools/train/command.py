@@ -41,6 +41,9 @@ def train(
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="Layers of draft_model, pard and dflash.")] = 2,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Validate sampled answers with sampled drafts; 0: greedy.")
+    ] = 0.0,
     epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
     batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
     accumulate: Annotated[int, typer.Option(min=1, help="Parts of a step, where a whole one does not fit.")] = 1,
@@ -97,6 +100,7 @@ def train(
         "minutes": minutes,
         "tokens": k,
         "seed": seed,
+        "temperature": temperature,
     }
     if collected is None and not (prompts and held_out):
         raise ConfigError("give --prompts and --held-out, or --from with what a server collected.")

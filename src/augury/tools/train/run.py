@@ -25,7 +25,7 @@ from augury.tools.shared.profile import make_profile
 from augury.tools.train.prompts import Messages, read_prompts
 from augury.train.batches import Teacher
 from augury.train.collected import read_collected
-from augury.train.corpus import Corpus, answer
+from augury.train.corpus import TEMPERATURE, Corpus, answer
 from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
@@ -74,7 +74,10 @@ def run_training(
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
     if order.vocabulary > config.vocab_size:  # before the target answers prompts for hours
         raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")
-    corpus, held = _texts(order, directory, settings["longest"], tell)
+    heat = settings["temperature"]
+    if heat and order.collected is not None:
+        raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
+    corpus, held = _texts(order, directory, settings["longest"], heat, tell)
     device = device_of(order.device)
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -105,20 +108,20 @@ def _line(now: Progress) -> str:
     return "training" + loss + (f", acceptance length {now.best:.2f}" if now.best else "")
 
 
-def _texts(order: TrainOptions, directory: Path, longest: int, tell: Tell) -> tuple[Corpus, Held]:
+def _texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell: Tell) -> tuple[Corpus, Held]:
     """What to train on, and what to validate with: served answers, answers to prompts, or both."""
     if order.collected is None:
-        return _answered(order, directory, tell)
+        return _answered(order, directory, heat, tell)
     served, kept = read_collected(order.collected, directory, longest)
     held = {"collected": kept}
     if not order.prompts:
         return served, held
-    answered, more = _answered(order, directory, tell)
+    answered, more = _answered(order, directory, heat, tell)
     return served + answered, held | more
 
 
-def _answered(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
-    """The target's answers to the prompts, and its greedy ones to each held-out file; made once, kept in the run."""
+def _answered(order: TrainOptions, directory: Path, heat: float, tell: Tell) -> tuple[Corpus, Held]:
+    """The target's answers to the prompts, and to each held-out file at one temperature; made once, kept in the run."""
     held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
     kept = {json.dumps(messages) for some in held.values() for messages in some}
     asked = [messages for messages in read_prompts(order.prompts) if json.dumps(messages) not in kept]
@@ -127,7 +130,9 @@ def _answered(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus,
     maker = _Maker(order, directory, tell)
     asked += [messages for messages in maker.openings() if json.dumps(messages) not in kept]
     corpus = maker.corpus("corpus", asked, 0.5)
-    return corpus, {name: maker.corpus(f"held-{name}", some, 0.0) for name, some in held.items()}
+    end = f"-T{heat:g}" if heat else ""
+    share = 1.0 if heat else 0.0
+    return corpus, {name: maker.corpus(f"held-{name}{end}", some, share, heat) for name, some in held.items()}
 
 
 class _Maker:
@@ -151,8 +156,8 @@ class _Maker:
             write_text(path, "".join(json.dumps(text) + "\n" for text in found))
         return read_prompts([path])
 
-    def corpus(self, name: str, asked: list[Messages], sampled: float) -> Corpus:
-        """Answers to these prompts, as they were kept or new."""
+    def corpus(self, name: str, asked: list[Messages], sampled: float, heat: float = 0.0) -> Corpus:
+        """Answers to these prompts, as they were kept or new; `heat` is the temperature if it is not the usual one."""
         order, path = self._order, self._kept / f"{name}.safetensors"
         about = {
             "target": fingerprint(self._directory),
@@ -171,9 +176,10 @@ class _Maker:
             self._engine(),
             fitting,
             order.answer_tokens,
-            sampled_share=sampled,
-            about=about,
-            tick=lambda done: self._tell(words, done, len(fitting)),
+            heat or TEMPERATURE,
+            sampled,
+            about,
+            lambda done: self._tell(words, done, len(fitting)),
         )
         made.save(path)
         return made
@@ -220,7 +226,7 @@ def _result(
         "history": progress.history,
     }
     if best is not None:
-        profile = _profile(order.method, run.schedule.tokens, best)
+        profile = _profile(order.method, run.schedule, best)
         write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
         if kinds()[order.method].speculator[0]:
             as_speculator(order.out / BEST, order.target, run.schedule.tokens, order.out / SPECULATORS)
@@ -244,10 +250,11 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _profile(method: str, tokens: int, best: dict[str, Any]) -> dict[str, Any]:
+def _profile(method: str, schedule: Schedule, best: dict[str, Any]) -> dict[str, Any]:
     """speculation_profile.json of all held-out texts together."""
-    histogram = [sum(counts) for counts in zip(*best["histogram"].values(), strict=True)]
-    accepted = [sum(histogram[i:]) for i in range(1, tokens + 1)]
+    histogram = [round(sum(counts)) for counts in zip(*best["histogram"].values(), strict=True)]
+    accepted = [sum(histogram[i:]) for i in range(1, schedule.tokens + 1)]
     per_text = sum(best["per_text"].values()) / len(best["per_text"])
-    conditions = {"prompts": sorted(best["length"]), "sampling": "greedy", "simulated": "on the target's own answers"}
-    return make_profile(method, tokens, accepted, sum(histogram), histogram, per_text, conditions)
+    sampling = f"temperature {schedule.temperature:g}" if schedule.temperature else "greedy"
+    conditions = {"prompts": sorted(best["length"]), "sampling": sampling, "simulated": "on the target's own answers"}
+    return make_profile(method, schedule.tokens, accepted, sum(histogram), histogram, per_text, conditions)
