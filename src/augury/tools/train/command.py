@@ -108,8 +108,12 @@ def train(
         raise ConfigError("--prompts: give --held-out, too; what is trained on says nothing about acceptance.")
     if not epochs:
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
-    with said(quiet=as_json) as tell:
+    from augury.train.crew import speaks
+
+    with said(quiet=as_json or not speaks()) as tell:
         result = run_training(order, settings, epochs, gate, tell)
+    if not speaks():
+        return
     draw(result, out / "curve.png")
     write_text(out / "report.html", training_page(result, out / "curve.png"))
     if as_json:

@@ -26,6 +26,7 @@ from augury.tools.train.prompts import Messages, read_prompts
 from augury.train.batches import Teacher
 from augury.train.collected import read_collected
 from augury.train.corpus import TEMPERATURE, Corpus, answer
+from augury.train.crew import Crew
 from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
@@ -77,8 +78,9 @@ def run_training(
     heat = settings["temperature"]
     if heat and order.collected is not None:
         raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
-    corpus, held = _texts(order, directory, settings["longest"], heat, tell)
+    crew = Crew.join()
     device = device_of(order.device)
+    corpus, held = crew.tell(lambda: _texts(order, directory, settings["longest"], heat, tell))
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
@@ -88,13 +90,15 @@ def run_training(
     trainee = kind(goal, config, teacher, words)
     if order.init is not None:
         warm_start(trainee, order.init)
-    run = TrainingRun(trainee, teacher, schedule, directory, order.out)
+    run = TrainingRun(trainee, teacher, schedule, directory, order.out, crew)
     share = None
     if not run.resume() and gate:
         doing = "gate: one answer learnt by heart"
         tell(doing, 0, 1)
-        share = check_gate(kind(goal, config, teacher, words), teacher, corpus, directory, partial(tell, doing))
+        fresh = kind(goal, config, teacher, words)
+        share = crew.tell(lambda: check_gate(fresh, teacher, corpus, directory, partial(tell, doing)))
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
+    crew.leave()
     return _result(order, run, progress, corpus, share)
 
 
@@ -211,7 +215,7 @@ def _result(
     order: TrainOptions, run: TrainingRun, progress: Progress, corpus: Corpus, share: float | None
 ) -> dict[str, Any]:
     best = max(progress.history, key=lambda line: sum(line["length"].values()), default=None)
-    result = {
+    result: dict[str, Any] = {
         "method": order.method,
         "target": order.target,
         "drafter": str(order.out / BEST),
@@ -225,6 +229,8 @@ def _result(
         "best": best,
         "history": progress.history,
     }
+    if not run.crew.first:
+        return result
     if best is not None:
         profile = _profile(order.method, run.schedule, best)
         write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
@@ -245,6 +251,7 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
         "vocabulary": order.vocabulary or "all",
         "depth": order.depth,
         **asdict(run.schedule),
+        "processes": run.crew.size,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
     }
