@@ -20,7 +20,7 @@ from augury.train.loop import Schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 PROMPTS = [[65 + i % 26, 97 + i % 13, 65 + i % 7, 99] for i in range(16)]
-TOGETHER = Schedule(steps=8, batch=8, longest=40, every=4, rate=3e-3)
+TOGETHER = Schedule(steps=6, batch=8, longest=24, every=3, rate=3e-3)
 
 
 def free_port() -> int:
@@ -38,7 +38,7 @@ def test_two_are_one(toy_model: Path, tmp_path: Path) -> None:
     started = [subprocess.Popen(program, env={**os.environ, **world, "RANK": str(rank)}) for rank in range(2)]
     assert [one.wait(timeout=600) for one in started] == [0, 0]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert first == second and [line["step"] for line in first] == [4, 8]
+    assert first == second and [line["step"] for line in first] == [3, 6]
     alone = crew_program.run_of(toy_model, tmp_path / "alone", replace(TOGETHER, accumulate=2), Crew())
     for mine, theirs in zip(alone.train(corpus, {"a": corpus}).history, first, strict=True):
         assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from augury.model.checkpoint import read_config
@@ -28,6 +28,7 @@ def softmax(scores: list[float]) -> list[float]:
     return [power / sum(powers) for power in powers]
 
 
+@settings(max_examples=25)
 @given(logits, logits)
 def test_every_loss_is_its_formula(target: list[float], drafter: list[float]) -> None:
     p, q = softmax(target), softmax(drafter)
@@ -64,6 +65,7 @@ def weight(chances: list[float], j: int) -> float:
     return sum(math.prod(0.5 * q + 0.5 for q in chances[: m + 1]) for m in range(j, len(chances)))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=1, max_size=3), st.data())
 def test_what_a_guess_weighs(rows: list[list[float]], data: st.DataObject) -> None:
     """Rows may end early, by the text or because they were not drawn for later guesses."""

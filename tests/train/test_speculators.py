@@ -40,7 +40,7 @@ def drafts(llm: LLM) -> tuple[list[Any], list[int]]:
     return texts, list(llm.engine.stats.spec.accepted_per_pos)
 
 
-@pytest.mark.parametrize(("kind", "vocabulary"), [("eagle3", 0), ("eagle3", 100), ("p-eagle", 100), ("dflash", 0)])
+@pytest.mark.parametrize(("kind", "vocabulary"), [("eagle3", 0), ("p-eagle", 100), ("dflash", 0)])
 def test_a_speculator_drafts_what_its_drafter_does(
     kind: str, vocabulary: int, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
