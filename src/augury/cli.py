@@ -88,6 +88,8 @@ for panel, commands in LATER.items():
 BELOW = (
     (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
     (drafter_app, "list", "train.drafters:list_drafters", "List the drafters that pip packages brought."),
+    (drafter_app, "export", "train.drafters:export", "Write a drafter in the format of the speculators library."),
+    (drafter_app, "measure", "train.measure:measure", "Measure a drafter's acceptance length on prompts."),
     (drafter_app, "swap", "train.swap:swap", "Load another drafter into a running server; a worse one is taken back."),
     (drafter_app, "trim", "train.drafters:trim", "Leave a drafter only the words its target says most often."),
     (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),
