@@ -106,6 +106,10 @@ class EngineProcess:
         now = {
             "prefix_cache_queries": stats.prefix_cache_queries,
             "prefix_cache_hits": stats.prefix_cache_hits,
+            "external_prefix_cache_queries": stats.external_prefix_cache_queries,
+            "external_prefix_cache_hits": stats.external_prefix_cache_hits,
+            "kv_offload_stored_blocks": stats.offloaded_blocks,
+            "kv_offload_damaged_blocks": stats.damaged_blocks,
             "num_preemptions": stats.preemptions,
             "generation_tokens": stats.generation_tokens,
             **{f"grammars_{outcome}": count for outcome, count in self.llm.intake.grammar_counts.items()},
