@@ -165,7 +165,7 @@ def test_what_was_used_last_stays(told: list[tuple[bool, list[int]]]) -> None:
 
 
 def test_what_it_does_not_go_with_is_refused_by_name(toy_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="kv_offloading_size=1.0 keeps prefixes, and enable_prefix_caching is off"):
+    with pytest.raises(ConfigError, match=r"kv_offloading_size=1\.0 keeps prefixes, and enable_prefix_caching is off"):
         make(toy_model, SMALL, kv_offloading_size=1, enable_prefix_caching=False)
     with pytest.raises(ConfigError, match=r"no room for one block of 4 tokens \(\d.\d MiB\); raise it"):
         make(toy_model, SMALL, kv_offloading_size=1e-9)

@@ -3,7 +3,8 @@
 The file has one dialogue a line, with the names of its functions and no schemas: each function gets one to three
 arguments whose types are drawn from its name. Turns ask by turns for a named function, for one call of any
 (`required`), and for any number of calls. A call is well formed if its function is known and its arguments follow the
-schema; the last call of an answer that `max_tokens` has cut off is not counted, and such answers are. With `--both` the first dialogues are asked again without speculation, and their calls must be the same.
+schema; the last call of an answer that `max_tokens` has cut off is not counted, and such answers are. With `--both` the
+first dialogues are asked again without speculation, and their calls must be the same.
 """
 
 from __future__ import annotations
@@ -159,7 +160,10 @@ def main() -> int:
         took = time.monotonic() - begun
         again = [plain.dialogue(number, dialogues[number]) for number in range(min(given.both, len(dialogues)))]
     drafted, accepted = (figures[f"vllm:spec_decode_num_{what}_tokens_total"] for what in ("draft", "accepted"))
-    print(f"{len(dialogues)} dialogues, {replay.turns.total()} turns in {took:.0f} s; {accepted:.0f} of {drafted:.0f} drafted")
+    turns = replay.turns.total()
+    print(
+        f"{len(dialogues)} dialogues, {turns} turns in {took:.0f} s; {accepted:.0f} of {drafted:.0f} drafted accepted"
+    )
     for kind in KINDS:
         print(f"  {kind}: {replay.turns[kind]} turns, {replay.good[kind]} of {replay.calls[kind]} calls well formed, "
               f"{replay.cut[kind]} answers cut off")  # fmt: skip

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_clients as clients
+import agent_frameworks as frameworks
 from served import NGRAM, Served, served
 
 WAYS: tuple[dict[str, Any], ...] = ({"enabled": False}, {"num_speculative_tokens": 4})
@@ -25,9 +26,9 @@ RUNS: dict[str, tuple[str, Callable[[clients.Way], None]]] = {
     "openai": ("openai", clients.with_openai),
     "langchain bind_tools": ("langchain-openai", clients.with_langchain),
     "litellm": ("litellm", clients.with_litellm),
-    "openai-agents": ("openai-agents", clients.with_openai_agents),
-    "smolagents": ("smolagents", clients.with_smolagents),
-    "pydantic-ai": ("pydantic-ai-slim", clients.with_pydantic_ai),
+    "openai-agents": ("openai-agents", frameworks.with_openai_agents),
+    "smolagents": ("smolagents", frameworks.with_smolagents),
+    "pydantic-ai": ("pydantic-ai-slim", frameworks.with_pydantic_ai),
 }
 
 

@@ -1,4 +1,4 @@
-"""A framework of agents runs a task of two tools end to end: the same calls and text, drafted or not, streamed or not."""
+"""A framework of agents runs a task of two tools end to end: the same calls and text, drafted or not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import agent_clients
 import pytest
+from agent_clients import Way
+from agent_frameworks import with_smolagents
 from served import Served, served
 
 pytest.importorskip("smolagents", reason="smolagents is not installed: pip install 'augury[dev]'")
@@ -37,8 +38,8 @@ def test_smolagents(server: Served) -> None:
     seen = []
     for speculative in ({"enabled": False}, {"num_speculative_tokens": 4}):
         for stream in (False, True):
-            way = agent_clients.Way(server.url, "toy", speculative, stream)
-            agent_clients.with_smolagents(way, "Oslo?", SHORT)
+            way = Way(server.url, "toy", speculative, stream)
+            with_smolagents(way, "Oslo?", SHORT)
             seen.append(way.events)
     assert all(events == seen[0] for events in seen)
     assert [event[0] for event in seen[0]] == ["call", "call", "text"]

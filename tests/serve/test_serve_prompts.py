@@ -170,7 +170,9 @@ def test_media_are_refused_by_their_place_and_with_the_reason(tokenizer: Tokeniz
     said = str(caught.value)
     assert f"messages[1].content[1]: parts of type '{kind}'" in said and "no encoder runs here" in said
     asked = [{"role": "user", "content": [content[0], {"type": "input_image"}]}]
-    with pytest.raises(ApiError, match=r"input\[0\]\.content\[1\]: parts of type 'input_image' \(images\) are not read"):
+    with pytest.raises(
+        ApiError, match=r"input\[0\]\.content\[1\]: parts of type 'input_image' \(images\) are not read"
+    ):
         chat_of(asked, None)
     with pytest.raises(ApiError, match=r"messages\.0\.content\.1: blocks of type 'document' \(files\) are not read"):
         conversation(None, [{"role": "user", "content": [content[0], {"type": "document"}]}])

@@ -44,4 +44,6 @@ def _check(config: EngineConfig, target: Target) -> None:
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     if size > memory:
-        raise ConfigError(f"kv_offloading_size={size} is more than this machine's memory of {memory:.0f} GiB; lower it.")
+        raise ConfigError(
+            f"kv_offloading_size={size} is more than this machine's memory of {memory:.0f} GiB; lower it."
+        )
