@@ -10,6 +10,7 @@ from augury.tools.shared.safe_text import safe_text
 from augury.tools.shared.terminal import output_console
 
 COLUMNS = ("pid", "where", "model", "drafts with", "up", "running", "waiting", "accepted")
+WHOLE = ("pid", "where", "running", "waiting", "accepted")  # a narrow terminal wraps the others
 UNKNOWN = "?"
 
 
@@ -19,7 +20,9 @@ def show(servers: list[dict[str, Any]]) -> None:
     if not servers:
         console.print("No server of yours runs here; `augury serve` starts one.")
         return
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=name in WHOLE)
     for one in servers:
         table.add_row(*(safe_text(cell) for cell in row(one)))
     console.print(table)
