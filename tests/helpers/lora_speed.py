@@ -6,16 +6,35 @@ Both run on the same engine, by turns, with the same prompts and lengths; the fi
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
+from typing import Any
 
-from lora_files import write_adapter
+import torch
+from lora_files import PROJECTIONS
+from safetensors.torch import save_file
 
 from augury import LLM, LoRARequest, SamplingParams
-from augury.model.store import resolve
 
 PROMPTS = ["Write a list of animals.", "Tell a story of the sea.", "What is a compiler?", "Name ten rivers."]
+
+
+def random_adapter(llm: LLM, directory: Path, seed: int, rank: int) -> Path:
+    """An adapter of all projections, by the target's own shapes: the embedded model's files hold them packed."""
+    target: Any = llm.engine.target
+    random, tensors = torch.Generator().manual_seed(seed), {}
+    for layer, (module, (out, width)) in product(range(target.num_layers), target.adapters.shapes.items()):
+        at = f"base_model.model.model.layers.{layer}.{PROJECTIONS[module]}.{module}"
+        tensors[f"{at}.lora_A.weight"] = torch.randn(rank, width, generator=random) / width**0.5
+        tensors[f"{at}.lora_B.weight"] = torch.randn(out, rank, generator=random) * 0.1 / rank
+    directory.mkdir()
+    save_file(tensors, directory / "adapter_model.safetensors")
+    stated = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none", "target_modules": list(PROJECTIONS)}
+    (directory / "adapter_config.json").write_text(json.dumps(stated))
+    return directory
 
 
 def main() -> None:
@@ -31,8 +50,7 @@ def main() -> None:
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(given.batch)]
     with tempfile.TemporaryDirectory() as home:
         llm = LLM(given.model, enable_lora=True, max_lora_rank=given.rank, max_model_len=256, max_num_seqs=given.batch)
-        base = resolve(given.model)
-        adapters = [write_adapter(base, Path(home, str(i)), i, given.rank, size=0.1) for i in range(4)]
+        adapters = [random_adapter(llm, Path(home, str(i)), i, given.rank) for i in range(4)]
         mixed = [LoRARequest(f"a{i % 4}", i % 4 + 1, str(adapters[i % 4])) for i in range(given.batch)]
         ways = {"base": None, "four adapters": mixed}
         best: dict[str, float] = {}
