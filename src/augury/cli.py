@@ -19,7 +19,6 @@ app = typer.Typer(
     cls=Commands,
     help="Speculative decoding that speaks vLLM's language.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 RUN, MEASURE, OPERATE, LOOK_UP = "Run", "Prove, measure, tune", "Operate", "Look after"
@@ -79,6 +78,7 @@ LATER = {
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
         "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
+        "ps": ("ps.command:ps", "List the servers that run on this machine, and how full they are."),
         "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }

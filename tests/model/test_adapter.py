@@ -161,3 +161,13 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match="cannot load"):
         load_target(tmp_path)
+
+
+def test_a_model_that_reads_images_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    """Qwen2-VL's text part is no causal model of its own in transformers; the error says what the whole would need."""
+    from transformers import Qwen2VLConfig
+
+    Qwen2VLConfig().save_pretrained(tmp_path)
+    said = r"reads images beside text \(vision_config in its config.json\), and targets here read text alone"
+    with pytest.raises(ModelError, match=said):
+        load_target(tmp_path, dummy=True)

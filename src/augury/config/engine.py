@@ -50,6 +50,10 @@ class EngineConfig(BaseModel):
     kv_cache_memory_bytes: int | None = Field(default=None, ge=1, description="Size of the KV cache in bytes.")
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1, description="Fraction of the GPU's memory to use.")
     enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
+    kv_offloading_size: float | None = Field(
+        default=None, gt=0, description="GiB of host memory for prefixes that the KV cache has to give up."
+    )
+    kv_offloading_backend: Literal["native"] = Field(default="native", description="Who keeps them: Augury itself.")
     enable_chunked_prefill: bool = Field(default=True, description="Read long prompts in chunks.")
     enforce_eager: bool = Field(default=False, description="Run without CUDA graphs.")
     exact: bool = Field(

@@ -22,6 +22,8 @@ from augury.engine.cost_file import cost_file
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.mirror import Leader
+from augury.engine.offload import Offload
+from augury.engine.offload_room import make_offload
 from augury.engine.parallel_checks import check_saver, divides_drafter, drafts_here
 from augury.engine.predict import room
 from augury.engine.runner import Runner
@@ -98,7 +100,8 @@ def build_runner(
     check_saver(drafter, ranks)
     blocks, states_room = _allocate(config, target, drafter)
     state, stats = _state(config, target, device), EngineStats()
-    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
+    offload = make_offload(config, target, drafter, blocks, stats)
+    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length, offload)
     on_gpu = device.type == "cuda"
     state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
     runner = Runner(
@@ -144,6 +147,7 @@ def _scheduler(
     states: States | None,
     states_room: StateRoom,
     switch_length: int,
+    offload: Offload | None,
 ) -> Scheduler:
     assert config.max_num_seqs and config.max_num_batched_tokens
     spec, pool = config.speculative_config, BlockPool(blocks)
@@ -162,6 +166,7 @@ def _scheduler(
         spec.kv_lookahead if spec else 0,
         saved,
         switch_length,
+        offload,
     )
 
 

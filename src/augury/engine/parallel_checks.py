@@ -20,6 +20,8 @@ def check_parallel(config: EngineConfig) -> None:
     size = config.tensor_parallel_size
     if config.enable_lora:
         raise ConfigError(f"enable_lora does not go with tensor_parallel_size={size} yet; leave one out.")
+    if config.kv_offloading_size is not None:
+        raise ConfigError(f"kv_offloading_size does not go with tensor_parallel_size={size} yet; leave one out.")
     spec = config.speculative_config
     if spec is not None and any(part.card.has_weights for part in spec.parts):
         raise ConfigError(

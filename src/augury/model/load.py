@@ -9,6 +9,7 @@ import torch
 
 from augury.model import dense
 from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.encoders import explained
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
 from augury.model.rope import head_dim, switch_length
@@ -62,10 +63,12 @@ def load_target(
             )
         from augury.model.adapter import Adapter
 
-        return Adapter.load(directory, kind, device, max_model_len, dummy)
+        with explained(directory):
+            return Adapter.load(directory, kind, device, max_model_len, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split, rounds)
+    with explained(directory):
+        return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split, rounds)
 
 
 def _check_quantization(config: Any, asked: str | None) -> bool:
