@@ -192,7 +192,7 @@ def test_a_keeper_that_ends_is_told(where: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(kept.client, where, broken)
         assert await kept.failure(DEATH) == "engine_died"
         await kept.until(lambda: kept.said)
-        assert len(kept.said) == 1 and "nobody thought of this" in kept.said[0] and not kept.client._ready
+        assert len(kept.said) == 1 and "nobody thought of this" in kept.said[0] and not kept.client.ready
 
     keeping(monkeypatch, play)
 

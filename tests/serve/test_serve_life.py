@@ -225,7 +225,7 @@ def test_three_deaths_in_a_minute_end_the_server(tmp_path: Path, monkeypatch: py
         await client.start()
         assert client.healthy
         client._heard -= engine_client.SILENCE  # not a word for that long
-        assert client._ready and not client.healthy
+        assert client.ready and not client.healthy
         why = await asyncio.wait_for(last, 30)
         await client.stop()
         return why
