@@ -127,7 +127,7 @@ class Ingress:
             while True:
                 name = self._choose(request, tried)
                 tried.add(name)
-                sender = _Sender(send, path)
+                sender = _Sender(send, path, self.limits.write_seconds)
                 self.at_work[name] += 1
                 try:
                     await self._pass_on(name, request, sender)
@@ -215,8 +215,8 @@ class Ingress:
 class _Sender:
     """Holds the start of an answer back until there is some of it, so that it can still become another's."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send, self._path = send, path
+    def __init__(self, send: Send, path: str, seconds: float) -> None:
+        self._inner, self._path, self._seconds = send, path, seconds
         self._start: Message | None = None
         self.begun = False
 
@@ -227,6 +227,14 @@ class _Sender:
             return
         await self._begin()
         await self._send(message)
+
+    async def _send(self, message: Message) -> None:
+        """Send; who takes nothing for so long is let go, and its request with it."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._inner(message)
+        except TimeoutError:
+            raise ClientLeft from None
 
     async def _begin(self) -> None:
         if self._start is not None and not self.begun:

@@ -10,7 +10,9 @@ import threading
 
 import ray
 from ray import serve
+from starlette.middleware import Middleware
 
+from augury.scale.doorstep import Doorstep
 from augury.scale.ray_app import application
 from augury.serve.options import ServerOptions
 from augury.serve.server import ServeError, bind
@@ -35,7 +37,8 @@ def run(settings: Settings, given: ServerOptions) -> None:
         signal.signal(number, lambda *_: told.set())
     try:
         _share_out(settings, given)
-        serve.start(http_options={"host": host, "port": port})
+        first = [Middleware(Doorstep, write_seconds=settings.limits.write_seconds)]
+        serve.start(http_options={"host": host, "port": port, "middlewares": first})
         serve.run(application(settings, given), name=NAME, route_prefix="/")
         logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
         while not told.wait(WAIT):  # a wait without end would not hear signals
