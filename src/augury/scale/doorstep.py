@@ -18,12 +18,13 @@ from augury.serve.connection import PROGRESS
 
 SECONDS = 30.0  # as --write-timeout has it
 ENVIRONMENT = "AUGURY_WRITE_TIMEOUT"
+CALLBACK = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "augury.scale.doorstep.middlewares"}
 REQUEST_ID = b"x-request-id"  # which Ray repeats in the answer
 NAME = re.compile(rb"[\w.:-]{1,128}")
 
 
 def middlewares() -> list[Middleware]:
-    """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, where a cluster's proxy is not started by us."""
+    """What Ray's proxy calls where its environment has CALLBACK; a cluster that is not ours must be told so."""
     return [Middleware(Doorstep, write_seconds=float(os.environ.get(ENVIRONMENT, SECONDS)))]
 
 

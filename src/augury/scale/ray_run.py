@@ -10,9 +10,8 @@ import threading
 
 import ray
 from ray import serve
-from starlette.middleware import Middleware
 
-from augury.scale.doorstep import Doorstep
+from augury.scale.doorstep import CALLBACK, ENVIRONMENT
 from augury.scale.ray_app import application
 from augury.serve.options import ServerOptions
 from augury.serve.server import ServeError, bind
@@ -24,7 +23,7 @@ STORE = 256 << 20  # bytes of Ray's object store: messages are small, and memory
 WAIT = 1.0
 # Of a cluster that is ours alone. Workers are nice by 15, so that engines would give way to everything else on the
 # machine; and the controller looks at its replicas ten times a second, for a twentieth of a core.
-OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
+OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5", **CALLBACK}
 
 
 def run(settings: Settings, given: ServerOptions) -> None:
@@ -32,13 +31,13 @@ def run(settings: Settings, given: ServerOptions) -> None:
     with bind(settings) as probe:  # says that the port is taken before anything slow is done, and picks a free one
         host, port = settings.host, int(probe.getsockname()[1])
     told = threading.Event()
+    os.environ[ENVIRONMENT] = str(settings.limits.write_seconds)  # the proxy takes it from here
     _join(given.ray_address)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has its own
         signal.signal(number, lambda *_: told.set())
     try:
         _share_out(settings, given)
-        first = [Middleware(Doorstep, write_seconds=settings.limits.write_seconds)]
-        serve.start(http_options={"host": host, "port": port, "middlewares": first})
+        serve.start(http_options={"host": host, "port": port})
         serve.run(application(settings, given), name=NAME, route_prefix="/")
         logger.info("%d replicas are ready on http://%s:%d", given.replicas, _shown(host), port)
         while not told.wait(WAIT):  # a wait without end would not hear signals
