@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from augury.config.errors import ConfigError
 from augury.tools.doctor.webhook import app, http
 from augury.tools.doctor.webhook.app import Reply, Webhook
 from augury.tools.doctor.webhook.http import Listener
 from augury.tools.doctor.webhook.judge import Case, Told
+from augury.tools.doctor.webhook.review import read_review
 from augury.tools.doctor.webhook.room import SMALL
 
 HEAD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
@@ -53,6 +55,12 @@ def test_unfinished_bodies_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> 
         await listener.stop(0.0)
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_review_of_very_many_values_is_refused_before_it_is_parsed() -> None:
+    many = b'{"kind": "AdmissionReview", "a": [' + b"[]," * (1 << 18) + b"[]]}"
+    with pytest.raises(ConfigError, match="at most 524288"):
+        read_review(many)
 
 
 class Slow:

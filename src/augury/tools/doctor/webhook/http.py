@@ -114,6 +114,16 @@ class Listener:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             writer.write(connection.send(go_on) or b"")
         body = bytearray()
+        try:
+            await self._fill(body, connection, reader, share)
+        except BaseException:
+            body.clear()  # at once: the error may hold this frame until garbage is collected
+            raise
+        return bytes(body)
+
+    async def _fill(
+        self, body: bytearray, connection: h11.Connection, reader: asyncio.StreamReader, share: Share
+    ) -> None:
         while not isinstance(event := await _event(connection, reader), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
                 raise h11.RemoteProtocolError("the connection ended within a body")
@@ -121,7 +131,6 @@ class Listener:
             if len(body) > self.most_bytes:
                 raise TooLarge
             share.grow(len(body))
-        return bytes(body)
 
 
 async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:
