@@ -64,12 +64,16 @@ kernels:
 	@echo "compiling the CPU kernels (two minutes, the first time)"
 	@TQDM_DISABLE=1 $(BIN)/python tests/helpers/warm_kernels.py
 
+# One worker more than there are cores, up to four: each waits for servers and clocks now and then.
+WORKERS ?= $(shell cores=$$(nproc 2> /dev/null || sysctl -n hw.ncpu); echo $$((cores < 4 ? cores + 1 : 4)))
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: setup parts  ## lint, types, all tests
 	@$(MAKE) --no-print-directory -j2 check kernels
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 test-cost: setup  ## all tests, and what each file and test takes in processor seconds
-	PYTHONPATH=tests/helpers $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -p cost
+	PYTHONPATH=tests/helpers $(PYTEST) -p cost
 
 follow: setup  ## every block of README and docs that can be run, as a reader would run it
 	$(BIN)/python tests/helpers/follow_pages.py

@@ -248,3 +248,15 @@ def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", RUN, "config", "keys"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"no space left" in done.stderr
+
+
+def test_the_shell_completes_commands_and_the_options_of_those_that_load_late() -> None:
+    run = "import sys; sys.argv = ['augury']; from augury.cli import main; main()"
+
+    def completed(words: str, at: int) -> list[str]:
+        env = {**os.environ, "_AUGURY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, env=env, check=False)
+        return done.stdout.split()
+
+    assert sorted(completed("augury mo", 1)) == ["models", "monitor"]
+    assert completed("augury serve --kv-off", 2) == ["--kv-offloading-size", "--kv-offloading-backend"]

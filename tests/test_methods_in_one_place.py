@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from house_figures import literal_names
 
 from augury.methods.recognise import KINDS, SPECULATORS, choose, recognise
-from augury.methods.registry import ALIASES, LOOK_UPS, METHODS, load
+from augury.methods.registry import LOOK_UPS, METHODS, load
 from augury.methods.spec import Case, Method
 from augury.train.pairs import PairHead
 from augury.train.trainee import Trainee
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
-NAMES = {*METHODS, *ALIASES}
 ROOMS = ("methods", "drafters")  # cards and drafters
 # Words that are a method's name and mean something else.
 OTHER_WORDS = {
@@ -31,21 +29,6 @@ OTHER_WORDS = {
     ("train/mlp_speculator.py", "mlp_speculator"),
 }
 KNOWLEDGE = ("tools/bench/gpu/anchors.py",)  # published figures, in Python so that a GPU machine needs no YAML
-
-
-def literal_names(text: str) -> Iterator[tuple[int, object]]:
-    """Every literal that is a method's name, those apart that say which method a written configuration has."""
-    tree = ast.parse(text)
-    configured = {
-        id(value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Dict)
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == "method"
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and id(node) not in configured and node.value in NAMES:
-            yield node.lineno, node.value
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ app = typer.Typer(
     cls=Commands,
     help="Speculative decoding that speaks vLLM's language.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 RUN, MEASURE, OPERATE, LOOK_UP = "Run", "Prove, measure, tune", "Operate", "Look after"
@@ -79,6 +78,7 @@ LATER = {
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
         "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
+        "ps": ("ps.command:ps", "List the servers that run on this machine, and how full they are."),
         "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }
@@ -88,6 +88,8 @@ for panel, commands in LATER.items():
 BELOW = (
     (monitor_app, "init", "monitor.command:init", "Write Prometheus rules, alerts with their tests, and a dashboard."),
     (drafter_app, "list", "train.drafters:list_drafters", "List the drafters that pip packages brought."),
+    (drafter_app, "export", "train.drafters:export", "Write a drafter in the format of the speculators library."),
+    (drafter_app, "measure", "train.measure:measure", "Measure a drafter's acceptance length on prompts."),
     (drafter_app, "swap", "train.swap:swap", "Load another drafter into a running server; a worse one is taken back."),
     (drafter_app, "trim", "train.drafters:trim", "Leave a drafter only the words its target says most often."),
     (suffix_app, "build", "suffix.command:build", "Fill a suffix cache from a corpus and save it for an engine."),

@@ -72,6 +72,34 @@ def test_the_best_tree_is_the_best_by_definition(seed: int, depth: int, top_k: i
         assert set(paths) == set(want)
 
 
+def told(*probabilities: float) -> torch.Tensor:
+    """A table that always says the same of its first tokens."""
+    line = torch.full((VOCAB,), -50.0)
+    line[: len(probabilities)] = torch.tensor(probabilities).log()
+    return line.expand(VOCAB, VOCAB, VOCAB)
+
+
+def grown(scores: torch.Tensor, depth: int, most: int) -> tuple[list[int], list[int]]:
+    """Tokens and parents of one tree with two children a node."""
+    root = root_level(scores[0, 0][None], torch.zeros(1, 2))
+    draft = grow_best(root, runner(scores, 1), depth, 2, most, torch.tensor([most]))
+    return draft.tokens[0].tolist(), draft.parents[0].tolist()
+
+
+def test_equals_keep_the_order_in_which_they_were_made() -> None:
+    """A head that cannot decide: all nodes of a level are exactly tied, and a level comes before the next."""
+    _, parents = grown(told(0.5, 0.5), 3, 10)
+    assert parents == [-1, -1, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_of_two_that_are_nearly_tied_the_one_nearer_to_the_root_comes_first() -> None:
+    scores = told(0.6, 0.4).clone()
+    scores[0, 0, :2] = torch.tensor([0.667, 0.333]).log()  # below the likelier one: 0.6 * 0.667 is more than 0.4
+    root = root_level(told(0.6, 0.4)[0, 0][None], torch.zeros(1, 2))
+    draft = grow_best(root, runner(scores, 1), 2, 2, 4, torch.tensor([4]))
+    assert draft.tokens[0, :3].tolist() == [0, 1, 0] and draft.parents[0, :3].tolist() == [-1, -1, 0]
+
+
 def test_a_tree_of_given_shape_takes_children_by_rank() -> None:
     scores, paths = table(1), [(0,), (1,), (2,), (0, 0), (0, 2), (1, 1), (0, 0, 0)]
     root = root_level(scores[0, 1][None], torch.tensor([[0.0, 1.0]]))

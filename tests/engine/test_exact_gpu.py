@@ -110,3 +110,12 @@ def test_bits_depend_on_nothing_else(models: tuple[str, str], alone: list[Any], 
 def test_the_same_text_where_passes_overlap(models: tuple[str, str], alone: list[Any], spec: str) -> None:
     """Log-probabilities make the engine wait for each pass; without them it does not."""
     assert [tokens for tokens, _ in answers(models, spec, True, None)] == [tokens for tokens, _ in alone]
+
+
+@pytest.mark.parametrize("kv", ["auto", "fp8"])
+def test_eight_bits_are_no_exception_fp8(models: tuple[str, str], kv: str) -> None:
+    """Weights in FP8, and keys and values too: the same bits alone and plain, together and drafted."""
+    eight = {"quantization": "fp8", "kv_cache_dtype": kv}
+    plain = answers(models, "plain", False, 1, **eight)
+    assert answers(models, "draft_model", True, 1, **eight) == plain
+    assert answers(models, "ngram", True, 1, **eight, **WAYS["small chunks"]) == plain

@@ -154,7 +154,7 @@ def test_nobody_waits_for_what_is_read_at_once(n: int, prompt_len: int) -> None:
 @given(st.data())
 def test_everyone_ends_and_nothing_is_kept(data: st.DataObject) -> None:
     scheduler = make_scheduler(blocks=data.draw(st.integers(40, 80)), slots=3, budget=data.draw(st.integers(3, 90)))
-    scheduler.prefix_caching = data.draw(st.booleans())
+    scheduler.sharing.prefix_caching = data.draw(st.booleans())
     alive: list[Request] = []
     for number in range(data.draw(st.integers(1, 4))):
         made = family(10 * number + 1, data.draw(st.integers(1, 5)), data.draw(st.integers(1, 90)))

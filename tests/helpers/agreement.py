@@ -45,6 +45,7 @@ def stepwise(model: Any, ids: list[int]) -> Tensor:
 
 def decoder_layers(model: Any) -> Any:
     decoder = model.get_decoder()
+    decoder = model.model if decoder is model else decoder  # Llama 4 names itself
     return decoder.layers if hasattr(decoder, "layers") else decoder.h
 
 

@@ -90,10 +90,10 @@ class Browser:
     def shown(self, selector: str) -> bool:
         return self.one(selector).is_displayed()
 
-    def ask(self, question: str) -> None:
+    def ask(self, question: str, seconds: float = 20) -> None:
         """Type a question, send it, and wait for the end of the answer."""
         self.send(question)
-        self.until(lambda: not self.shown("#stop"))
+        self.until(lambda: not self.shown("#stop"), seconds)
 
     def send(self, question: str) -> None:
         box = self.one("#question")

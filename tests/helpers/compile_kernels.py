@@ -1,4 +1,4 @@
-"""Compile Triton kernels for a GPU that is not there: `python compile_kernels.py 90 [few]` prints what they use.
+"""Compile Triton kernels for GPUs that are not there: `python compile_kernels.py 80 90 [few]` prints what they use.
 
 The entry points run as they do on a GPU, on tensors that no kernel touches; a launch compiles instead. `few` leaves out
 the variants that take longest.
@@ -27,6 +27,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+EIGHT_BITS = 89  # the first architecture that has floats of 8 bits
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
 TYPES = {
     torch.float64: "*fp64",
@@ -35,6 +36,8 @@ TYPES = {
     torch.int64: "*i64",
     torch.int32: "*i32",
     torch.bool: "*i1",
+    torch.uint8: "*u8",
+    torch.float8_e4m3fn: "*fp8e4nv",
 }
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
@@ -57,10 +60,10 @@ def type_of(thing: Any) -> Any:
 
 
 class Compiled:
-    """Stands for a kernel: what is launched is compiled."""
+    """Stands for a kernel: what is launched is compiled, for every architecture."""
 
-    def __init__(self, kernel: Any, architecture: int, found: list[dict[str, Any]]) -> None:
-        self.kernel, self.architecture, self.found = kernel, architecture, found
+    def __init__(self, kernel: Any, architectures: list[int], found: list[dict[str, Any]]) -> None:
+        self.kernel, self.architectures, self.found = kernel, architectures, found
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return self.compile
@@ -78,29 +81,40 @@ class Compiled:
             elif isinstance(leaf, Tensor) or (names[path[0]] not in unknown and leaf % 16 == 0):
                 divisible[path] = [["tt.divisibility", 16]]
         source = ASTSource(self.kernel, signature, constants, divisible)
-        made = triton.compile(source, target=GPUTarget("cuda", self.architecture, 32), options=options)
+        for architecture in self.architectures:
+            self._compile_for(architecture, source, options)
+
+    def _compile_for(self, architecture: int, source: ASTSource, options: dict[str, Any]) -> None:
+        made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(made.asm["cubin"])
             file.flush()
             used = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
         numbers = {key.lower(): int(value) for key, value in re.findall(r"(REG|STACK|SHARED):(\d+)", used)}
-        self.found.append({"kernel": self.kernel.__name__, **numbers})
+        self.found.append({"kernel": self.kernel.__name__, "architecture": architecture, **numbers})
 
 
-def watch(modules: Iterable[ModuleType], kernels: set[str], architecture: int, found: list[dict[str, Any]]) -> None:
+def watch(
+    modules: Iterable[ModuleType], kernels: set[str], architectures: list[int], found: list[dict[str, Any]]
+) -> None:
     """Compile these kernels from now on where they would be launched; `found` takes what each of them uses."""
     for module in modules:
         for name, thing in vars(module).copy().items():
             if isinstance(thing, triton.JITFunction) and name in kernels:
-                setattr(module, name, Compiled(thing, architecture, found))
+                setattr(module, name, Compiled(thing, architectures, found))
 
 
 def main() -> None:
-    architecture, few = int(sys.argv[1]), "few" in sys.argv[2:]
+    architectures, few = [int(word) for word in sys.argv[1:] if word.isdigit()], "few" in sys.argv[2:]
     found: list[dict[str, Any]] = []
+    wanted = list(architectures)
     for cases in (compile_draw, compile_layers):
-        watch(cases.MODULES, cases.KERNELS, architecture, found)
+        watch(cases.MODULES, cases.KERNELS, wanted, found)
         cases.launch(few)
+    for eight_bits in (False, True):
+        wanted[:] = [number for number in architectures if (number >= EIGHT_BITS) == eight_bits]
+        if wanted:
+            compile_layers.launch_quantised(few, eight_bits)
     print(json.dumps(found))
 
 

@@ -17,11 +17,13 @@ from augury.kernels import (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    quantized_triton,
     resume_triton,
     rope_triton,
     streams_triton,
     walk_triton,
 )
+from augury.kernels.quantized import FP8, Quantized
 from augury.kernels.triton_ops import TritonOps
 from augury.verify.tree import Draft
 
@@ -32,6 +34,7 @@ MODULES = (
     draft_rows_triton,
     layout_triton,
     norm_triton,
+    quantized_triton,
     resume_triton,
     rope_triton,
     streams_triton,
@@ -45,6 +48,8 @@ KERNELS = {
     "_rms_norm",
     "_add_rms_norm",
     "_silu_mul",
+    "_linear",
+    "_unpack",
     "_lay_out",
     "_walk",
     "_depths",
@@ -59,11 +64,11 @@ def half(*shape: int) -> torch.Tensor:
     return torch.zeros(*shape, dtype=torch.bfloat16)
 
 
-def layers(dim: int, heads: int, kv_heads: int) -> None:
-    """A layer's operations with heads of that size, for decoding and for reading a prompt."""
+def layers(dim: int, heads: int, kv_heads: int, kind: torch.dtype = torch.bfloat16) -> None:
+    """A layer's operations with heads of that size, for decoding and for reading a prompt; `kind` is the cache's."""
     ops, segments = TritonOps(), [Segment(slot, 20, [0] * 4, [-1, 0, 1, 1]) for slot in range(4)]
     batch = replace(make_rows(segments, scattered_tables(4), BLOCK_SIZE), chunked=True, groups=4)
-    cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim), ops.view(batch), len(batch.tokens)
+    cache, view, count = half(65 * BLOCK_SIZE, kv_heads, dim).to(kind), ops.view(batch), len(batch.tokens)
     qkv, rotary = half(count, (heads + 2 * kv_heads) * dim), (torch.zeros(64, dim // 2), torch.zeros(64, dim // 2))
     norms = (half(dim), half(dim)) if dim == 128 else (None, None)  # Qwen's heads have them, Llama's do not
     for seen in (view, ops.view(replace(batch, chunked=False, groups=64))):  # few requests, prompts; many requests
@@ -116,11 +121,30 @@ def drafters() -> None:
     draft_rows_triton.level_rows(ones, ones, ones, tokens[:, :1], None, tables, BLOCK_SIZE, 0, 1, 2, 1)
 
 
+def launch_quantised(few: bool, eight_bits: bool) -> None:
+    """Products with a scale for each line, for groups, with 4-bit codes, for few rows and for many; 8-bit caches."""
+    outs, codes = 4096, torch.zeros(4096, HIDDEN, dtype=torch.uint8)
+    factors = torch.zeros(HIDDEN // 128, outs), torch.zeros(HIDDEN // 128, outs, dtype=torch.uint8)
+    by_line = Quantized(codes.view(FP8), torch.zeros(1, outs), HIDDEN)
+    by_group = Quantized(codes.view(FP8), factors[0], 128)
+    four_bits = Quantized(codes[:, : HIDDEN // 2].contiguous(), factors[0], 128, factors[1])
+    floats = quantized_triton.NATIVE if eight_bits else quantized_triton.BITS
+    every = (by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)
+    for weight, kind in every[:1] if few else every:
+        for count in (1,) if few else (1, 32, 64, 128, 512):
+            quantized_triton.linear(half(count, HIDDEN), weight, None, kind)
+        quantized_triton.unpack(weight, torch.bfloat16, kind)
+    if eight_bits and not few:
+        layers(128, 32, 8, FP8)
+
+
 def launch(few: bool) -> None:
-    """Layers with one size of heads or two, steps with chains and with trees, and drafters."""
+    """Layers with one size of heads or two, steps with chains and with trees of one size or two, and drafters."""
     layers(128, 32, 8)
     if not few:
         layers(64, 32, 8)
     steps(3, branching=False)
-    steps(8 if few else 32, branching=True)
+    steps(8, branching=True)
+    if not few:
+        steps(32, branching=True)
     drafters()

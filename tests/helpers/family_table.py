@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import hybrid_drafters
 import torch
 from hybrid_cases import HYBRIDS, save_hybrid, save_with_mtp
 from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, WIDE, Tokens, ask, engine, generated, know, random_prompts
@@ -21,6 +22,7 @@ NAMES = {
     "lfm2": "LFM2", "lfm2-moe": "LFM2, experts",
 }  # fmt: skip
 KINDS = {"GatedDelta": "gated delta rule", "Mamba2": "Mamba-2", "ShortConv": "short convolution"}
+FITTED = (0, 3, 4)  # prompts whose answers the drafters with weights have seen: short ones
 DRAFTS: dict[str, Any] = {
     "none": None, "`ngram`": NGRAM, "`suffix`": SUFFIX, "`suffix`, tree": SUFFIX_TREE, "3 of 4 right, chain": WIDE,
     "3 of 4 right, tree": WIDE,
@@ -35,8 +37,9 @@ What a state is, and what it costs, stands [below](#states).
 Made by `python tests/helpers/family_table.py`: a small random model of each family (four layers or so, float32, on a
 CPU), 8 prompts of 3 to 70 tokens, 16 new ones, 8 requests at once, blocks of 8 tokens, each asked twice: greedy, then
 at temperature 0.8 with the prefix cache warm. *equal*: the greedy tokens are those of transformers' `generate`, and the
-sampled ones those of plain decoding with the same seeds, all 16 answers; behind it how many drafts were accepted. Every
-drafter of the last column made two drafts a pass, and is random too: hardly a draft of its is accepted.
+sampled ones those of plain decoding with the same seeds, all 16 answers; behind it how many drafts were accepted. The
+draft model and the DFlash head have seen three of the eight answers; the MTP layers are random, and hardly a draft of
+theirs is accepted.
 """
 FOOT = """
 ## States
@@ -61,9 +64,22 @@ prompts part, every so many blocks (as many as take a state's memory, 256 tokens
 last full block. A hit goes as far as a saved state does. They take a quarter of the cache's memory at most; what was
 not used for longest goes first. With drafts, what is found behind an answer may be a block shorter than without.
 
+**Cost.** On a CPU a block of a state is read from memory once a pass and written once, whatever the pass has of drafts;
+a row costs four multiply-adds a number of the state under the delta rule and three under Mamba-2, a draft's last node
+half of that, and an accepted node is paid for again in the next pass. `python tests/helpers/hybrid_cost.py` measures
+it; figures are in [LOG](LOG.md).
+
 **Not for them.** A hybrid as a draft model is refused. On a GPU the recurrence runs as its torch reference, without
-CUDA graphs; it was not run on one. Jamba, Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models are refused by name,
-as are families without transformers' attention interface.
+CUDA graphs; it was not run on one. Jamba's Mamba-1 has a decay for every number of its state, which the recurrence
+above does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
+
+## Other families
+
+Causal language models of transformers that attend through its attention interface run on the adapter, with full,
+sliding or chunked attention (Llama 4; rows of its experts are not held to the same bits in company). Families without
+that interface (Falcon, BLOOM, MPT, GPT-J, GPT-Neo, CodeGen, StableLM, XGLM, BioGPT) and those whose attention is of
+another kind (Doge, DiffLlama) are **refused**: run through their own cache they could neither be batched nor be
+speculated for, so Augury would add nothing to `generate`, and a silent downgrade is against the fourth law.
 """
 
 
@@ -89,6 +105,8 @@ def row(name: str, directory: Path) -> list[str]:
         if spec is WIDE:
             know(llm, PROMPTS, greedy, sampled, branching=label.endswith("tree"))
         cells.append(judged(llm, greedy, sampled))
+    for spec in with_weights(model, directory, greedy):
+        cells.append(judged(engine(directory, plain, speculative_config=spec), greedy, sampled))
     if name not in WITH_MTP:
         return [*cells, ""]
     other = directory.with_name(f"{directory.name}-mtp")
@@ -96,6 +114,15 @@ def row(name: str, directory: Path) -> list[str]:
     greedy, plain = generated(made.target, PROMPTS), engine(other)
     llm = engine(other, plain, speculative_config={"method": "mtp", "num_speculative_tokens": 2})
     return [*cells, judged(llm, greedy, ask(plain, PROMPTS, 0.8))]
+
+
+def with_weights(model: Any, directory: Path, greedy: Tokens) -> list[dict[str, Any]]:
+    """A draft model and a DFlash head that have seen three of the answers."""
+    texts, begins = [PROMPTS[i] + greedy[i] for i in FITTED], [len(PROMPTS[i]) for i in FITTED]
+    small = hybrid_drafters.draft_model(texts, directory.with_name(f"{directory.name}-draft"))
+    flash = hybrid_drafters.dflash(model, texts, begins, directory.with_name(f"{directory.name}-dflash"))
+    both = (("draft_model", small), ("dflash", flash))
+    return [{"method": method, "model": str(files), "num_speculative_tokens": 4} for method, files in both]
 
 
 def main() -> None:
@@ -106,6 +133,8 @@ def main() -> None:
         "`model_type`",
         "beside attention",
         *(f"drafts: {label}" for label in DRAFTS),
+        "`draft_model`",
+        "`dflash`",
         "`mtp`, 2 layers",
     ]
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]

@@ -25,10 +25,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 READ_ON_IMPORT = ("PYTHON", "OMP", "MKL", "OPENBLAS", "NUMBA", "TORCH", "TRITON", "HF_", "TRANSFORMERS", "CUDA", "LD_")
@@ -94,6 +96,23 @@ def run(
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out.decode(), err.decode())
+
+
+@contextmanager
+def ranks() -> Iterator[None]:
+    """Ranks of an engine that are started here are forks, too; `-P` and PYTHONPATH matter before the imports only."""
+    from augury.engine import team
+
+    def start(command: list[str], env: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+        here = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
+        env = {name: value for name, value in env.items() if name != "PYTHONPATH"} | here
+        return popen([word for word in command if word != "-P"], env, **options)
+
+    team.subprocess = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        team.subprocess = subprocess
 
 
 class Nursery:

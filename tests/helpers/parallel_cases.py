@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import forked
 import torch
 from eagle_cases import DRAFT, config_of, eagle3_module, eagle_module, write_eagle3
 from gate import export
@@ -32,7 +33,9 @@ class Kept:
     """Ranks that outlive an engine, so that a test need not start processes for every one."""
 
     def __init__(self, toy_model: Path, size: int) -> None:
-        self.team: Team = assemble(EngineConfig.parse(model=str(toy_model), device="cpu", tensor_parallel_size=size))
+        config = EngineConfig.parse(model=str(toy_model), device="cpu", tensor_parallel_size=size)
+        with forked.ranks():
+            self.team: Team = assemble(config)
         self.ranks, self.build = self.team.ranks, self.team.build
 
     def close(self) -> None:

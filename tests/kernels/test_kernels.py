@@ -67,7 +67,7 @@ def attentions(draw: st.DrawFn) -> tuple[dict[str, Any], Rows]:
         "keys": torch.randn(physical, kv_heads, key_dim),
         "values": torch.randn(physical, kv_heads, value_dim),
         "scale": key_dim**-0.5,
-        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100])),
+        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100, -1, -5])),
         "softcap": draw(st.sampled_from([0.0, 0.0, 2.0])),
         "sinks": torch.randn(kv_heads * group) if draw(st.booleans()) else None,
     }
@@ -110,8 +110,11 @@ def softmax_attention(
     seen = [(c, c) for c in range(int(rows.context[r]))]
     nodes = [j for j in range(63) if bits >> j & 1]
     seen += [(base + j, base + depth) for depth, j in enumerate(nodes)]
-    if window:
-        seen = [(c, position) for c, position in seen if int(rows.positions[r]) - position < window]
+    place = int(rows.positions[r])
+    if window > 0:
+        seen = [(c, position) for c, position in seen if place - position < window]
+    if window < 0:
+        seen = [(c, position) for c, position in seen if place // -window == position // -window]
     if not seen:
         return torch.zeros(q.shape[1], values.shape[2])
     table = rows.block_tables[rows.slots[r]]
@@ -135,7 +138,7 @@ def long_case(heads: int = 9, kv_heads: int = 3, dim: int = 64, context: int = 3
     return {"keys": keys, "values": values, "scale": dim**-0.5}, tables
 
 
-@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("window", [0, 70, -70])
 @pytest.mark.parametrize("padding", [0, 5])
 def test_a_row_gives_the_same_bits_alone_and_in_company(window: int, padding: int) -> None:
     given, tables = long_case()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augury.kernels import recurrence, recurrence_numba
-from augury.kernels.recurrence import Course
+from augury.kernels.recurrence import Course, make_memory, read_states, write_states
 
-LINES, HEADS, KEY_HEADS, KEYS, VALUES = 12, 4, 2, 8, 6
+LINES, HEADS, KEY_HEADS, KEYS, VALUES = 12, 4, 2, 10, 22  # neither whole blocks nor whole turns
 Group = tuple[int, int, list[int]]  # rows run again, known rows, parents of the nodes
 
 
@@ -60,6 +60,18 @@ def rows_of(course: Course, seed: int, delta: bool) -> tuple[Tensor, ...]:
     return query, key, torch.randn(count, HEADS, VALUES), decay, rate if delta else None  # type: ignore[return-value]
 
 
+def remembering(states: Tensor) -> Tensor:
+    """Memory that holds states [lines, heads, keys, values]."""
+    lines, heads, keys, values = states.shape
+    memory = make_memory(lines, heads, keys, values, torch.device("cpu"))
+    write_states(memory, torch.arange(len(states)), states)
+    return memory
+
+
+def recalled(memory: Tensor) -> Tensor:
+    return read_states(memory, torch.arange(len(memory)), VALUES)
+
+
 def by_formula(state: Tensor, rows: tuple[Tensor, ...], row: int) -> tuple[Tensor, Tensor]:
     """One row of one sequence: the state after it and what it reads, in float64."""
     query, key, value, decay, rate = (None if t is None else t[row].double() for t in rows)
@@ -76,7 +88,7 @@ def test_both_implementations_are_the_formula(found: list[Group], save_after: in
     course = course_of(found, save_after)
     rows = rows_of(course, seed, delta)
     before = torch.randn(LINES, HEADS, KEYS, VALUES)
-    memories = [before.clone(), before.clone()]
+    memories = [remembering(before), remembering(before)]
     outs = [recurrence._with_torch(memories[0], course, *rows), recurrence_numba.scan(memories[1], course, *rows)]
     want, out = before.double(), torch.zeros(len(course.parents), HEADS, VALUES, dtype=torch.float64)
     for g, (again, known, parents) in enumerate(found):
@@ -95,7 +107,7 @@ def test_both_implementations_are_the_formula(found: list[Group], save_after: in
             after, out[first + known + i - course.front] = by_formula(states[parent + 1], rows, first + known + i)
             states.append(after)
     for memory, result in zip(memories, outs, strict=True):
-        torch.testing.assert_close(memory.double(), want, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(recalled(memory).double(), want, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(result.double(), out, atol=1e-4, rtol=1e-4)
 
 
@@ -104,7 +116,7 @@ def test_a_row_has_the_same_bits_however_it_comes(delta: bool) -> None:
     """Five rows as known ones, as a chain, as a branch of a tree beside others, and run again after a chain."""
     whole = course_of([(0, 6, [])], 0)
     rows = rows_of(whole, 1, delta)
-    start = torch.randn(LINES, HEADS, KEYS, VALUES)
+    start = remembering(torch.randn(LINES, HEADS, KEYS, VALUES))
     memory = start.clone()
     want = recurrence_numba.scan(memory, whole, *rows)
     final = memory[3]

@@ -70,7 +70,7 @@ def attentions(draw: st.DrawFn) -> tuple[dict[str, Any], Rows]:
         "keys": random(physical, kv_heads, key_dim, kind=kind),
         "values": random(physical, kv_heads, value_dim, kind=kind),
         "scale": key_dim**-0.5,
-        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100])),
+        "window": draw(st.sampled_from([0, 0, 1, 3, 8, 100, -1, -5])),
         "softcap": draw(st.sampled_from([0.0, 0.0, 2.0])),
         "sinks": random(kv_heads * group) if draw(st.booleans()) else None,
     }
@@ -183,3 +183,34 @@ def test_rotated_keys_and_values_reach_the_cache(rows: Rows, data: st.DataObject
         results.append((q, keys[live], values[live]))
     for mine, theirs in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(mine, theirs, atol=BOUND[kind], rtol=BOUND[kind])
+
+
+@QUICK
+@given(attentions(), st.sampled_from([torch.float8_e4m3fn, torch.float8_e5m2]))
+def test_a_cache_of_eight_bits_is_read_as_its_wider_twin(case: tuple[dict[str, Any], Rows], short: torch.dtype) -> None:
+    given, rows = case
+    narrow = {name: given[name].to(short) for name in ("keys", "values")}
+    wide = {name: cache.to(given["q"].dtype) for name, cache in narrow.items()}
+    view = TRITON.view(rows)
+    assert torch.equal(TRITON.attend(view=view, **given | narrow), TRITON.attend(view=view, **given | wide))
+    torch.testing.assert_close(
+        TORCH.attend(view=TORCH.view(rows), **given | narrow),
+        TORCH.attend(view=TORCH.view(rows), **given | wide),
+        atol=0,
+        rtol=0,
+    )
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="the interpreter does not round to 8 bits as GPUs do")
+@pytest.mark.parametrize("short", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_keys_and_values_are_rounded_to_eight_bits_as_torch_rounds(short: torch.dtype) -> None:
+    rows = to(make_rows([Segment(0, 0, [0] * 40)], scattered_tables(1)), DEVICE)
+    torch.manual_seed(0)
+    qkv, rotary = 300 * random(40, 8 * 64, kind=torch.bfloat16), (random(64, 32), random(64, 32))
+    caches = [[torch.zeros(68, 2, 64, device=DEVICE).to(short) for _ in range(2)] for _ in range(2)]
+    faces: list[Any] = [TRITON, TORCH]
+    for ops, cache in zip(faces, caches, strict=True):
+        ops.rotate_and_store(qkv.clone(), ops.view(rows), rotary, *cache)
+    for ours, theirs in zip(*caches, strict=True):
+        assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+        assert ours.float().isfinite().all()

@@ -17,6 +17,7 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GptOssConfig,
+    Llama4TextConfig,
     MambaConfig,
     MiniMaxConfig,
     Phi3Config,
@@ -56,6 +57,18 @@ FOREIGN: dict[str, Any] = {
         qk_rope_head_dim=8,
         v_head_dim=12,
         first_k_dense_replace=1,
+    ),
+    "llama4": Llama4TextConfig(  # chunks, and layers whose queries grow with their positions
+        **SIZES4,
+        head_dim=16,
+        intermediate_size_mlp=96,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        attention_chunk_size=6,
+        no_rope_layers=[1, 1, 0, 1],
+        floor_scale=4,
+        attn_scale=0.5,
+        pad_token_id=0,
     ),
     "gpt-oss": GptOssConfig(**SIZES4, num_local_experts=4, num_experts_per_tok=2, head_dim=16, sliding_window=6),
 }
@@ -148,3 +161,13 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match="cannot load"):
         load_target(tmp_path)
+
+
+def test_a_model_that_reads_images_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    """Qwen2-VL's text part is no causal model of its own in transformers; the error says what the whole would need."""
+    from transformers import Qwen2VLConfig
+
+    Qwen2VLConfig().save_pretrained(tmp_path)
+    said = r"reads images beside text \(vision_config in its config.json\), and targets here read text alone"
+    with pytest.raises(ModelError, match=said):
+        load_target(tmp_path, dummy=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver here: apt-get install chromium chromium-driver"
 )
 KEY = "sesame"
+PARSERS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
 FLAGS = ("--served-model-name", "toy", "--api-key", KEY, "--max-concurrent-requests", "1")
 ORIGINS = ("plain", "draft", "correction", "bonus")
 
@@ -193,6 +195,14 @@ def test_charts_move(page: Browser, server: Served) -> None:
     page.until(lambda: all(value > 0 for value in page.run(highest)))  # every chart has something to show
     rate = live["per_position"]["accepted"][0] / live["per_position"]["drafted"][0]
     assert page.run("return document.querySelectorAll('.plot')[4].data[0].y[0]") == pytest.approx(rate, abs=0.05)
+    page.until(lambda: page.texts(".chart output")[1] == of_the_window(server))
+
+
+def of_the_window(server: Served) -> str:
+    """The acceptance rate of the last two minutes, by the server's own figures."""
+    buckets = server.http.get("/augury/live").json()["buckets"][-121:-1]
+    drafted, accepted = (sum(bucket[name] for bucket in buckets) for name in ("drafted", "accepted"))
+    return f"{100 * accepted / drafted:.0f} %"
 
 
 def test_the_race_is_won_with_the_same_text(page: Browser, server: Served) -> None:
@@ -228,6 +238,42 @@ def test_the_race_shows_its_prompt_and_can_be_run_again(page: Browser) -> None:
     assert page.text("#raced") == QUESTION
     page.one("#fresh").click()
     assert not page.shown("#raced")
+
+
+def test_the_races_results_are_in_view(page: Browser, server: Served) -> None:
+    """On a small laptop, with a long prompt and long answers: nothing of the panel has to be scrolled to."""
+    page.open(server.url, 1280, 720)
+    page.one("#tab-race").click()
+    page.ask(" ".join([QUESTION] * 12), seconds=90)  # two answers of 256 tokens
+    seen = "const box = arguments[0].getBoundingClientRect(); return [box.top, box.bottom, box.height]"
+    top, _, _ = page.run(seen, page.one("#race"))
+    floor, _, _ = page.run(seen, page.one("#ask"))
+    for place in ("#verdict", "#lane-plain .clock", "#lane-speculative .clock", "#lane-plain .figures",
+                  "#lane-speculative .figures", "#lane-plain .tokens", "#lane-speculative .tokens"):  # fmt: skip
+        above, below, height = page.run(seen, page.one(place))
+        assert top <= above and below <= floor and height >= 15, place
+    panel = page.one("#race")
+    assert page.run("return arguments[0].scrollHeight <= arguments[0].clientHeight + 1", panel)
+
+
+def test_reasoning_and_calls_are_folded(window: Browser, model: Path) -> None:
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+    written = f"<think>Rome, then.</think>One moment.\n{call}"
+    tool = {"type": "function", "function": {"name": "weather"}}
+    with served(model, "--served-model-name", "toy", *PARSERS) as parsing:
+        window.open(parsing.url)
+        window.one("#more").send_keys(json.dumps({"structured_outputs": {"choice": [written]}, "tools": [tool]}))
+        window.ask(f"Say this: {written}")
+    assert window.texts("#chat .folded summary") == ["Reasoning", "Call of weather"]
+    assert window.run("return document.querySelectorAll('.folded[open]').length") == 0
+    assert window.texts(".folded-text") == ["<think>Rome, then.</think>", f"\n{call}"]
+    assert "".join(window.texts("#chat .tokens > .token")) == "One moment."
+    window.one("#chat .folded summary").click()
+    assert window.one("#chat .folded .token").is_displayed()
+    window.one("#more").clear()
+    window.one("#more").send_keys("[1]")
+    assert not window.run("return document.getElementById('more').validity.valid")
+    window.complaints()  # the server has gone
 
 
 # --- for everybody -------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1
         ("--served-model-name a m", "--served-model-name a m"),  # the model comes last
         ("m --pipeline-parallel-size 1 --tensor-parallel-size 2 --port 1", "m --tensor-parallel-size 2 --port 1"),
         ("m --enable-lora --lora-modules a=b c=d -pp=1", "m --enable-lora --lora-modules a=b --lora-modules c=d"),
-        ("m -tp 1 -pp=1 --kv-cache-dtype=auto --swap-space 4", "m -tp 1"),
+        ("m -tp 1 -pp=1 --lora-dtype=auto --swap-space 4", "m -tp 1"),
         ("m --disable-log-requests --no-trust-remote-code --async-scheduling --max-logprobs 20", "m"),
     ],
 )
@@ -44,7 +44,7 @@ def test_words_of_vllm(given: str, taken: str) -> None:
     assert from_vllm(["serve", *given.split()]) == ["serve", *taken.split()]
 
 
-@pytest.mark.parametrize("given", ["-pp 2", "--quantization awq", "--fully-sharded-loras", "-pp"])
+@pytest.mark.parametrize("given", ["-pp 2", "--logprobs-mode raw_logits", "--fully-sharded-loras", "-pp"])
 def test_words_that_ask_for_more_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"not supported|needs a value"):
         from_vllm(["serve", "m", *given.split()])

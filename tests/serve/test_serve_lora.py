@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,11 +12,18 @@ from typing import Any
 
 import pytest
 from lora_files import merged, write_adapter
+from prometheus_client import CollectorRegistry
+from queued import make_request, make_scheduler, run_pass
 from served import Served, served
 
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.config.lora import read_modules
+from augury.engine.loras import LoadedLora
+from augury.model.store import cache_dir
+from augury.observe.prometheus_adapters import LoraInfoProm
+from augury.observe.running import running
+from augury.serve.engine_facts import adapters_in_use
 
 PROMPT = "abcabcabcabc"
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
@@ -53,6 +61,8 @@ def server(toy_model: Path, home: Path) -> Iterator[Served]:
         "3",
         "--lora-from",
         str(home),
+        "--kv-offloading-size",
+        "0.01",
     )
     flags += ("--served-model-name", "toy", "--lora-modules", f"a={home / 'a'}")
     with served(toy_model, *flags, spec=NGRAM) as running:
@@ -70,6 +80,37 @@ def load(server: Served, name: str, path: str, **more: Any) -> Any:
 
 def unload(server: Served, name: str) -> Any:
     return server.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
+
+
+def test_who_runs_here_is_told(server: Served) -> None:
+    """To gateways, by vLLM's gauge, and to `augury ps`; tokens that the device did not have are looked up elsewhere."""
+    said(server, "a")
+    server.until_idle()
+    found = server.metrics()
+    names = {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+    assert found["vllm:lora_requests_info" + json.dumps(names, sort_keys=True)] > 1.7e9
+    assert found["vllm:external_prefix_cache_queries_total"] > 0
+    [record] = [one for one in running(cache_dir() / "running") if one["pid"] == server.process.pid]
+    assert record["url"] == server.url and record["models"] == ["toy"] and record["method"] == "ngram"
+
+
+def test_adapters_in_use() -> None:
+    scheduler = make_scheduler(slots=1)
+    for number, name in enumerate(("b", None, "a", "b")):
+        request = make_request(number, [1, 2, 3])
+        request.lora = None if name is None else LoadedLora(name, name, number)
+        scheduler.add(request)
+    assert adapters_in_use(scheduler) == ([], ["a", "b"])
+    run_pass(scheduler)
+    assert adapters_in_use(scheduler) == (["b"], ["a", "b"])
+    registry = CollectorRegistry()
+    told = LoraInfoProm(registry, 4)
+    for running_now, waiting in ((["b"], ["a", "b"]), (["a"], [])):
+        told.hear(running_now, waiting)
+    [family] = registry.collect()
+    assert [sample.labels for sample in family.samples] == [
+        {"max_lora": "4", "waiting_lora_adapters": "", "running_lora_adapters": "a"}
+    ]
 
 
 def test_an_adapter_is_a_model(server: Served, home: Path, expected: dict[str, str]) -> None:

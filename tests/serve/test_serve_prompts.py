@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from augury.model.tokenizer import Tokenizer
 from augury.serve.errors import ApiError
 from augury.serve.lengths import SWALLOWED, Lengths, longest_token
+from augury.serve.messages.conversation import conversation
 from augury.serve.openai import ChatMessage, CompletionRequest
 from augury.serve.plain_text import Guard
 from augury.serve.prompts import SHORT, Prompts, _for_template
+from augury.serve.responses.conversation import messages as chat_of
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|a"]
 PIECES = [
@@ -157,6 +159,23 @@ def test_calls_written_as_text_become_objects(tokenizer: Tokenizer) -> None:
     with pytest.raises(ApiError) as caught:
         tokens(tokenizer, [*messages, {"role": "user", "content": [{"type": "image_url"}]}])
     assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video_url", "file"])
+def test_media_are_refused_by_their_place_and_with_the_reason(tokenizer: Tokenizer, kind: str) -> None:
+    content = [{"type": "text", "text": "What is this?"}, {"type": kind, kind: {"url": "data:,x"}}]
+    with pytest.raises(ApiError) as caught:
+        tokens(tokenizer, [{"role": "system", "content": "x"}, {"role": "user", "content": content}])
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+    said = str(caught.value)
+    assert f"messages[1].content[1]: parts of type '{kind}'" in said and "no encoder runs here" in said
+    asked = [{"role": "user", "content": [content[0], {"type": "input_image"}]}]
+    with pytest.raises(
+        ApiError, match=r"input\[0\]\.content\[1\]: parts of type 'input_image' \(images\) are not read"
+    ):
+        chat_of(asked, None)
+    with pytest.raises(ApiError, match=r"messages\.0\.content\.1: blocks of type 'document' \(files\) are not read"):
+        conversation(None, [{"role": "user", "content": [content[0], {"type": "document"}]}])
 
 
 def test_a_template_that_fails_is_the_clients_error(tokenizer: Tokenizer) -> None:

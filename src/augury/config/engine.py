@@ -22,6 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
+Quantization = Literal["fp8", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
 class EngineConfig(BaseModel):
@@ -49,6 +50,10 @@ class EngineConfig(BaseModel):
     kv_cache_memory_bytes: int | None = Field(default=None, ge=1, description="Size of the KV cache in bytes.")
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1, description="Fraction of the GPU's memory to use.")
     enable_prefix_caching: bool = Field(default=True, description="Reuse what prompts have in common.")
+    kv_offloading_size: float | None = Field(
+        default=None, gt=0, description="GiB of host memory for prefixes that the KV cache has to give up."
+    )
+    kv_offloading_backend: Literal["native"] = Field(default="native", description="Who keeps them: Augury itself.")
     enable_chunked_prefill: bool = Field(default=True, description="Read long prompts in chunks.")
     enforce_eager: bool = Field(default=False, description="Run without CUDA graphs.")
     exact: bool = Field(
@@ -57,6 +62,13 @@ class EngineConfig(BaseModel):
     cpu_arithmetic: Literal["exact", "fast"] = Field(
         default="exact",
         description="On a CPU, with packed weights: float32's precision, or activations of 8 bits as in llama.cpp.",
+    )
+    quantization: Quantization | None = Field(
+        default=None,
+        description="'fp8' rounds the layers' matrices to 8 bits; that of a quantised checkpoint is found by itself.",
+    )
+    kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
+        default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."
     )
     seed: int = Field(default=0, description="For requests that have none of their own.")
     disable_log_stats: bool = True
@@ -159,8 +171,6 @@ def _speculation(given: dict[str, Any]) -> Mapping[str, Any] | None:
 NOT_YET: dict[str, tuple[Any, ...]] = {
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
-    "quantization": (None,),
-    "kv_cache_dtype": ("auto",),
     "async_scheduling": (None, False, True),
     "logprobs_mode": ("raw_logprobs",),
     "max_logprobs": (20,),

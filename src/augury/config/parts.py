@@ -63,7 +63,7 @@ def _check_all(parts: list[SpeculativeConfig]) -> None:
     twice = next((method for method in methods if methods.count(method) > 1), None)
     if twice is not None:
         raise ConfigError(f"{name} has {twice!r} twice; keep one.")
-    models = [part.method for part in parts if part.has_weights]
+    models = [part.method for part in parts if part.card.has_weights]
     if len(models) > 1:
         raise ConfigError(f"{name} has {models[0]!r} and {models[1]!r}: at most one may be a model; remove one.")
 

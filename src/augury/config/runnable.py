@@ -38,7 +38,7 @@ def check_runnable(config: SpeculativeConfig, ranks: int = 1) -> None:
 
 def _check_divided(config: SpeculativeConfig, ranks: int) -> None:
     size = config.draft_tensor_parallel_size
-    if not config.has_weights or size in (None, 1):
+    if not config.card.has_weights or size in (None, 1):
         return
     if size != ranks:
         raise ConfigError(

@@ -227,11 +227,6 @@ class SpeculativeConfig(BaseModel):
         return self.card.features == "auxiliary"
 
     @property
-    def has_weights(self) -> bool:
-        """Whether the drafter is a model of its own or part of the target's."""
-        return self.card.has_weights
-
-    @property
     def drafts_trees(self) -> bool:
         """Whether a token may be given more than one continuation."""
         return (self.tree is not None or self.speculative_token_tree is not None) and "tree" in self.card.keys

@@ -112,6 +112,11 @@ class Drafter:
     def allocate(self, rows: int, block_size: int) -> None:
         """Make that cache, once the number of blocks is known."""
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """The tensors of that cache: each has, in order, a line for every cache row, or one for every block."""
+        return []
+
     def warm_up(self, device: torch.device) -> None:
         """Compile what is not part of the target's pass, before any request comes."""
 

@@ -57,6 +57,11 @@ class BlockDrafter(Drafter):
         """Make the cache, as many rows as the target has."""
         self.head.cache = KVCache.allocate(self.head.layer_shapes, rows, self.head.cache_dtype, self.device)
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return self.head.cache.stores
+
     def read(self, inputs: DraftInput) -> None:
         """Take in the streams of what was accepted."""
         fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))

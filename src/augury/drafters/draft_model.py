@@ -75,6 +75,11 @@ class ModelDrafter(Drafter):
         """Make the cache, as many rows as the target has."""
         self.model.cache = KVCache.allocate(self.model.layer_shapes, rows, self.model.cache_dtype, self.device)
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return self.model.cache.stores
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Read the new tokens of every group, draft for those that may."""
         # The last token was drawn by the target; those before it are old, or drafts of ours that were accepted.

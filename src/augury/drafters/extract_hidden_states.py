@@ -72,6 +72,11 @@ class HiddenStatesDrafter(Drafter):
         self._states = torch.zeros(shape, dtype=self.dtype, device=self.target.device)
         self._block_size = block_size
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return [self._states]
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Keep what this pass computed."""
         fresh = fresh_rows(inputs, inputs.start, track_lengths(inputs))

@@ -1,7 +1,10 @@
 """Draft trees from any head that goes token by token: the likeliest children, level by level.
 
 `grow_best` keeps the nodes whose paths are likeliest (EAGLE-2's dynamic tree); `grow_fixed` has a shape given in
-advance. Both are static in shape: a level is one pass over as many nodes a group as may have children.
+advance. Nodes are ordered by the log-probability of their paths less EDGE for every edge: of two that are nearly tied,
+the one nearer to the root comes first, and of two that are exactly tied the one that was made first, which is the one
+whose parent ranks higher. Both are static in shape: a level is one pass over as many nodes a group as may have
+children.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def grow_best(root: Level, run: Run, depth: int, top_k: int, most: int, budget: 
     all_tokens, all_scores, all_parents = [tokens], [scores], [parents]
     level, up, first, number = root, torch.zeros_like(tokens), 0, 0
     for at in range(2, depth + 1):
-        chosen = scores.topk(min(top_k, scores.shape[1]), dim=1).indices
+        chosen = _likeliest(scores, top_k)
         level = _run(run, level, tokens.gather(1, chosen), up.gather(1, chosen), at - 1, number)
         index = first + chosen  # among all nodes
         first, number = first + tokens.shape[1], number + chosen.shape[1]
@@ -102,7 +105,7 @@ def _run(run: Run, above: Level, tokens: Tensor, up: Tensor, depth: int, number:
 
 def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Tensor) -> Draft:
     """The best nodes, best first: parents outrank their children, so any number from the front hangs together."""
-    kept = scores.topk(min(most, scores.shape[1]), dim=1).indices
+    kept = _likeliest(scores, most)
     width = kept.shape[1]
     rank = torch.full_like(tokens, -1).scatter(1, kept, torch.arange(width, device=kept.device).expand_as(kept))
     above = parents.gather(1, kept)
@@ -110,6 +113,11 @@ def _best(tokens: Tensor, scores: Tensor, parents: Tensor, most: int, budget: Te
     short = most - width  # fewer candidates than nodes asked for
     pad = torch.nn.functional.pad
     return Draft(pad(tokens.gather(1, kept), (0, short)), pad(renamed, (0, short), value=-1), budget.clamp(max=width))
+
+
+def _likeliest(scores: Tensor, most: int) -> Tensor:
+    """The best nodes, best first, int64 [G, n]; of equal ones the one that was made first, as topk does not promise."""
+    return scores.sort(dim=1, descending=True, stable=True).indices[:, :most]
 
 
 def root_level(logits: Tensor, states: Tensor | None, targets: Tensor | None = None) -> Level:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter, DrafterSetup, DraftInput
@@ -66,7 +67,7 @@ class HybridDrafter(Drafter):
     @staticmethod
     def _built(part: SpeculativeConfig, setup: DrafterSetup) -> Part:
         build: Any = drafter_class(part.card)
-        return Part(part.method, build(part, setup), part.max_nodes, Scores(part.has_weights))
+        return Part(part.method, build(part, setup), part.max_nodes, Scores(part.card.has_weights))
 
     @property
     def network(self) -> object | None:
@@ -82,6 +83,11 @@ class HybridDrafter(Drafter):
         """See Drafter.allocate."""
         for part in self.parts_of:
             part.drafter.allocate(rows, block_size)
+
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return [store for part in self.parts_of for store in part.drafter.stores]
 
     def warm_up(self, device: torch.device) -> None:
         """See Drafter.warm_up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from augury.config.speculative import SpeculativeConfig
 from augury.config.tree_literal import read_tree
 from augury.drafters.base import DrafterSetup
@@ -33,6 +35,11 @@ class MtpDrafter(RecurrentDrafter):
         super().allocate(rows, block_size)
         if self.head.guesses > 1:
             self._kept = Kept.allocate(self.head, self._slots, rows // block_size)
+
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return [*super().stores, *(() if self._kept is None else self._kept.ends)]
 
     def _draft(self, new: Reading) -> Draft:
         if self._kept is None:

@@ -89,6 +89,11 @@ class RecurrentDrafter(Drafter):
             rows // block_size, head.feature_size, dtype=head.cache_dtype, device=self.device
         )
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """See Drafter.stores."""
+        return [*self.head.cache.stores, self._block_ends]
+
     def propose(self, inputs: DraftInput) -> Draft:
         """Read the pairs this pass made, then draft for those that may."""
         fits = inputs.lengths <= self.longest

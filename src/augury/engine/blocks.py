@@ -7,7 +7,7 @@ only when no emptier one is left, oldest first. Block 0 is the null block: paddi
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
 
@@ -20,6 +20,7 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
+        self.give_up: Callable[[Sequence[tuple[int, bytes]]], None] | None = None  # told of prefixes before they go
 
     @property
     def num_free(self) -> int:
@@ -34,6 +35,9 @@ class BlockPool:
     def take(self, count: int) -> list[int]:
         """Hand out `count` blocks; what they held is forgotten. The caller has checked num_free."""
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
+        going = [(block, self._key_of[block]) for block in blocks if block in self._key_of]
+        if going and self.give_up is not None:
+            self.give_up(going)
         for block in blocks:
             self._forget(block)
             self._references[block] = 1

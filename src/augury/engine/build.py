@@ -17,11 +17,13 @@ from augury.drafters.base import Drafter, DrafterSetup
 from augury.engine.adaptive import adaptive_budget
 from augury.engine.blocks import BlockPool
 from augury.engine.budget import Budget, FixedBudget, ScheduledBudget
-from augury.engine.cache_size import cache_bytes, num_blocks
+from augury.engine.cache_size import cache_bytes, cache_type, num_blocks
 from augury.engine.cost_file import cost_file
 from augury.engine.engine import Engine
 from augury.engine.judge import make_judge
 from augury.engine.mirror import Leader
+from augury.engine.offload import Offload
+from augury.engine.offload_room import make_offload
 from augury.engine.parallel_checks import check_saver, divides_drafter, drafts_here
 from augury.engine.predict import room
 from augury.engine.runner import Runner
@@ -98,7 +100,8 @@ def build_runner(
     check_saver(drafter, ranks)
     blocks, states_room = _allocate(config, target, drafter)
     state, stats = _state(config, target, device), EngineStats()
-    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length)
+    offload = make_offload(config, target, drafter, blocks, stats)
+    scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length, offload)
     on_gpu = device.type == "cuda"
     state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
     runner = Runner(
@@ -121,7 +124,7 @@ def _allocate(config: EngineConfig, target: Target, drafter: Drafter | None) -> 
     states_room = state_room(config, target, nodes, cache_bytes(config, target))
     blocks = num_blocks(config, target, drafter, states_room.num_bytes)
     tokens = blocks * config.block_size
-    target.cache = KVCache.allocate(target.layer_shapes, tokens, target.cache_dtype, target.device)
+    target.cache = KVCache.allocate(target.layer_shapes, tokens, cache_type(config, target), target.device)
     if target.state_shapes:
         target.cache.states = States.allocate(target.state_shapes, slots + 1, nodes, states_room.lines, target.device)
     if drafter is not None:
@@ -144,6 +147,7 @@ def _scheduler(
     states: States | None,
     states_room: StateRoom,
     switch_length: int,
+    offload: Offload | None,
 ) -> Scheduler:
     assert config.max_num_seqs and config.max_num_batched_tokens
     spec, pool = config.speculative_config, BlockPool(blocks)
@@ -162,6 +166,7 @@ def _scheduler(
         spec.kv_lookahead if spec else 0,
         saved,
         switch_length,
+        offload,
     )
 
 
@@ -183,6 +188,7 @@ def _load(config: EngineConfig, directory: Path, device: torch.device, split: Sp
         exact=config.exact,
         fast=config.cpu_arithmetic == "fast",
         split=split,
+        quantization=config.quantization,
     )
 
 

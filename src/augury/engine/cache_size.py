@@ -10,6 +10,7 @@ import torch
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.drafters.base import Drafter
+from augury.kernels.faces import face
 from augury.model.target import Target, bytes_per_token
 
 logger = logging.getLogger("augury")
@@ -17,10 +18,23 @@ CPU_CACHE_BYTES = 2 << 30  # pages are only touched when used
 GPU_RESERVE_BYTES = 4 << 30  # for activations and graphs
 
 
+def cache_type(config: EngineConfig, target: Target) -> torch.dtype:
+    """The type of the target's keys and values: the model's own, or 8-bit floats where kernels can read them."""
+    asked = config.kv_cache_dtype
+    if asked == "auto":
+        return target.cache_dtype
+    if face(target.device) == "numba":
+        raise ConfigError(f"kv_cache_dtype={asked!r} runs on a GPU only; leave it out on a CPU.")
+    short = target.device.type == "cuda" and torch.cuda.get_device_capability(target.device) < (8, 9)
+    if short and asked != "fp8_e5m2":
+        raise ConfigError(f"kv_cache_dtype={asked!r} needs a GPU from Ada on; use 'fp8_e5m2' or leave it out.")
+    return torch.float8_e5m2 if asked == "fp8_e5m2" else torch.float8_e4m3fn
+
+
 def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, taken: int) -> int:
     """Blocks that fit beside `taken` bytes of the cache's memory, the null block included; a context length left open
     shrinks to what they hold."""
-    size, per_token = config.block_size, bytes_per_token(target.layer_shapes, target.cache_dtype)
+    size, per_token = config.block_size, bytes_per_token(target.layer_shapes, cache_type(config, target))
     if drafter is not None:
         per_token += drafter.bytes_per_token
     assert config.max_num_seqs

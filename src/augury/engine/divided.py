@@ -21,7 +21,7 @@ def join(config: EngineConfig, directory: Path, lent: bool) -> Team | None:
         return None
     if lent:
         raise ConfigError(f"weights_of does not go with tensor_parallel_size={size}; leave one out.")
-    check_split(read_config(directory), IMPLEMENTATIONS.get(config.model_impl, config.model_impl), size)
+    check_split(read_config(directory, quantised=True), IMPLEMENTATIONS.get(config.model_impl, config.model_impl), size)
     if is_launched(size) and int(os.environ["RANK"]) > 0:
         launched(config)
     return assemble(config)

@@ -72,7 +72,7 @@ class LLM:
         """Another one's target, if it is what this one would load."""
         if other is None:
             return None
-        for name in ("dtype", "model_impl", "load_format", "max_model_len", "exact", "enable_lora"):
+        for name in ("dtype", "model_impl", "load_format", "max_model_len", "exact", "enable_lora", "quantization"):
             if getattr(other.config, name) != getattr(self.config, name):
                 raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
         if other.model_path != self.model_path:

@@ -20,8 +20,10 @@ def check_parallel(config: EngineConfig) -> None:
     size = config.tensor_parallel_size
     if config.enable_lora:
         raise ConfigError(f"enable_lora does not go with tensor_parallel_size={size} yet; leave one out.")
+    if config.kv_offloading_size is not None:
+        raise ConfigError(f"kv_offloading_size does not go with tensor_parallel_size={size} yet; leave one out.")
     spec = config.speculative_config
-    if spec is not None and any(part.has_weights for part in spec.parts):
+    if spec is not None and any(part.card.has_weights for part in spec.parts):
         raise ConfigError(
             f"speculative_config.method={spec.method!r} with a drafter that has weights does not go with "
             f"tensor_parallel_size={size} yet; use the drafters one by one, or write tensor_parallel_size=1."

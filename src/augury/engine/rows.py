@@ -82,27 +82,9 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
     lay = _with_triton if face(table.device) == "triton" else _with_torch
     fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
-    read, positions, slots, context, base, ancestors, write = fields.unbind(0)
     probs = None if state.draft.probs is None else state.draft.probs[table[0]]
     return Layout(
-        rows=Rows(
-            read,
-            positions,
-            slots,
-            context,
-            base,
-            ancestors,
-            write,
-            wanted=logits_rows[0],
-            block_tables=state.block_tables,
-            block_size=block_size,
-            span=shape.span,
-            chunked=not shape.steady,
-            groups=shape.groups,
-            long=None if state.long is None else state.long[slots],
-            adapters=state.adapters[slots] if shape.adapted else None,
-            own_words=shape.own_words,
-        ),
+        rows=_target_rows(state, fields, logits_rows[0], shape, block_size),
         draws=Draws(
             slots=logits_rows[1],
             positions=logits_rows[2],
@@ -119,6 +101,29 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
         first=groups[1],
         ends=groups[2],
         row_begin=groups[3],
+    )
+
+
+def _target_rows(state: SlotState, fields: Tensor, wanted: Tensor, shape: StepShape, block_size: int) -> Rows:
+    """What the target is handed: the fields of its rows [7, R], and where their context lies."""
+    tokens, positions, slots, context, base, ancestors, write = fields.unbind(0)
+    return Rows(
+        tokens,
+        positions,
+        slots,
+        context,
+        base,
+        ancestors,
+        write,
+        wanted=wanted,
+        block_tables=state.block_tables,
+        block_size=block_size,
+        span=shape.span,
+        chunked=not shape.steady,
+        groups=shape.groups,
+        long=None if state.long is None else state.long[slots],
+        adapters=state.adapters[slots] if shape.adapted else None,
+        own_words=shape.own_words,
     )
 
 

@@ -5,18 +5,21 @@ that finds no block for its next token takes the newest request's: that one lose
 tokens later (its noise is keyed by position, so it says the same again). The oldest request always gets on, so all do.
 Slots go to clients in turn (turns.py), and where there is none, or no block (crowding.py), a client that holds many
 gives its newest to one that holds few. The n answers to one prompt read it once (siblings.py). Where layers are
-recurrent, a prefix is shared up to a saved state (saved_states.py).
+recurrent, a prefix is shared up to a saved state (saved_states.py); what the cache had to give up may be in host memory
+(offload.py).
 """
 
 from __future__ import annotations
 
 from augury.engine.blocks import BlockPool
 from augury.engine.crowding import crowding, giving_way, newest_of_many
-from augury.engine.prefix import extend_keys, scope_of
+from augury.engine.offload import Offload
+from augury.engine.prefix import extend_keys
 from augury.engine.prompt_shares import share_out
 from augury.engine.request import Request
 from augury.engine.saved_states import SavedStates
 from augury.engine.scheduled import CONTINUES, ScheduledRequest, decodes, longest, schedule_request
+from augury.engine.sharing import Sharing
 from augury.engine.siblings import Siblings
 from augury.engine.turns import Turns
 from augury.observe.stats import EngineStats
@@ -37,6 +40,7 @@ class Scheduler:
         lookahead: int = 0,
         states: SavedStates | None = None,
         switch_length: int = 0,
+        offload: Offload | None = None,
     ) -> None:
         self.pool, self.states = pool, states
         self.switch_length = switch_length  # a text that grows past this is read anew; 0: none is
@@ -44,7 +48,7 @@ class Scheduler:
         self.block_size = block_size
         self.token_budget = token_budget
         self.chunk = chunk or token_budget  # most prompt tokens of one request in a pass
-        self.prefix_caching = prefix_caching
+        self.sharing = Sharing(pool, block_size, prefix_caching, states, offload)
         self.stats = stats
         self.waiting = Turns()
         self.siblings = Siblings(self.waiting, block_size)
@@ -110,7 +114,7 @@ class Scheduler:
         if not request.in_flight:
             request.sent = request.computed
         done = len(request.keys)
-        if request.computed // self.block_size > done and (scope := scope_of(request, self.prefix_caching)) is not None:
+        if request.computed // self.block_size > done and (scope := self.sharing.scope(request)) is not None:
             extend_keys(request.keys, request.tokens[: request.computed], self.block_size, scope)
             for block, key in zip(request.blocks[done:], request.keys[done:], strict=False):
                 self.pool.publish(block, key)
@@ -134,15 +138,11 @@ class Scheduler:
 
     def forget_prefixes(self) -> None:
         """Drop everything that is kept for others."""
-        self.pool.forget_all()
-        if self.states is not None:
-            self.states.forget_all()
+        self.sharing.forget_all()
 
     def check(self) -> None:
         """Assert that nothing has leaked; see BlockPool.check."""
-        self.pool.check()
-        if self.states is not None:
-            self.states.check()
+        self.sharing.check()
 
     def finish(self, request: Request) -> None:
         """Take a request out, running or waiting."""
@@ -225,7 +225,7 @@ class Scheduler:
         blocks = -(-request.length // self.block_size)
         if blocks <= self.pool.num_free:
             return blocks
-        shared = self._shared_blocks(request)
+        shared = self.sharing.share(request)
         self.pool.release(shared)
         return blocks - len(shared)
 
@@ -253,7 +253,7 @@ class Scheduler:
         """Seat waiting requests while slots, blocks and budget last; a prompt's blocks are all taken at once."""
         while self.waiting and self._free_slots and free_tokens > 0:
             request = self.waiting.first
-            shared = self._shared_blocks(request)
+            shared = self.sharing.share(request)
             need = -(-request.length // self.block_size) - len(shared)
             if need > self.pool.num_free:
                 self.pool.release(shared)
@@ -261,30 +261,18 @@ class Scheduler:
             self.waiting.count(request, 1)
             self.waiting.remove(request)
             request.blocks = shared + self.pool.take(need)
-            request.computed = request.sent = len(shared) * self.block_size
+            restored = self.sharing.bring_back(request)
+            request.computed = request.sent = (len(shared) + restored) * self.block_size
             request.slot = self._free_slots.pop()
-            if self.states is not None and scope_of(request, self.prefix_caching) is not None:
+            if self.states is not None and self.sharing.scope(request) is not None:
                 self.states.admit(request)
             free_tokens -= request.pending
             if not request.preemptions:
-                request.cached_tokens = request.computed
-                self.stats.prefix_cache_queries += request.length
-                self.stats.prefix_cache_hits += request.computed
+                self.sharing.admitted(request, restored, self.stats)
             self.seated.append(request)
             self.running.append(request)
             self.running.sort(key=lambda r: r.arrival)
             self.siblings.release(request)  # where all of the prompt was found
-
-    def _shared_blocks(self, request: Request) -> list[int]:
-        scope = scope_of(request, self.prefix_caching)
-        if scope is None or request.scores_prompt:
-            return []
-        extend_keys(request.keys, request.tokens, self.block_size, scope)
-        # The last token must be run in any case: its logits are what the next token is drawn from.
-        usable = request.keys[: (request.length - 1) // self.block_size]
-        shared = self.pool.share(usable if self.states is None else self.states.usable(request, usable))
-        del request.keys[len(shared) :]
-        return shared
 
     def _schedule_prompts(self, free_tokens: int, planned: set[Request]) -> list[ScheduledRequest]:
         """Split the budget over unread prompts: half for the oldest, so that it gets on, the rest to the shortest."""

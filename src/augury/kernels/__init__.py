@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from augury.kernels.low_rank import LowRankStack
+    from augury.kernels.quantized import Quantized
     from augury.kernels.tiles import Tiled
     from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
-    AnyPacked = Packed | Tiled
+    AnyPacked = Packed | Tiled | Quantized
     LayerRun = Callable[[Tensor, Tensor, Any, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -43,7 +44,7 @@ class Ops(Protocol):
         ...
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """The same with a packed matrix that was arranged here."""
+        """The same with a packed matrix that was arranged here, or with a quantised one."""
         ...
 
     def fused(self, layer: Layer) -> LayerRun:
@@ -117,8 +118,9 @@ class Ops(Protocol):
     ) -> Tensor:
         """Attention of q [R, H, Dk] over the cache rows each row sees: [R, H, Dv]; a row that sees nothing gives zeros.
 
-        A key is visible if row position - key position < window (0: no window); softcap c bends scores to
-        c * tanh(score / c) (0: none); sinks [H] are scores of a key that has no value.
+        A key is visible if row position - key position < window (0: no window), or, where that is negative, if both
+        lie in the same chunk of -window positions; softcap c bends scores to c * tanh(score / c) (0: none); sinks [H]
+        are scores of a key that has no value.
         """
         ...
 

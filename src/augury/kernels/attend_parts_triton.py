@@ -100,14 +100,15 @@ def take(
 
     Masks are made always, never, or late: past the keys that every row sees (`shared`).
     """
+    key, value = key.to(query.dtype), value.to(query.dtype)  # the cache may have 8 bits
     if EXACT:
-        scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
+        scores = tl.dot(query, key, input_precision="ieee") * scale
     else:
-        scores = tl.dot(query, key.to(query.dtype)) * scale
+        scores = tl.dot(query, key) * scale
     if SOFTCAP:
         scores = softcap * _tanh(scores / softcap)
     if MASK != "never":
-        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW > 0):
+        if (MASK == "always") | (start + KEYS > tl.minimum(shared, last)) | (start < first_key) | (WINDOW != 0):
             logical = start + tl.arange(0, KEYS)
             visible = _visible(logical, seen, root, bits, place, first_key, WINDOW) & (logical < last)[None, :]
             scores = tl.where(visible, scores, float("-inf"))
@@ -120,9 +121,9 @@ def take(
     weight = weight * fade + tl.sum(p, 1)
     sum_ = sum_ * fade[:, None]
     if EXACT:
-        sum_ += tl.dot(p, value.to(tl.float32), input_precision="ieee")
+        sum_ += tl.dot(p, value, input_precision="ieee")
     else:
-        sum_ = tl.dot(p.to(query.dtype), value.to(query.dtype), sum_)
+        sum_ = tl.dot(p.to(query.dtype), value, sum_)
     return higher, weight, sum_
 
 
@@ -133,10 +134,13 @@ def _visible(logical, seen, root, bits, place, first_key, WINDOW: tl.constexpr):
     ancestor = (node >= 0) & (node < MAX_BITS) & ((bits[:, None] >> tl.minimum(tl.maximum(node, 0), 62)) & 1 != 0)
     before = (logical[None, :] < seen[:, None]) & (logical >= first_key)[None, :]
     visible = before | ancestor
-    if WINDOW > 0:  # an ancestor stands where its depth puts it
+    if WINDOW != 0:  # an ancestor stands where its depth puts it
         depth = _ones(bits[:, None] & ((2 << tl.minimum(tl.maximum(node, 0), 61)) - 1))
         at = tl.where(logical[None, :] < seen[:, None], logical[None, :], root[:, None] - 1 + depth)
-        visible = visible & (place[:, None] - at < WINDOW)
+        if WINDOW > 0:
+            visible = visible & (place[:, None] - at < WINDOW)
+        else:  # chunks of so many positions
+            visible = visible & (at >= (place - place % -WINDOW)[:, None])
     return visible
 
 

@@ -223,7 +223,7 @@ def _attend(
         seen = tl.load(context + row, mask=used, other=0)
         root = tl.load(base + row, mask=used, other=0)
         bits = tl.load(ancestors + row, mask=used, other=0)
-        place = tl.load(positions + row, mask=used & (WINDOW > 0), other=0)
+        place = tl.load(positions + row, mask=used & (WINDOW != 0), other=0)
         query = tl.load(
             q + row[:, None].to(tl.int64) * q_row + head[:, None] * q_head + dk[None, :],
             mask=used[:, None] & (dk < KEY_DIM)[None, :],
@@ -240,7 +240,7 @@ def _attend(
         if PROMPTS:
             # Keys that every row sees need no mask; those of the draft, the window and the end do.
             plain = tl.maximum(tl.minimum(shared, last) - first, 0) // KEYS * KEYS
-            plain = tl.where((first < first_key) | (WINDOW > 0), 0, plain)
+            plain = tl.where((first < first_key) | (WINDOW != 0), 0, plain)
             for start in range(first, first + plain, KEYS):
                 block = blocks(table, start, last, KEYS, BLOCK_SIZE)
                 key, value = fetch(

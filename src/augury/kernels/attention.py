@@ -58,7 +58,9 @@ def attend(
     """See Ops.attend; keys are gathered for a tile of rows at a time."""
     visible = view.visible
     if window:
-        visible = visible & (view.rows.positions[:, None] - view.key_positions < window)
+        place = view.rows.positions[:, None]
+        near = place - view.key_positions < window if window > 0 else view.key_positions >= place - place % -window
+        visible = visible & near
     row_bytes = view.physical.shape[1] * keys[0].numel() * keys.element_size()
     tile = max(1, GATHER_BUDGET // max(1, row_bytes))
     tiles = zip(q.split(tile), view.physical.split(tile), visible.split(tile), strict=True)
@@ -79,7 +81,8 @@ def _attend_tile(
     rows, heads, key_dim = q.shape
     kv_heads = keys.shape[1]
     grouped = q.view(rows, kv_heads, heads // kv_heads, key_dim)
-    scores = torch.matmul(grouped, keys[physical].permute(0, 2, 3, 1)).float() * scale  # [R, KVH, G, span]
+    seen_keys, seen_values = (cache[physical].to(_wide(cache, q)) for cache in (keys, values))
+    scores = torch.matmul(grouped, seen_keys.permute(0, 2, 3, 1)).float() * scale  # [R, KVH, G, span]
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     # A finite floor, so that a row that sees nothing stays free of NaN.
@@ -93,5 +96,17 @@ def _attend_tile(
     if sinks is not None:
         total = total + torch.exp(sink - top)
     weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
-    out = torch.matmul(weights.to(values.dtype), values[physical].transpose(1, 2))
+    out = torch.matmul(weights.to(seen_values.dtype), seen_values.transpose(1, 2))
     return out.reshape(rows, heads, values.shape[2])
+
+
+def _wide(cache: Tensor, q: Tensor) -> torch.dtype:
+    """The type in which keys and values are multiplied: their own, but of 8 bits the queries'."""
+    return q.dtype if cache.element_size() == 1 else cache.dtype
+
+
+def store(rows: Tensor, cache: Tensor, write: Tensor) -> None:
+    """Put rows in a cache, in its type; what 8 bits cannot hold becomes the largest number that they can."""
+    if cache.element_size() == 1:
+        rows = rows.clamp(-torch.finfo(cache.dtype).max, torch.finfo(cache.dtype).max)
+    cache[write] = rows.to(cache.dtype)

@@ -48,6 +48,8 @@ def _list_keys(tables, slot, block_size, first, context, base, ancestors, positi
     The list is padded to a multiple of four with its last entry.
     """
     since = position - window + 1 if window > 0 else 0
+    if window < 0:
+        since = position - position % -window
     count = 0
     c = max(since, first)
     while c < context:
@@ -201,7 +203,7 @@ def _attend_quad(
 def _blocks_shared(r, rows, window, key_dim, value_dim):
     """Whole blocks of keys that rows r .. r+3 all see, or -1 where they are not four rows of one slot."""
     _, slots, context, _, _, _, first = rows
-    if window > 0 or r + QUAD > len(slots) or key_dim % LANES or value_dim % (QUAD * LANES):
+    if window != 0 or r + QUAD > len(slots) or key_dim % LANES or value_dim % (QUAD * LANES):
         return -1
     least = context[r]
     for i in range(r + 1, r + QUAD):

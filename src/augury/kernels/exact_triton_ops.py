@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from augury.kernels import fused, matrix_triton
+from augury.kernels import fused, matrix_triton, quantized_triton
 from augury.kernels.attend_triton import View
+from augury.kernels.quantized import Quantized
 from augury.kernels.triton_ops import TritonOps
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class ExactTritonOps(TritonOps):
         return product(x, weight) if bias is None else product(x, weight) + bias
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """Unpack, then multiply."""
+        """By one kernel for any number of rows."""
+        if isinstance(weight, Quantized):
+            return quantized_triton.linear(x, weight, bias)
         return self.linear(x, weight.unpacked(), bias)
 
 

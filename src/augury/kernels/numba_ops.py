@@ -27,6 +27,7 @@ from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # n
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
 from augury.kernels.fused_layer import FusedLayer, View  # noqa: E402
 from augury.kernels.layer_numba import PANEL_ROWS, PARALLEL_SIGHT  # noqa: E402
+from augury.kernels.quantized import Quantized  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
 
@@ -82,7 +83,9 @@ class NumbaOps:
         return FusedLayer.of(layer, self._threads) or layer
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """Row-invariant."""
+        """Row-invariant; quantised matrices are unpacked when they are loaded."""
+        if isinstance(weight, Quantized):
+            return self.linear(x, weight.unpacked(), bias)
         whole = array_of(x)
         out, array = fresh(whole.shape[0], len(weight))
         added, panels = optional(bias), _panels(whole, array)

@@ -15,11 +15,32 @@ is stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from augury.kernels.faces import face
+
+COLUMNS = 16  # of a state in one block, on a CPU
+
+
+def make_memory(lines: int, heads: int, keys: int, values: int, device: torch.device) -> Tensor:
+    """Room for states, [lines, heads, blocks, keys, columns of a block]: on a CPU a block fits the nearest cache."""
+    width = COLUMNS if device.type == "cpu" else max(1, values)
+    return torch.zeros(lines, heads, -(-values // width), keys, width, device=device)
+
+
+def read_states(memory: Tensor, where: Tensor, values: int) -> Tensor:
+    """The states of some lines, [G, heads, keys, values]."""
+    return memory[where].transpose(2, 3).flatten(3)[..., :values]
+
+
+def write_states(memory: Tensor, where: Tensor, states: Tensor) -> None:
+    """Store states where they belong."""
+    blocks, width = memory.shape[2], memory.shape[4]
+    padded = torch.nn.functional.pad(states, (0, blocks * width - states.shape[3]))
+    memory[where] = padded.unflatten(3, (blocks, width)).transpose(2, 3)
 
 
 @dataclass(slots=True)
@@ -40,6 +61,7 @@ class Course:
     nodes: Tensor  # int64 [G]
     parents: Tensor  # int64 [rows of this pass]: of a node, its parent's number, -1: the last known row
     front: int  # rows run again, padding included: how many stand before the rows of this pass
+    steps: Any = None  # what the CPU's kernel makes of it, once a pass
 
 
 def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activate: bool) -> Tensor:
@@ -63,7 +85,7 @@ def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activ
 def scan(
     memory: Tensor, course: Course, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None
 ) -> Tensor:
-    """The recurrence over a pass: what its own rows read, [R, heads, V]; `memory` [lines, heads, K, V] is written to.
+    """The recurrence over a pass: what its own rows read, [R, heads, V]; `memory` (make_memory) is written to.
 
     query and key are [E, key heads, K], value [E, heads, V], decay and rate [E, heads], all float32.
     """
@@ -92,7 +114,7 @@ def _with_torch(
         return state
 
     last = len(value) - 1
-    state, rows = memory[course.source], course.again + course.known
+    state, rows = read_states(memory, course.source, value.shape[2]), course.again + course.known
     for t in range(int(rows.max())):
         fresh = t >= course.again
         row = torch.where(fresh, course.first - course.again, course.again_first) + t
@@ -100,8 +122,8 @@ def _with_torch(
         after = step(state, row.clamp(max=last), runs & fresh)
         state = torch.where(runs[:, None, None, None], after, state)
         saved = runs & (course.save_after == t + 1) & (course.save_line >= 0)
-        memory[course.save_line[saved]] = state[saved]
-    memory[course.into] = state
+        write_states(memory, course.save_line[saved], state[saved])
+    write_states(memory, course.into, state)
     states = [state]
     for i in range(int(course.nodes.max())):
         row = (course.first + course.known + i).clamp(max=last)

@@ -1,9 +1,19 @@
-"""The recurrent layers' operations on a CPU: each group and head by itself, its state read and written once a pass."""
+"""The recurrent layers' operations on a CPU: each group, head and block of columns by itself.
+
+A block of the state is read from memory once a pass and written once, after the last row that is certain; for the rows
+between it stays in the first-level cache. A row reads
+
+    decay * (S^T query) + (key . query) * write,   write = rate * (value - decay * (S^T key)) under the delta rule
+
+off the state S before it, so the last of the draft's nodes updates nothing, and one walk over the block makes a state
+and asks it for the row after.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numba import njit
 
 from augury.kernels import threads
@@ -11,6 +21,16 @@ from augury.kernels import threads
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
 from augury.kernels.attention_numba import STEADY, exp  # noqa: E402
+from augury.kernels.simd_states import (  # noqa: E402
+    WIDTH,
+    ask_delta,
+    ask_plain,
+    end_delta,
+    end_plain,
+    step_delta,
+    step_plain,
+    update_state,
+)
 
 PARALLEL = 1 << 18  # multiply-adds below which waking a thread costs more than it saves
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -28,23 +48,35 @@ def convolve(x, taps, weight, bias, activate):
 
 def scan(memory, course, query, key, value, decay, rate):
     """See recurrence.scan."""
+    heads, blocks = memory.shape[1], memory.shape[2]
+    if course.steps is None:
+        course.steps = _plan(course)
+    steps, edges = course.steps
+    values, columns = value.shape[2], blocks * WIDTH
+    if values < columns:
+        value = F.pad(value, (0, columns - values))
     rows = len(value) - course.front
-    heads = memory.shape[1]
-    out = torch.zeros(rows, heads, memory.shape[3], dtype=torch.float32)
-    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
-                       course.again_first, course.first, course.known, course.nodes))  # fmt: skip
-    given = (
-        memory.numpy(),
-        own.numpy(),
-        course.parents.numpy(),
-        course.front,
-        *(t.contiguous().numpy() for t in (query, key, value, decay)),
-        np.empty((0, 0), np.float32) if rate is None else rate.contiguous().numpy(),
-        out.numpy(),
-    )
+    out = torch.empty(rows + 1, heads, columns)  # the last line takes what nobody asked for
+    query, key, value, decay = (t.contiguous().numpy() for t in (query, key, value, decay))
+    delta = rate is not None
+    rate = rate.contiguous().numpy() if delta else decay
+    given = delta, steps, edges, memory.numpy(), query, key, _meets(key, query), value, decay, rate, out.numpy()
     work = len(value) * memory[0].numel() * 4
-    threads.in_shares(own.shape[1] * heads, work > PARALLEL, _scan, *given)
-    return out
+    threads.in_shares((len(edges) - 1) * heads * blocks, work > PARALLEL, _walk, *given)
+    return out[:rows, :, :values]
+
+
+def _plan(course):
+    """The rows of every group in their order, the same for all heads and layers."""
+    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
+                       course.again_first, course.first, course.known, course.nodes)).numpy()  # fmt: skip
+    count = own[4] + own[7] + own[8]
+    edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.maximum(1, count))))
+    steps = np.full((edges[-1], len(STEP)), -1)
+    rows = len(course.parents)
+    for g in range(own.shape[1]):
+        _plan_group(own[:, g], course.parents.numpy(), course.front, rows, steps[edges[g] : edges[g + 1]])
+    return steps, edges
 
 
 @njit(**STEADY)
@@ -66,69 +98,134 @@ def _convolve(begin, end, x, taps, weight, bias, activate, out):
                 out[e, c] = out[e, c] / (_ONE + exp(-out[e, c]))
 
 
-@njit(**STEADY)
-def _absorb(state, row, h, share, query, key, value, decay, rate, write, read):
-    """One row: the state after it, and into `read` what the row's query finds there."""
-    keys, values = state.shape
-    fade = decay[row, h]
-    for j in range(values):
-        read[j] = _ZERO
-        write[j] = value[row, h, j]
-    if rate.size > 0:
-        for i in range(keys):
-            k = key[row, h // share, i]
-            for j in range(values):
-                state[i, j] *= fade
-                read[j] += k * state[i, j]
-        for j in range(values):
-            write[j] = (write[j] - read[j]) * rate[row, h]
-            read[j] = _ZERO
-        fade = _ONE
-    for i in range(keys):
-        k, q = key[row, h // share, i], query[row, h // share, i]
-        for j in range(values):
-            state[i, j] = state[i, j] * fade + k * write[j]
-            read[j] += q * state[i, j]
+# What a step of a plan says. A place is a line of the memory if it is not negative, -1 for nowhere, and below that a
+# block of the scratch.
+STEP = ("row", "source", "dest", "asks", "after", "sums", "after's sums", "out", "save")
+ROW, SOURCE, DEST, ASKS, AFTER, SUMS, AFTER_SUMS, OUT, SAVE = range(len(STEP))
+NOWHERE, SCRATCH = -1, -2
 
 
 @njit(**STEADY)
-def _branches(parents, first, nodes):
-    """Whether some node goes on from another than the one before it."""
-    found = False
+def _plan_group(own, parents, front, rows, steps):
+    """Certain rows pass through the line that they end in, nodes through the scratch; the line that is read stays."""
+    again, first, known, nodes = own[4], own[6], own[7], own[8]
+    certain, state = again + known, own[0]
+    if certain == 0:
+        steps[0, SOURCE], steps[0, DEST] = own[0], own[1]
+        state = own[1]
+    for t in range(certain):
+        step = steps[t]
+        step[ROW] = own[5] + t if t < again else first + t - again
+        step[SOURCE], step[DEST], state = state, own[1], own[1]
+        step[ASKS], step[SUMS], step[AFTER_SUMS] = t == 0, 0, 0
+        step[OUT] = rows if t < again else first + t - again - front
+        if t + 1 < certain or nodes > 0:
+            step[AFTER] = own[5] + t + 1 if t + 1 < again else first + t + 1 - again
+        if t + 1 == own[3]:
+            step[SAVE] = own[2]
+    _plan_nodes(first + known, nodes, parents, front, state, certain == 0, steps[certain:])
+
+
+@njit(**STEADY)
+def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
+    """Each goes on from its parent's state, and makes one of its own if it has children."""
+    eldest, youngest = np.full(nodes + 1, -1), np.full(nodes + 1, -1)
+    above = parents[start - front : start - front + nodes] + 1
+    for i in range(nodes - 1, -1, -1):
+        eldest[above[i]] = i
     for i in range(nodes):
-        found = found or parents[first + i] != i - 1
-    return found
+        youngest[above[i]] = i
+    used = 0
+    for i in range(nodes):
+        step, parent = steps[i], above[i]
+        step[ROW], step[OUT], step[SUMS] = start + i, start + i - front, i
+        step[SOURCE] = state if parent == 0 else steps[parent - 1, DEST]
+        # The eldest was asked for when its parent's state was made.
+        step[ASKS] = i != eldest[parent] or (parent == 0 and nobody_asked)
+        child = eldest[i + 1]
+        if child < 0:
+            continue
+        step[AFTER], step[AFTER_SUMS] = start + child, child
+        if parent > 0 and youngest[parent] == i:  # nobody else goes on from there
+            step[DEST] = step[SOURCE]
+        else:
+            step[DEST] = SCRATCH - used
+            used += 1
 
 
 @njit(**STEADY)
-def _scan(begin, end, memory, own, parents, front, query, key, value, decay, rate, out):
-    """Groups and heads begin to end, a head at a time; all rows go through one loop, so none gets other bits."""
-    heads, keys, values = memory.shape[1], memory.shape[2], memory.shape[3]
-    share = heads // key.shape[1]
-    write, read = np.empty(values, np.float32), np.empty(values, np.float32)
-    state = np.empty((keys, values), np.float32)
+def _meets(key, query):
+    """The product of every row's key and query, [E, key heads]."""
+    met = np.empty(key.shape[:2], np.float32)
+    whole = key.shape[2] // 4 * 4
+    for row in range(key.shape[0]):
+        for h in range(key.shape[1]):
+            a, b, c, d = _ZERO, _ZERO, _ZERO, _ZERO
+            for i in range(0, whole, 4):
+                a += key[row, h, i] * query[row, h, i]
+                b += key[row, h, i + 1] * query[row, h, i + 1]
+                c += key[row, h, i + 2] * query[row, h, i + 2]
+                d += key[row, h, i + 3] * query[row, h, i + 3]
+            for i in range(whole, key.shape[2]):
+                a += key[row, h, i] * query[row, h, i]
+            met[row, h] = (a + b) + (c + d)
+    return met
+
+
+@njit(inline="always", **STEADY)
+def _ask(delta, state, s, keys, key, query, k, sums, p):
+    """Ask a state for the row whose key and query begin at k."""
+    if delta:
+        ask_delta(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
+    else:
+        ask_plain(state, s, state, s, keys, key, k, _ONE, sums, p, query, k, k, sums, p)
+
+
+@njit(inline="always", **STEADY)
+def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sums, p):
+    """Make the state after a row, and ask it for the row at `after`; where that is negative nobody asks."""
+    if after < 0:
+        update_state(state, s, into, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
+    elif delta:
+        step_delta(state, s, into, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
+    else:
+        step_plain(state, s, into, d, keys, key, k, fade, write, 0, query, after, after, sums, p)
+
+
+@njit(**STEADY)
+def _walk(begin, end, delta, steps, edges, memory, query, key, met, value, decay, rate, out):
+    """Groups, heads and blocks begin to end; all rows go through the same loops, so none gets other bits."""
+    heads, blocks, keys, key_heads = memory.shape[1], memory.shape[2], memory.shape[3], key.shape[1]
+    share, size, columns, line = heads // key_heads, keys * WIDTH, blocks * WIDTH, heads * blocks * keys * WIDTH
+    most = 1
+    for n in range(len(steps)):
+        most = max(most, steps[n, SUMS] + 1)
+    write, sums = np.empty(WIDTH, np.float32), np.empty(most * 2 * WIDTH, np.float32)
+    stored, scratch = memory.ravel(), np.empty(most * size, np.float32)
+    flat_key, flat_query, flat_value, flat_out = key.ravel(), query.ravel(), value.ravel(), out.ravel()
     for place in range(begin, end):
-        g, h = place // heads, place % heads
-        again, first, nodes = own[4, g], own[6, g], own[8, g]
-        certain = again + own[7, g]
-        start = first + own[7, g] - front  # the first node
-        tree = _branches(parents, start, nodes)
-        states = np.empty((nodes + 1 if tree else 0, keys, values), np.float32)
-        state[:] = memory[own[0, g], h]
-        for t in range(certain + nodes + 1):
-            if t == certain:  # what follows is a guess
-                memory[own[1, g], h] = state
-                if tree:
-                    states[0] = state
-            if t == certain + nodes:
-                break
-            if t > certain and tree:
-                state[:] = states[parents[start + t - certain] + 1]
-            row = own[5, g] + t if t < again else first + t - again
-            _absorb(state, row, h, share, query, key, value, decay, rate, write, read)
-            if t >= again:
-                out[row - front, h] = read
-            if t + 1 == own[3, g] and own[2, g] >= 0:
-                memory[own[2, g], h] = state
-            if t >= certain and tree:
-                states[t - certain + 1] = state
+        g, h, offset = place // (heads * blocks), place // blocks % heads, place % (heads * blocks) * size
+        column, kh = place % blocks * WIDTH, h // share
+        for n in range(edges[g], edges[g + 1]):
+            row, source, dest = steps[n, ROW], steps[n, SOURCE], steps[n, DEST]
+            state, s = (stored, source * line + offset) if source >= 0 else (scratch, (SCRATCH - source) * size)
+            into, d = (stored, dest * line + offset) if dest >= 0 else (scratch, (SCRATCH - dest) * size)
+            if row < 0:
+                into[d : d + size] = state[s : s + size]
+                continue
+            k, p, fade = (row * key_heads + kh) * keys, steps[n, SUMS] * 2 * WIDTH, decay[row, h]
+            if steps[n, ASKS]:
+                _ask(delta, state, s, keys, flat_key, flat_query, k, sums, p)
+            o, v = (steps[n, OUT] * heads + h) * columns + column, (row * heads + h) * columns + column
+            if delta:
+                end_delta(sums, p, flat_value, v, fade, rate[row, h], met[row, kh], write, 0, flat_out, o)
+            else:
+                end_plain(sums, p, flat_value, v, fade, fade, met[row, kh], write, 0, flat_out, o)
+            if dest == NOWHERE:
+                continue
+            after = (steps[n, AFTER] * key_heads + kh) * keys if steps[n, AFTER] >= 0 else -1
+            p = steps[n, AFTER_SUMS] * 2 * WIDTH
+            _step(delta, state, s, into, d, keys, flat_key, k, fade, write, flat_query, after, sums, p)
+            if steps[n, SAVE] >= 0:
+                saved = steps[n, SAVE] * line + offset
+                stored[saved : saved + size] = into[d : d + size]

@@ -89,5 +89,5 @@ class TorchOps:
         self, keys: Tensor, values: Tensor, view: attention.Sight, key_cache: Tensor, value_cache: Tensor
     ) -> None:
         """Write the rows to the cache; padding rows share row 0, whose content does not matter."""
-        key_cache[view.rows.write] = keys.to(key_cache.dtype)
-        value_cache[view.rows.write] = values.to(value_cache.dtype)
+        attention.store(keys, key_cache, view.rows.write)
+        attention.store(values, value_cache, view.rows.write)

@@ -1,4 +1,4 @@
-"""The GPU face: Triton kernels, one launch per operation; matrices stay with cuBLAS."""
+"""The GPU face: Triton kernels, one launch per operation; matrices stay with cuBLAS unless they are quantised."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from augury.kernels import activation_triton, attend_triton, attention, fused, low_rank, norm_triton, rope_triton
+from augury.kernels import (
+    activation_triton,
+    attend_triton,
+    attention,
+    fused,
+    low_rank,
+    norm_triton,
+    quantized_triton,
+    rope_triton,
+)
 from augury.kernels.attend_triton import View
+from augury.kernels.quantized import Quantized
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
     from augury.model.layers import Layer
     from augury.model.packed import Packed
     from augury.model.target import Rows
+
+UNPACKED_ROWS = 512  # from here on a quantised matrix is written out for cuBLAS, whose product takes longer than that
 
 
 class TritonOps:
@@ -38,8 +50,12 @@ class TritonOps:
         return weight
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
-        """Unpack, then multiply."""
-        return fused.linear(x, weight.unpacked(), bias)
+        """Few rows read the codes; for many the matrix is unpacked first."""
+        if not isinstance(weight, Quantized):
+            return fused.linear(x, weight.unpacked(), bias)
+        if len(x) >= UNPACKED_ROWS:
+            return fused.linear(x, quantized_triton.unpack(weight, x.dtype), bias)
+        return quantized_triton.linear(x, weight, bias)
 
     def rotate_and_store(
         self,
@@ -75,8 +91,8 @@ class TritonOps:
 
     def store(self, keys: Tensor, values: Tensor, view: View, key_cache: Tensor, value_cache: Tensor) -> None:
         """Write the rows to the cache; padding rows share row 0, whose content does not matter."""
-        key_cache[view.rows.write] = keys.to(key_cache.dtype)
-        value_cache[view.rows.write] = values.to(value_cache.dtype)
+        attention.store(keys, key_cache, view.rows.write)
+        attention.store(values, value_cache, view.rows.write)
 
     def attend(
         self,

@@ -89,8 +89,8 @@ EAGLE3 = Method(
         "p-eagle": GateRecipe("augury.train.eagle:train_p_eagle", 120, settings=IN_ONE_PASS),
     },
     trained={
-        "eagle3": Trained(PAIRS, "augury.train.eagle:Eagle3"),
-        "p-eagle": Trained(PAIRS, "augury.train.eagle:PEagle", IN_ONE_PASS),
+        "eagle3": Trained(PAIRS, "augury.train.eagle:Eagle3", speculator=("eagle3", "Eagle3DraftModel")),
+        "p-eagle": Trained(PAIRS, "augury.train.eagle:PEagle", IN_ONE_PASS, ("peagle", "PEagleDraftModel")),
     },
     prose=("eagle-3",),
 )

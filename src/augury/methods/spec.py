@@ -115,6 +115,7 @@ class Trained(NamedTuple):
     trainee: str  # "package.module:Class", imported when it is trained
     head: str = ""  # "package.module:Class" of the network, where one trainee serves several
     settings: Mapping[str, Any] = {}  # keys it is run with
+    speculator: tuple[str, str] = ("", "")  # its type and its class in the speculators format; empty: it has none
 
 
 PAIRS = "augury.train.trainee:PairTrainee"  # trains heads that read pairs (token, features of the one before)

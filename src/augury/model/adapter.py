@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError
-from augury.model.foreign import decoder_layers, fix_rotary, quietly, refuse
-from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix
+from augury.model.foreign import decoder_layers, decoder_of, fix_rotary, quietly, refuse
+from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix, tune_by_position
 from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
 from augury.model.rope import context_length, switch_length
@@ -60,7 +60,10 @@ class Adapter:
             self._with_reason(lambda: check_mixer(*mixers[0]))
         for number, (module, mixer) in enumerate(mixers):
             let_mix(module, mixer, number)
+        for module in model.modules():
+            tune_by_position(module)
         self._hook()
+        self._chunk = 0  # tokens that are attended to together, where the model says so
         self.layer_shapes, self.vocab_size = self._measure()
 
     @classmethod
@@ -88,7 +91,7 @@ class Adapter:
     @torch.no_grad()
     def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
         """See Target.forward."""
-        run = Pass(self._ops, self._ops.view(rows), self.cache, features, self._states(rows), rows.long)
+        run = self._pass(rows, features)
         token = current.set(run)
         try:
             wanted = {"logits_to_keep": rows.wanted} if self._takes_wanted else {}
@@ -101,11 +104,11 @@ class Adapter:
     @torch.no_grad()
     def run(self, rows: Rows, hidden: Tensor) -> Tensor:
         """The residual stream after all layers [R, hidden], from hidden states in place of embeddings."""
-        run = Pass(self._ops, self._ops.view(rows), self.cache, (self.num_layers,), self._states(rows))
+        run = self._pass(rows, (self.num_layers,))
         token = current.set(run)
         try:
             given = hidden.to(next(self._model.parameters()).dtype)[None]
-            self._model.get_decoder()(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
+            decoder_of(self._model)(inputs_embeds=given, position_ids=rows.positions[None], use_cache=False)
         finally:
             current.reset(token)
         return run.streams[self.num_layers].to(self.cache_dtype)
@@ -133,13 +136,15 @@ class Adapter:
         def finished(_: nn.Module, args: Any, out: Any) -> None:
             current.get().keep(NORMED, out[0])
 
-        self._model.get_decoder().register_forward_hook(finished)
+        decoder_of(self._model).register_forward_hook(finished)
         self._layers[0].register_forward_pre_hook(entering, with_kwargs=True)
         for i, layer in enumerate(self._layers):
             layer.register_forward_hook(leaving(i + 1))
 
-    def _states(self, rows: Rows) -> StatePass | None:
-        return None if self.cache.states is None else StatePass(self.cache.states, rows)
+    def _pass(self, rows: Rows, features: tuple[int, ...]) -> Pass:
+        states = None if self.cache.states is None else StatePass(self.cache.states, rows)
+        view = self._ops.view(rows)
+        return Pass(self._ops, view, self.cache, features, states, rows.long, rows.positions, self._chunk)
 
     def _measure(self) -> tuple[list[LayerShape], int]:
         """Learn the cache shapes and the vocabulary from a dry run without attention."""
@@ -153,11 +158,12 @@ class Adapter:
             current.reset(token)
         attending = self.num_layers
         if self.state_shapes:
-            attending = sum(type(m).__name__.endswith("Attention") for m in self._model.get_decoder().modules())
+            attending = sum(type(m).__name__.endswith("Attention") for m in decoder_of(self._model).modules())
         if len(probe.shapes) != attending:
             raise _unsupported(
                 self._model, f"{len(probe.shapes)} of its {attending} layers attend through the interface"
             )
+        self._chunk = probe.chunk
         return probe.shapes, logits.shape[-1]
 
     def _with_reason(self, ask: Callable[[], T]) -> T:

@@ -55,7 +55,11 @@ class Checkpoint:
     def dtype(self) -> str:
         """The type of the first matrix, in safetensors' words: F32, F16, BF16."""
         name = next((n for n in self._home if len(self.shape(n)) == 2), None)
-        return "F32" if name is None else str(self._home[name].get_slice(name).get_dtype())
+        return "F32" if name is None else self.kind(name)
+
+    def kind(self, name: str) -> str:
+        """The type of one tensor, in safetensors' words."""
+        return str(self._home[name].get_slice(name).get_dtype())
 
     def require(self, expected: dict[str, tuple[int, ...]], spare: Callable[[str], bool] = lambda name: False) -> None:
         """Raise a ModelError that names missing, extra and misshapen tensors; `spare` ones may be there or not."""
@@ -80,8 +84,11 @@ class Checkpoint:
         return tensor
 
 
-def read_config(directory: Path) -> Any:
-    """The transformers configuration of a directory; never runs code that came with it."""
+def read_config(directory: Path, quantised: bool = False) -> Any:
+    """The transformers configuration of a directory; never runs code that came with it.
+
+    `quantised`: who asks can read quantised weights, or reads none.
+    """
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} is not a model directory: it has no config.json.")
     check_plausible(directory)
@@ -91,11 +98,12 @@ def read_config(directory: Path) -> Any:
         raise
     except Exception as error:  # the library takes what stands there at its word: a division by zero heads is one
         raise ModelError(f"cannot read {directory / 'config.json'}: {one_line(error)}") from error
-    if getattr(config, "quantization_config", None):
+    found, text = getattr(config, "quantization_config", None), config.get_text_config(decoder=True)
+    if found and not (quantised and text is config):
         raise ModelError(
-            f"{directory} holds quantised weights, which are not supported; use the unquantised checkpoint."
+            f"{directory} holds quantised weights, which are not supported here; use the unquantised checkpoint."
         )
-    return config.get_text_config(decoder=True)
+    return text
 
 
 def _known_config(directory: Path) -> Any:

@@ -16,7 +16,9 @@ from augury.model.dense_plan import Plan, Reader
 from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Layer, Linear, PackedLinear, Pass
 from augury.model.packed import PackedFile
+from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
+from augury.model.schemes import read_scheme
 from augury.model.split import Split, SplitWords
 from augury.model.states import StateShape
 from augury.model.target import KVCache, LayerShape, Rows, Scores
@@ -100,7 +102,7 @@ class Dense:
         if isinstance(self._embedding, SplitWords):
             return self._embedding.embed(tokens, self.cache_dtype)
         if isinstance(self._embedding, PackedLinear):
-            return self._embedding.weight.lines(tokens)
+            return self._embedding.weight.lines(tokens).to(self.cache_dtype)
         return F.embedding(tokens, self._embedding).to(self.cache_dtype)
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -124,17 +126,21 @@ class Dense:
         exact: bool = False,
         fast: bool = False,
         split: Split | None = None,
+        rounds: bool = False,
     ) -> Dense:
         """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones.
 
-        `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part.
+        `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part; `rounds`: layers'
+        matrices to 8 bits.
         """
-        config, ops = read_config(directory), choose(device, exact)
+        config, ops = read_config(directory, quantised=True), choose(device, exact)
         plan, length = Plan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:
-            checkpoint.require(plan.shapes(), plan.spare)
-            read = Reader(checkpoint, PackedFile(directory) if packed else None, ops, dtype, device, fast)
+            quantized = _quantized_file(checkpoint, config, device)
+            (quantized or checkpoint).require(plan.shapes(), plan.spare)
+            stored = quantized or (PackedFile(directory) if packed else None)
+            read = Reader(checkpoint, stored, ops, dtype, device, fast, rounds)
             rotary = tuple(t.to(device) for t in rotary_tables(config, length))
             layers = [
                 plan.layer(i, read, rotary, split)  # type: ignore[arg-type]
@@ -144,3 +150,11 @@ class Dense:
             head = words if config.tie_word_embeddings else read.words("lm_head", config.vocab_size, split)
             embedding = words.weight if isinstance(words, Linear) else words
             return cls(config, ops, embedding, layers, read.vector("model.norm.weight"), head, split)
+
+
+def _quantized_file(
+    checkpoint: Checkpoint | DummyCheckpoint, config: Any, device: torch.device
+) -> QuantizedFile | None:
+    """Where the quantised matrices are, if a checkpoint has any; dummies are made plain."""
+    scheme = read_scheme(getattr(config, "quantization_config", None))
+    return QuantizedFile(checkpoint, scheme, device) if scheme and isinstance(checkpoint, Checkpoint) else None

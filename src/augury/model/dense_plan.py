@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.faces import face
+from augury.kernels.quantized import Quantized, quantised
 from augury.model.checkpoint import Checkpoint
 from augury.model.dummy import DummyCheckpoint
+from augury.model.errors import ModelError
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
-from augury.model.packed import PackedFile
+from augury.model.packed import Packed, PackedFile
+from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import head_dim
 from augury.model.split import Heads, Inward, Split, SplitWords, gate_lines, inward
 from augury.parallel.shares import widths
@@ -24,14 +28,15 @@ class Reader:
     def __init__(
         self,
         checkpoint: Checkpoint | DummyCheckpoint,
-        packed: PackedFile | None,
+        stored: PackedFile | QuantizedFile | None,
         ops: Ops,
         dtype: torch.dtype,
         device: torch.device,
         fast: bool,
+        rounds: bool = False,
     ) -> None:
-        self._fast = fast
-        self._checkpoint, self._packed, self._ops, self._dtype, self._device = checkpoint, packed, ops, dtype, device
+        self._fast, self._rounds = fast, rounds
+        self._checkpoint, self._stored, self._ops, self._dtype, self._device = checkpoint, stored, ops, dtype, device
         self._vector_dtype = torch.float32 if device.type == "cpu" else dtype
 
     def matrix(self, *names: str) -> Tensor:
@@ -42,31 +47,50 @@ class Reader:
         """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
         return self._stack(names, self._vector_dtype)
 
-    def linear(self, names: list[str], bias: bool, lines: Tensor | None = None) -> Linear | PackedLinear:
-        """One projection, or several fused; packed if all of them are. `lines`: these alone."""
+    def linear(
+        self, names: list[str], bias: bool, lines: Tensor | None = None, rounds: bool = True
+    ) -> Linear | PackedLinear:
+        """One projection, or several fused; packed if all of them are. `lines`: these alone; `rounds`: if asked to."""
         added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
-        weights = tuple(f"{name}.weight" for name in names)
-        packed = self._packed.matrix(weights) if self._packed else None
         if lines is not None and added is not None:
             added = added[lines.to(added.device)]
-        if packed is not None:
-            packed = packed if lines is None else packed.some(lines)
-            return PackedLinear(self._ops, self._ops.arrange(packed, self._fast), added)
-        matrix = self.matrix(*weights)
-        return Linear(self._ops, matrix if lines is None else matrix[lines.to(matrix.device)].contiguous(), added)
+        weight = self._weight(names, rounds and self._rounds)
+        if isinstance(weight, Tensor):
+            return Linear(self._ops, weight if lines is None else weight[lines.to(weight.device)].contiguous(), added)
+        some = weight if lines is None else weight.some(lines)
+        arranged = some if isinstance(some, Quantized) else self._ops.arrange(some, self._fast)
+        return PackedLinear(self._ops, arranged, added)
+
+    def _weight(self, names: list[str], rounds: bool) -> Tensor | Packed | Quantized:
+        """Matrices as they are stored, or rounded to 8 bits; a CPU, which has no use for those, gets them unpacked."""
+        if rounds:
+            found: Tensor | Packed | Quantized | None = quantised(self.matrix(*(f"{name}.weight" for name in names)))
+        elif isinstance(self._stored, PackedFile):
+            found = self._stored.matrix(tuple(f"{name}.weight" for name in names))
+        else:
+            found = self._stored.matrix(names) if self._stored else None
+        if found is None:
+            return self.matrix(*(f"{name}.weight" for name in names))
+        if isinstance(found, Quantized) and face(self._device) == "numba":
+            found = found.unpacked()
+        return found.to(self._dtype) if isinstance(found, Tensor) else found
 
     def words(self, name: str, vocab: int, split: Split | None) -> Linear | PackedLinear | SplitWords:
-        """A matrix with a line for every token."""
+        """A matrix with a line for every token; it is never rounded, as in other engines."""
         if split is None:
-            return self.linear([name], bias=False)
-        return SplitWords(self.linear([name], False, torch.arange(*split.words(vocab))), split, vocab)
+            return self.linear([name], bias=False, rounds=False)
+        lines = torch.arange(*split.words(vocab))
+        return SplitWords(self.linear([name], False, lines, rounds=False), split, vocab)
 
     def inward(self, name: str, bias: bool, split: Split | None, inputs: list[int], size: int) -> AnyLinear:
         """A matrix of `size` lines that leads back to the stream; `inputs` are its columns of each rank."""
         if split is None:
             return self.linear([name], bias)
         if not split.gathers:
-            return inward(self.linear([name], bias), split, inputs)
+            whole = self.linear([name], bias)
+            if isinstance(whole, PackedLinear):
+                raise ModelError(f"{split.field}={split.ranks.size} with quantised weights needs exact=True on a GPU.")
+            return inward(whole, split, inputs)
         return Inward(self.linear([name], bias, split.lines(size)), split, inputs, widths(size, split.ranks.size))
 
     @property

@@ -15,7 +15,7 @@ from augury.model.foreign_attention import current
 from augury.model.mixers import HYBRIDS
 from augury.model.rope import long_tables, rotary_tables, switch_length
 
-ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+ATTENTION_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 def refuse(config: Any) -> None:
@@ -55,10 +55,16 @@ def quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def decoder_of(model: Any) -> Any:
+    """What makes hidden states of tokens; Llama 4 names itself."""
+    decoder = model.get_decoder()
+    return model.model if decoder is model else decoder
+
+
 def decoder_layers(model: Any) -> list[nn.Module]:
     """The decoder layers in order."""
     wanted = model.config.get_text_config(decoder=True).num_hidden_layers
-    for module in model.get_decoder().modules():
+    for module in decoder_of(model).modules():
         if isinstance(module, nn.ModuleList) and len(module) == wanted:
             return list(module)
     raise ModelError(f"model type {model.config.model_type!r} cannot run here: its decoder layers were not found.")

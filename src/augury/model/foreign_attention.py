@@ -1,7 +1,8 @@
 """Where a model of transformers attends: our function in place of its own, over the paged cache.
 
 What one pass needs is in a context variable, because transformers hands nothing of ours down to its layers. In place
-of a mask the model carries a note of the window that the mask would have had: some families say it nowhere else.
+of a mask the model carries a note of the window that the mask would have had: some families say it nowhere else. Where
+texts are attended to in chunks, the window is minus a chunk's size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from augury.model.state_pass import StatePass
 from augury.model.target import KVCache, LayerShape
 
 ATTENTION = "augury"
+TUNED = "augury_tuned"  # on a layer whose queries we scale: from which position on, and how fast
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class Pass:
     features: tuple[int, ...]
     states: StatePass | None = None  # where recurrent layers keep theirs
     long: Tensor | None = None  # see Rows.long
+    positions: Tensor | None = None  # int64 [R]
+    chunk: int = 0  # tokens in a chunk of the model's chunked attention
     streams: dict[int, Tensor] = field(default_factory=dict)
     layer: int = 0
 
@@ -63,15 +67,22 @@ class Probe:
 
     shapes: list[LayerShape] = field(default_factory=list)
     long: Tensor | None = None
+    positions: Tensor | None = None
+    chunk: int = 0
 
     def check_mask(self, sees: Callable[..., Tensor], window: int) -> None:
-        """Refuse a mask that is not the causal one, with a window or without: rows cannot carry it."""
-        place = torch.arange(3 * window + 3)
+        """Refuse a mask that is not the causal one, with a window, with chunks or without: rows cannot carry it."""
+        edge = window or 1
+        # Places around the edges of windows and chunks; a table of all would be gigabytes for a chunk of 8,192.
+        place = torch.cat([torch.arange(max(0, n * edge - 3), n * edge + 4) for n in range(4)]).unique()
         query, key = place[:, None], place[None, :]
-        expected = (key <= query) & (query - key < (window or len(place)))
-        zero = torch.zeros_like(query)
-        if not torch.equal(sees(zero, zero, query, key).expand_as(expected), expected):
-            raise ModelError("its attention mask is neither causal nor a sliding window")
+        causal, zero = key <= query, torch.zeros_like(query)
+        seen = sees(zero, zero, query, key).expand_as(causal)
+        if torch.equal(seen, causal & (query - key < (window or int(place.max()) + 1))):
+            return
+        if not torch.equal(seen, causal & (query // edge == key // edge)) or self.chunk not in (0, window):
+            raise ModelError("its attention mask is neither causal nor a sliding window nor chunks")
+        self.chunk = window
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
         """Record one layer's shapes."""
@@ -101,9 +112,10 @@ class Mask:
 
 def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> Mask:
     """What transformers calls once a pass and kind of layer."""
-    if isinstance(run := current.get(), Probe):
-        run.check_mask(mask_function, local_size or 0)
-    return Mask(local_size or 0)
+    run, size = current.get(), local_size or 0
+    if isinstance(run, Probe):
+        run.check_mask(mask_function, size)
+    return Mask(-size if size == run.chunk else size)
 
 
 def _attention(
@@ -125,10 +137,25 @@ def _attention(
     if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
         raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    if (tuned := getattr(module, TUNED, None)) is not None and current.get().positions is not None:
+        q = _tuned(q, current.get().positions, *tuned)
     scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
     sinks = None if s_aux is None else s_aux.detach().float()
     out = current.get().attend(q, k, v, scale, window, softcap or 0.0, sinks)
     return out[None], None
+
+
+def tune_by_position(module: Any) -> None:
+    """Let a layer's queries be scaled by their own positions: the layer would count the rows of a pass instead."""
+    if getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", True):
+        module.attn_temperature_tuning = False
+        setattr(module, TUNED, (float(module.floor_scale), float(module.attn_scale)))
+
+
+def _tuned(q: Tensor, positions: Tensor | None, floor: float, scale: float) -> Tensor:
+    assert positions is not None
+    factor = torch.log1p(((positions.double() + 1) / floor).floor()) * scale + 1
+    return (q * factor[:, None, None]).to(q.dtype)
 
 
 def let_mix(module: Any, mixer: Mixer, number: int) -> None:

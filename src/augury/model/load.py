@@ -9,9 +9,11 @@ import torch
 
 from augury.model import dense
 from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.encoders import explained
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
 from augury.model.rope import head_dim, switch_length
+from augury.model.schemes import read_scheme
 from augury.model.split import Heads, Split
 from augury.model.target import Target
 
@@ -30,16 +32,19 @@ def load_target(
     exact: bool = False,
     fast: bool = False,
     split: Split | None = None,
+    quantization: str | None = None,
 ) -> Target:
     """Load a model: `dense` for the families it knows, transformers through `adapter` for every other.
 
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
     read. `dummy` reads config.json alone and makes random weights. `exact`: on a GPU a row's bits depend on its own
     tokens alone, as they do on a CPU. `fast`: activations are rounded to 8 bits where weights are packed. `split`: this
-    rank's part of the model.
+    rank's part of the model. `quantization`: "fp8" rounds the layers' matrices of a plain checkpoint to 8 bits; that of
+    a quantised checkpoint is found in its config.json.
     """
     directory, device = Path(directory), torch.device(device)
-    config = read_config(directory)
+    config = read_config(directory, quantised=True)
+    rounds = _check_quantization(config, quantization)
     kind = choose_dtype(directory, dtype, device, dummy)
     fits = runs_dense(config)
     if implementation == "dense" and not fits:
@@ -51,12 +56,29 @@ def load_target(
             raise ModelError(
                 f"exact=True needs our own model code, and {config.model_type!r} runs through transformers."
             )
+        if rounds:
+            raise ModelError(
+                f"quantization={quantization!r} needs our own model code, and {config.model_type!r} runs through "
+                "transformers."
+            )
         from augury.model.adapter import Adapter
 
-        return Adapter.load(directory, kind, device, max_model_len, dummy)
+        with explained(directory):
+            return Adapter.load(directory, kind, device, max_model_len, dummy)
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
-    return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split)
+    with explained(directory):
+        return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split, rounds)
+
+
+def _check_quantization(config: Any, asked: str | None) -> bool:
+    """Whether matrices are to be rounded; refuses what neither the checkpoint is nor can be made of it."""
+    written = getattr(config, "quantization_config", None)
+    if read_scheme(written, asked) is not None or asked is None:
+        return False
+    if asked != "fp8":
+        raise ModelError(f"quantization={asked!r} is for checkpoints that are quantised so; for this one use 'fp8'.")
+    return True
 
 
 def check_split(config: Any, implementation: str, size: int, field: str = "tensor_parallel_size") -> None:
@@ -87,10 +109,15 @@ def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool =
     if device.type == "cpu":
         return torch.float32
     if dummy:
-        stated = getattr(read_config(directory), "dtype", None)
-        return next((kind for kind in DTYPES.values() if kind == stated), torch.bfloat16)
+        return _stated(directory)
     with Checkpoint(directory) as checkpoint:
-        return STORED.get(checkpoint.dtype(), torch.float32)
+        stored = checkpoint.dtype()
+    return STORED[stored] if stored in STORED else _stated(directory)  # codes of quantised weights say nothing
+
+
+def _stated(directory: Path) -> torch.dtype:
+    stated = getattr(read_config(directory, quantised=True), "dtype", None)
+    return next((kind for kind in DTYPES.values() if kind == stated), torch.bfloat16)
 
 
 def choose_head_dtype(name: str, target: Target) -> torch.dtype:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from augury.kernels.recurrence import COLUMNS, make_memory
+
 NEVER = 1 << 60  # longer than any text
 
 
@@ -33,8 +35,8 @@ class StateShape:
 
     @property
     def size(self) -> int:
-        """Numbers in one line."""
-        return self.taps * self.channels + self.heads * self.key_dim * self.value_dim
+        """Numbers in one line, with the columns that fill a block up."""
+        return self.taps * self.channels + self.heads * self.key_dim * (-(-self.value_dim // COLUMNS) * COLUMNS)
 
     @property
     def logged(self) -> int:
@@ -50,7 +52,7 @@ class States:
     slots: int
     nodes: int  # the largest draft
     tails: list[Tensor]  # each [lines, taps, channels]: what the convolution saw last
-    memory: list[Tensor]  # each [lines, heads, key_dim, value_dim]
+    memory: list[Tensor]  # each as kernels.recurrence.make_memory lays it out
     logs: list[Tensor]  # each [2 * slots, nodes, channels + gates]: inputs of the nodes behind a line's prefix
     lengths: Tensor  # int64 [slots, 2]: tokens in the prefix of each of a slot's lines
     save_at: Tensor  # int64 [slots]: the prefix whose state is to be saved in passing
@@ -69,7 +71,7 @@ class States:
             slots,
             nodes,
             [zeros(lines, s.taps, s.channels) for s in shapes],
-            [zeros(lines, s.heads, s.key_dim, s.value_dim) for s in shapes],
+            [make_memory(lines, s.heads, s.key_dim, s.value_dim, device) for s in shapes],
             [zeros(2 * slots, nodes, s.logged) for s in shapes],
             torch.full((slots, 2), NEVER, device=device),
             torch.full((slots,), NEVER, device=device),

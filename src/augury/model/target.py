@@ -88,6 +88,11 @@ class KVCache:
         keys, values = (make(shapes[0], dim, len(shapes)) for dim in (shapes[0].key_dim, shapes[0].value_dim))
         return cls(list(keys), list(values), (keys.flatten(2), values.flatten(2)))
 
+    @property
+    def stores(self) -> list[Tensor]:
+        """All of its tensors, a line for every row each."""
+        return [*self.keys, *self.values]
+
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy physical rows onto others in every layer: the winning path of a tree moves into place."""
         for store in (*self.keys, *self.values):

@@ -92,6 +92,16 @@ class EngineProm:
             "generation_tokens": self._counter("vllm:generation_tokens", "Tokens generated."),
             "prefix_cache_queries": self._counter("vllm:prefix_cache_queries", "Tokens looked up in the cache."),
             "prefix_cache_hits": self._counter("vllm:prefix_cache_hits", "Tokens found there."),
+            "external_prefix_cache_queries": self._counter(
+                "vllm:external_prefix_cache_queries", "Tokens not found in the cache, looked up in host memory."
+            ),
+            "external_prefix_cache_hits": self._counter("vllm:external_prefix_cache_hits", "Tokens found there."),
+            "kv_offload_stored_blocks": self._counter(
+                "augury:kv_offload_stored_blocks", "Blocks that the cache gave up, copied to host memory."
+            ),
+            "kv_offload_damaged_blocks": self._counter(
+                "augury:kv_offload_damaged_blocks", "Blocks in host memory with a wrong checksum, not used."
+            ),
             "num_preemptions": self._counter("vllm:num_preemptions", "Requests that lost their slot for a while."),
         }
         self._tokens = Histogram(

@@ -1,8 +1,13 @@
-"""What is drafted and accepted, by LoRA adapter: drafters are the base's, and an adapter may have led away from it."""
+"""LoRA adapters in Prometheus: which are asked for now, and what is drafted and accepted for each.
+
+Drafters are the base's, and an adapter may have led away from it.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from augury.observe.stats import LORA
 from augury.observe.steps import Step
@@ -31,3 +36,22 @@ class AdapterProm:
                 nodes, accepted, _ = step.drafts[number]
                 for counter, count in zip(self._counters, (1, nodes, accepted), strict=True):
                     counter.labels(self._model, "0", tag.removeprefix(LORA)).inc(count)
+
+
+class LoraInfoProm:
+    """vLLM's gauge of the adapters in use, by which gateways send a request to where its adapter is loaded."""
+
+    def __init__(self, registry: CollectorRegistry, max_loras: int) -> None:
+        names = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
+        text = "Adapters of running and of waiting requests, in labels; the value is when that was last heard."
+        self._gauge = Gauge("vllm:lora_requests_info", text, names, registry=registry)
+        self._max, self._known = str(max_loras), ("", "")
+        self._gauge.labels(self._max, "", "").set_to_current_time()
+
+    def hear(self, running: Sequence[str], waiting: Sequence[str]) -> None:
+        """Take in whose requests run and wait; there is one series, with the names as they are now."""
+        names = ",".join(waiting), ",".join(running)
+        if names != self._known:
+            self._gauge.clear()
+            self._known = names
+        self._gauge.labels(self._max, *names).set_to_current_time()

@@ -12,6 +12,10 @@ Parts = tuple[tuple[str, int], ...]  # who made a draft: names, and nodes of eac
 ByDrafter = dict[str, tuple[int, int]]  # drafted and accepted tokens by name
 PROBE = "probe"  # the tag of requests that were sent to see how the server does; figures of traffic leave them out
 LORA = "lora:"  # before an adapter's name: the tag of requests that are answered with it
+COUNTED = (
+    "prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries",
+    "external_prefix_cache_hits",
+)  # fmt: skip
 GRAMMAR_OUTCOMES = ("compiled", "reused", "invalid", "time", "memory", "stack", "crash", "retried", "busy", "stopped")
 
 
@@ -75,6 +79,10 @@ class EngineStats:
     generation_tokens: int = 0
     prefix_cache_queries: int = 0  # in tokens, as vLLM counts
     prefix_cache_hits: int = 0
+    external_prefix_cache_queries: int = 0  # those not found on the device, looked up in host memory; in tokens
+    external_prefix_cache_hits: int = 0
+    offloaded_blocks: int = 0  # copied to host memory
+    damaged_blocks: int = 0  # found there with another checksum, and not used
     preemptions: int = 0
     finished: dict[str, int] = field(default_factory=dict)  # by finish reason
 
@@ -113,7 +121,7 @@ def as_metrics(stats: EngineStats, model: str, gauges: dict[str, float], specula
     """The counters as `LLM.get_metrics()` gives them: vLLM's names, without the `_total` Prometheus adds."""
     labels = {"model_name": model, "engine": "0"}
     metrics: list[Metric] = [Gauge(f"vllm:{name}", labels, value) for name, value in gauges.items()]
-    for name in ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits"):
+    for name in COUNTED:
         metrics.append(Counter(f"vllm:{name}", labels, getattr(stats, name)))
     metrics.append(Counter("vllm:num_preemptions", labels, stats.preemptions))
     for reason, count in stats.finished.items():

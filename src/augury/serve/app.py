@@ -71,6 +71,7 @@ def make_app(service: Service) -> FastAPI:
     _generation(app, service)
     mount_responses(app, service, STREAMED, ERRORS)
     mount_messages(app, service, STREAMED, ERRORS)
+    _models(app, service)
     _tokens(app, service)
     _state(app, service)
     mount_swaps(app, service)
@@ -118,7 +119,7 @@ def _card(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-def _tokens(app: FastAPI, service: Service) -> None:
+def _models(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The names of the model that is served."""
@@ -133,6 +134,8 @@ def _tokens(app: FastAPI, service: Service) -> None:
         service.check_model(name)
         return _card(service, name)
 
+
+def _tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", responses=ERRORS, response_model=dict[str, Any])
     async def tokenize(body: TokenizeRequest) -> Response:
         """Token ids of a text or a conversation."""

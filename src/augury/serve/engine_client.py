@@ -16,7 +16,7 @@ from augury.serve.costs import Scores
 from augury.serve.engine_start import EngineFailed, ending, start_engine
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
-from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room
+from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room, failure
 from augury.serve.shares import Shares
 from augury.serve.watch import SILENCE, Watch
 from augury.serve.wire import Closed, Message, pack, pack_aside, read
@@ -58,29 +58,24 @@ class EngineClient:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._keepers: list[asyncio.Task[None]] = []
-        self._ready = False
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is an engine to take requests."""
-        return self._ready
+        self.ready = False  # whether there is an engine to take requests
 
     @property
     def healthy(self) -> bool:
         """Whether it is there and was heard from lately."""
-        return self._ready and time.monotonic() - self._heard < SILENCE
+        return self.ready and time.monotonic() - self._heard < SILENCE
 
     async def start(self) -> None:
         """Start the engine and wait until it is ready; raises EngineFailed."""
         await self._spawn()
-        watch = Watch(lambda: self.healthy, lambda: self.pid if self._ready else None, self._kill)
+        watch = Watch(lambda: self.healthy, lambda: self.pid if self.ready else None, self._kill)
         self._keepers = [asyncio.create_task(self._keep()), asyncio.create_task(watch.run())]
         for keeper in self._keepers:
             keeper.add_done_callback(self._keeper_ended)
 
     async def stop(self) -> None:
         """End the engine process; one that still loads its model would not hear of it."""
-        loaded, self._ready = self._ready, False
+        loaded, self.ready = self.ready, False
         for keeper in self._keepers:
             keeper.cancel()
         if self._writer is not None:
@@ -97,7 +92,7 @@ class EngineClient:
     ) -> Batch:
         """Hand prompts to the engine; returns once all are taken, raises Refused or ApiError where one is not."""
         if self._writer is None or not self.healthy:
-            state = f"has said nothing for {SILENCE:g} seconds or more" if self._ready else "is being restarted"
+            state = f"has said nothing for {SILENCE:g} seconds or more" if self.ready else "is being restarted"
             raise ApiError(503, f"the engine {state}; try again in a moment.", code="engine_unavailable")
         check_room(self._jobs.values(), self._shares, client, len(prompts) * n)
         batch, scored = Batch(n, self._backlog, client), params.get("prompt_logprobs") is not None
@@ -134,7 +129,7 @@ class EngineClient:
         for job in batch.jobs:
             if self._jobs.pop(job.id, None) is None:
                 continue
-            if self._writer is not None and self._ready:
+            if self._writer is not None and self.ready:
                 self._writer.write(pack({"type": "abort", "id": job.id}))
             self._ear.aborted(job, "abort")
 
@@ -166,15 +161,15 @@ class EngineClient:
         """Start a process and wait until it is ready."""
         self._process, self._writer = None, None
         self._process, self._reader, self._writer, self.facts = await start_engine(self.start_message)
-        self.pid, self._heard, self._ready, self._unstarted = self._process.pid, time.monotonic(), True, 0
+        self.pid, self._heard, self.ready, self._unstarted = self._process.pid, time.monotonic(), True, 0
 
     async def _keep(self) -> None:
         """Read what the engine says; when it dies, tell everyone and start another."""
         while True:
             await self._listen()
-            self._ready = False
+            self.ready = False
             self._mourn(await self._last_words())
-            while not self._ready:
+            while not self.ready:
                 if not await self._revive():
                     return
 
@@ -183,7 +178,7 @@ class EngineClient:
         error = None if keeper.cancelled() else keeper.exception()
         if error is None:  # the client was stopped, or has given up already
             return
-        self._ready = False
+        self.ready = False
         self._fault("keeper", "the task that keeps the engine has ended", error)
         self._kill()
         self._fail_all(ApiError(503, "the engine died while it worked on this request.", code="engine_died"), "error")
@@ -269,8 +264,7 @@ class EngineClient:
         self._waiting = message["load"][1]
         self._ear.heard(message)
         for update in message.get("updates", ()):
-            job = self._jobs.get(update["id"])
-            if job is not None:
+            if (job := self._jobs.get(update["id"])) is not None:
                 self._update(job, update)
 
     def _about(self, job: Job, message: Message) -> None:
@@ -287,13 +281,10 @@ class EngineClient:
         if message["type"] == "refused":
             job.refuse(message["message"])
             return
-        if message["type"] == "busy":
-            job.fail(ApiError(503, message["message"], code="grammars_busy"))
-            return
-        logger.error("the engine failed on request %s: %s", job.id, message["message"])
-        why = f"the engine failed on this request: {message['message']}"
-        job.fail(ApiError(500, why, code="engine_failed"))
-        self._ear.aborted(job, "error")
+        job.fail(failure(message))
+        if message["type"] == "broken":
+            logger.error("the engine failed on request %s: %s", job.id, message["message"])
+            self._ear.aborted(job, "error")
 
     def _update(self, job: Job, update: Message) -> None:
         if "end" in update:

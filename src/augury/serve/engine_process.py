@@ -29,7 +29,7 @@ from augury.model.errors import ModelError
 from augury.parallel.errors import RanksLost
 from augury.serve.collecting import Collector
 from augury.serve.compiling import Compiled, Compiler
-from augury.serve.engine_facts import facts
+from augury.serve.engine_facts import adapters_in_use, facts
 from augury.serve.inbox import Inbox
 from augury.serve.orders import KINDS as ORDERS
 from augury.serve.orders import Orders, load_adapters
@@ -98,7 +98,10 @@ class EngineProcess:
         scheduler = self.engine.scheduler
         self._beat = time.monotonic()
         load = [len(scheduler.running), scheduler.num_waiting, scheduler.pool.usage]
-        self.channel.send({**message, "load": load, "counts": self._counts()})
+        heard = {**message, "load": load, "counts": self._counts()}
+        if self.llm.config.enable_lora:
+            heard["loras"] = adapters_in_use(scheduler)
+        self.channel.send(heard)
 
     def _counts(self) -> dict[str, int]:
         """What grew since the last message."""
@@ -106,6 +109,10 @@ class EngineProcess:
         now = {
             "prefix_cache_queries": stats.prefix_cache_queries,
             "prefix_cache_hits": stats.prefix_cache_hits,
+            "external_prefix_cache_queries": stats.external_prefix_cache_queries,
+            "external_prefix_cache_hits": stats.external_prefix_cache_hits,
+            "kv_offload_stored_blocks": stats.offloaded_blocks,
+            "kv_offload_damaged_blocks": stats.damaged_blocks,
             "num_preemptions": stats.preemptions,
             "generation_tokens": stats.generation_tokens,
             **{f"grammars_{outcome}": count for outcome, count in self.llm.intake.grammar_counts.items()},

@@ -112,6 +112,13 @@ def check_room(jobs: Collection[Job], shares: Shares, client: str, more: int) ->
         raise ApiError(429, shares.why(held, client, more, "answers are being written"), code="too_many_answers")
 
 
+def failure(message: Message) -> ApiError:
+    """What a client is told whose request the engine has given up: "busy" or "broken"."""
+    if message["type"] == "busy":
+        return ApiError(503, message["message"], code="grammars_busy")
+    return ApiError(500, f"the engine failed on this request: {message['message']}", code="engine_failed")
+
+
 class Ear(Protocol):
     """Who wants to know what happens to jobs: the metrics."""
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from augury.observe.logline import EngineLogging, SpecDecodingLogging
 from augury.observe.prometheus import EngineProm, SpecDecodingProm, SpeculationProm
-from augury.observe.prometheus_adapters import AdapterProm
+from augury.observe.prometheus_adapters import AdapterProm, LoraInfoProm
 from augury.observe.prometheus_probes import ProbeProm
 from augury.observe.prometheus_requests import Finished, RequestProm
 from augury.observe.spec_decoding import SpecDecodingStats
@@ -40,6 +40,7 @@ class Observatory:
         self.registry = CollectorRegistry()
         self.engine = EngineProm(self.registry, model, facts["cache"])
         self.requests = RequestProm(self.registry, model, facts["max_model_len"])
+        self.loras = LoraInfoProm(self.registry, facts["max_loras"]) if facts.get("max_loras") else None
         self.k: int = facts["num_spec_tokens"] or 0
         self.live = Live(self.k)
         self.lines, self.spec_lines = EngineLogging(), SpecDecodingLogging()
@@ -64,6 +65,8 @@ class Observatory:
             step = Step(**message["step"])
             self.lines.observe(step, counts.get("prefix_cache_queries", 0), counts.get("prefix_cache_hits", 0))
             self._step(step)
+        if self.loras is not None and "loras" in message:
+            self.loras.hear(*message["loras"])
         self.live.load(running, waiting)
 
     def _step(self, step: Step) -> None:

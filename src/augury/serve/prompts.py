@@ -13,6 +13,7 @@ from augury.model.errors import ModelError
 from augury.model.tokenizer import Tokenizer
 from augury.serve.errors import ApiError
 from augury.serve.lengths import Lengths, in_bytes
+from augury.serve.media import refusal
 from augury.serve.openai import ChatMessage
 from augury.serve.plain_text import Guard, strings_in
 
@@ -140,7 +141,9 @@ def _for_template(message: ChatMessage, number: int) -> dict[str, Any]:
         parts = [part.get("text") if part.get("type", "text") in ("text", "input_text") else None for part in content]
         if not all(isinstance(part, str) for part in parts):
             where = f"messages[{number}].content"
-            raise ApiError(400, f'{where} may hold text parts only: {{"type": "text", "text": ...}}.', "messages")
+            told = (refusal(part.get("type"), f"{where}[{i}]") for i, part in enumerate(content))
+            only = f'{where} may hold text parts only: {{"type": "text", "text": ...}}.'
+            raise ApiError(400, next(filter(None, told), only), "messages")
         content = "".join(parts)  # type: ignore[arg-type]
     said["content"] = content
     if isinstance(thoughts := said.get("reasoning"), str):

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from augury.model.store import cache_dir
+from augury.observe.running import announced
 from augury.serve.app import make_app
 from augury.serve.connection import with_patience
 from augury.serve.engine_start import EngineFailed
@@ -24,7 +26,7 @@ from augury.serve.memory import give_back
 from augury.serve.observatory import Observatory
 from augury.serve.opening import opened
 from augury.serve.service import Service, Settings
-from augury.serve.welcome import welcome
+from augury.serve.welcome import record_of, welcome
 
 logger = logging.getLogger("augury")
 SENT = 128 << 10  # bytes of an answer that the system holds for a connection; it may double that
@@ -137,7 +139,8 @@ class Server:
         for line in welcome(service, ours):
             logger.info(line)
         try:
-            await self._listener.serve([ours])
+            with announced(cache_dir() / "running", record_of(service, ours)):
+                await self._listener.serve([ours])
         finally:
             lines.cancel()
             if sending is not None and telemetry is not None:

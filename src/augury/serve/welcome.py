@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
+import time
 from typing import Any
 
 from augury.serve.keys import Keys
@@ -29,6 +31,14 @@ def welcome(service: Service, listening: socket.socket) -> list[str]:
     lines.append(f"try: curl {extra}{url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {body}")
     lines.append(f"Ctrl-C stops it; running requests have {settings.shutdown_timeout:g} seconds to finish")
     return lines
+
+
+def record_of(service: Service, listening: socket.socket) -> dict[str, Any]:
+    """What `augury ps` is told of this server."""
+    settings = service.settings
+    url = None if settings.uds else _address(None, listening)[0]
+    known = {"url": url, "uds": settings.uds, "models": list(settings.names), "method": service.client.facts["method"]}
+    return {"pid": os.getpid(), "started": time.time(), **known}
 
 
 def _tenants(keys: Keys, config: dict[str, Any]) -> list[str]:

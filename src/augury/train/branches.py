@@ -33,22 +33,25 @@ def places_of(length: int, branches: list[Tensor]) -> Tensor:
     return torch.cat([text, *(b + 1 + d for d, b in enumerate(branches, 1))])
 
 
-def masked_states(model: Any, tokens: Tensor, branches: list[Tensor], mask: int) -> list[Tensor]:
-    """Normed states of the text [B, T, H] and of every depth [B, n, H] of branches made of mask tokens, in one pass."""
+def masked_states(model: Any, tokens: Tensor, branches: list[Tensor], mask: Tensor) -> list[Tensor]:
+    """Normed states of the text [B, T, H] and of every depth [B, n, H] of branches made of masks, in one pass.
+
+    `mask` [H] is what a mask is embedded as.
+    """
     count, length = tokens.shape
     widths = [length, *map(len, branches)]
-    filled = tokens.new_full((count, sum(widths[1:])), mask)
+    text: Tensor = model.embed_tokens(tokens)
+    x = torch.cat([text, mask.to(text.dtype).expand(count, sum(widths[1:]), -1)], dim=1)
     seen, positions = sight(length, branches), places_of(length, branches)
-    return list(decoded(model, torch.cat([tokens, filled], dim=1), positions, seen).split(widths, dim=1))
+    return list(decoded(model, x, positions, seen).split(widths, dim=1))
 
 
-def decoded(model: Any, tokens: Tensor, positions: Tensor, seen: Tensor | None = None, cache: Any = None) -> Tensor:
-    """Normed states [B, Q, H] of tokens [B, Q] at positions [Q]; without `seen` each row sees those before it.
+def decoded(model: Any, x: Tensor, positions: Tensor, seen: Tensor | None = None, cache: Any = None) -> Tensor:
+    """Normed states [B, Q, H] of embedded tokens [B, Q, H] at positions [Q]; without `seen` each row sees those before.
 
     The layers of transformers' model, without the code around them that asks a device what a mask holds: steps are
     recorded, and nothing may wait in a recording.
     """
-    x: Tensor = model.embed_tokens(tokens)
     turned = model.rotary_emb(x, positions[None])
     for layer in model.layers:
         out = layer(
@@ -74,12 +77,14 @@ class Branching:
         self._rows = torch.arange(self._length - 1, device=tokens.device)
         positions = torch.arange(self._length, device=tokens.device)
         #: those of each row's newest token, [B, R, H]
-        self.states = decoded(model, tokens, positions, cache=self._cache)[:, 1:]
+        self.states = decoded(model, model.embed_tokens(tokens), positions, cache=self._cache)[:, 1:]
         self._depth = 0
 
     def write(self, tokens: Tensor) -> Tensor:
         """Put one token [B, R] behind every branch; the states at them."""
         self._depth += 1
         seen = sight(self._length, [self._rows] * self._depth)[-len(self._rows) :]
-        self.states = decoded(self._model, tokens, self._rows + 1 + self._depth, seen, self._cache)
+        self.states = decoded(
+            self._model, self._model.embed_tokens(tokens), self._rows + 1 + self._depth, seen, self._cache
+        )
         return self.states

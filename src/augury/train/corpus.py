@@ -22,6 +22,7 @@ from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
 
 FORMAT = "augury-corpus-1"
+TEMPERATURE = 0.8  # of sampled answers
 AT_ONCE = 8192  # prompts handed to the engine together: it is seldom short of work, and the bar moves now and then
 
 
@@ -85,7 +86,7 @@ def answer(
     llm: Any,
     prompts: list[list[int]],
     length: int,
-    temperature: float = 0.8,
+    temperature: float = TEMPERATURE,
     sampled_share: float = 0.5,
     about: dict[str, Any] | None = None,
     tick: Callable[[int], None] = lambda done: None,

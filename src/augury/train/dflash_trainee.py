@@ -18,7 +18,7 @@ from augury.train.layers import Attention, KeysValues, LayerSizes
 from augury.train.losses import Loss
 from augury.train.reach import places
 from augury.train.study import block_layers
-from augury.train.trainee import Goal, Trainee
+from augury.train.trainee import Goal, Guess, Trainee
 
 ANCHORS = 128  # blocks of a text in a step
 
@@ -48,15 +48,15 @@ class DFlashTrainee(Trainee):
 
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over the blocks at some rows of every answer; weights fall to 1 / e by the middle of a block."""
-        depth, first, losses = self.goal.depth, places(batch, 0), list[Tensor]()
+        depth, first, guesses = self.goal.depth, places(batch, 0), list[Guess]()
         drawn = batch.noise[:, :-1].masked_fill(~first, -1)
         anchors = drawn.topk(min(ANCHORS, drawn.shape[1]), dim=1).indices
-        found, weights = self.fill(batch, anchors, depth), [math.exp(-2 * i / depth) for i in range(depth)]
-        for i, weight in enumerate(weights):
+        found = self.fill(batch, anchors, depth)
+        for i in range(depth):
             at = (anchors + 1 + i).clamp(max=batch.tokens.shape[1] - 1)[..., None].expand(-1, -1, batch.normed.shape[2])
             counted = places(batch, i).gather(1, anchors)
-            losses.append(weight * self._mean(found[:, :, i], batch.normed.gather(1, at), counted, measure))
-        return torch.stack(losses).sum() / sum(weights)
+            guesses.append(Guess(found[:, :, i], batch.normed.gather(1, at), counted))
+        return self._over(guesses, [math.exp(-2 * i / depth) for i in range(depth)], measure)
 
     def fill(self, batch: Batch, anchors: Tensor, depth: int) -> Tensor:
         """What the output matrix reads at `depth` masks behind the rows `anchors` [B or 1, A]: [B, A, depth, H]."""
@@ -78,11 +78,15 @@ class DFlashTrainee(Trainee):
         final: Tensor = module.norm(x).view(count, anchors.shape[1], depth + 1, -1)[:, :, 1:]
         return final
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """See Trainee.behind_text; it knows none of its guesses."""
+        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
+        return list(self.fill(batch, rows[None], tokens).unbind(2))
+
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
         """See Trainee.drafts."""
-        rows = torch.arange(batch.tokens.shape[1] - 1, device=batch.tokens.device)
-        return self.choose(self.fill(batch, rows[None], tokens))
+        return torch.stack([self.choose(states) for states in self.behind_text(batch, tokens)], dim=2)
 
     def export(self, target: Path, directory: Path) -> None:
         """In z-lab's layout."""

@@ -54,9 +54,9 @@ def shallow_config(directory: Path, kept: list[int]) -> dict[str, Any]:
     return config
 
 
-def write_shallow(module: nn.Module, config: dict[str, Any], target: Path, directory: Path) -> None:
+def write_shallow(tensors: dict[str, Tensor], config: dict[str, Any], target: Path, directory: Path) -> None:
     """A checkpoint of such a model with the target's tokenizer; a tied output matrix is left out."""
-    tensors = dict(module.state_dict())
+    tensors = dict(tensors)
     if config.get("tie_word_embeddings"):
         tensors.pop("lm_head.weight", None)
     write_checkpoint(directory, halved(tensors), config)
@@ -81,7 +81,6 @@ def train_draft_model(study: Study, directory: Path, recipe: Recipe) -> float:
         return competition.loss(torch.cat([states(lesson) for lesson in dealt]), labels)
 
     last = fit(module, loss, recipe.steps, recipe.rate, recipe.tick)
-    write_shallow(
-        module, config | {"tie_word_embeddings": study.config.tie_word_embeddings}, study.directory, directory
-    )
+    tied = {"tie_word_embeddings": study.config.tie_word_embeddings}
+    write_shallow(module.state_dict(), config | tied, study.directory, directory)
     return last

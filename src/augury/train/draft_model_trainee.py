@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from augury.train.batches import Batch, Teacher
 from augury.train.branches import Branching, decoded
 from augury.train.draft_model import kept_layers, shallow, shallow_config, write_shallow
-from augury.train.reach import Reach
+from augury.train.reach import Reach, all_rows
 from augury.train.trainee import Trainee
 
 
@@ -19,7 +19,7 @@ class DraftModelTrainee(Trainee):
     """Embeddings and output matrix are the target's and stay; the layers learn."""
 
     own_words = False
-    optional = ("lm_head.weight",)  # where it is the embedding
+    optional: tuple[str, ...] = ("lm_head.weight",)  # where it is the embedding
     unrolls = False
     replays = False  # what transformers' layers do on the host is theirs to change
 
@@ -38,7 +38,8 @@ class DraftModelTrainee(Trainee):
     def states(self, batch: Batch, reached: Reach) -> list[Tensor]:
         """See Trainee.states."""
         positions = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-        return [decoded(self.decoder, batch.tokens, positions)[:, 1:][:, reached[0]]]
+        decoder = self.decoder
+        return [decoded(decoder, decoder.embed_tokens(batch.tokens), positions)[:, 1:][:, reached[0]]]
 
     @torch.no_grad()
     def drafts(self, batch: Batch, tokens: int) -> Tensor:
@@ -49,7 +50,12 @@ class DraftModelTrainee(Trainee):
             guessed.append(self.choose(branching.write(guessed[-1])))
         return torch.stack(guessed, dim=2)
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """See Trainee.behind_text; its later guesses are the first ones of later rows."""
+        (first,) = self.states(batch, all_rows(batch, 1))
+        return [first.roll(-i, 1) for i in range(tokens)]
+
     def export(self, target: Path, directory: Path) -> None:
         """See Trainee.export."""
         tied = {"tie_word_embeddings": self.config.tie_word_embeddings}
-        write_shallow(self.module, self._config | tied, target, directory)
+        write_shallow(self.module.state_dict(), self._config | tied, target, directory)

@@ -26,6 +26,23 @@ def linear_loss(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weig
     return found
 
 
+@torch.no_grad()
+def row_losses(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, measure: Loss) -> Tensor:
+    """The losses of single rows, without gradients, float32 [R]."""
+    matrix, of_logits = head.to(states.dtype), _losses(measure, states.is_cuda)
+    parts = [slice(first, first + CHUNK) for first in range(0, len(states), CHUNK)]
+    found = [of_logits(taught[part].to(rows.dtype) @ rows.T, states[part] @ matrix.T) for part in parts]
+    return torch.cat(found)
+
+
+@cache
+def _losses(measure: Loss, compiled: bool) -> Loss:
+    def plain(target: Tensor, drafter: Tensor) -> Tensor:
+        return measure(target.float(), drafter.float())
+
+    return torch.compile(plain) if compiled else plain
+
+
 @cache
 def _losses_and_gradient(measure: Loss, compiled: bool) -> LossesAndGradient:
     """Of the drafter's logits, given the target's and the weights of the rows."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from augury.config.errors import ConfigError
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus
+from augury.train.crew import Crew
 from augury.train.export import name_target
 from augury.train.fit import scale
 from augury.train.gradients import Gradients
@@ -52,6 +53,7 @@ class Schedule:
     tokens: int = 3  # K that is validated
     seed: int = 0
     minutes: float = 0.0  # stop after so many, with the rate at its end; 0: no limit
+    temperature: float = 0.0  # of what is validated; 0: greedy
 
 
 @dataclass
@@ -69,13 +71,24 @@ class Progress:
 class TrainingRun:
     """One drafter, trained in one directory."""
 
-    def __init__(self, trainee: Trainee, teacher: Teacher, schedule: Schedule, target: Path, directory: Path) -> None:
+    def __init__(
+        self,
+        trainee: Trainee,
+        teacher: Teacher,
+        schedule: Schedule,
+        target: Path,
+        directory: Path,
+        crew: Crew | None = None,
+    ) -> None:
         trainee.check(trainee.goal, schedule.tokens)
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
+        self.crew = crew or Crew()
         self._losses: list[Tensor] = []  # of steps that nobody has looked at yet
         on_gpu = teacher.device.type == "cuda"
         self.masters = Masters(trainee.module, torch.bfloat16 if on_gpu else torch.float32)
+        self.crew.level(self.masters.weights)
+        self.masters.hand_down()
         self.gradients = Gradients(trainee, LOSSES[schedule.loss])
         self.optimiser = torch.optim.AdamW(
             self.masters.weights, schedule.rate, betas=(0.9, 0.95), weight_decay=0, fused=on_gpu
@@ -90,7 +103,11 @@ class TrainingRun:
         while progress.step < plan.steps and not self._is_over():
             self._losses.append(self._step(corpus, order.texts(progress.step)))
             progress.step += 1
-            progress.seconds = time.monotonic() - begun
+            if self.crew.size == 1:
+                progress.seconds = time.monotonic() - begun
+            elif 0 in (progress.step % LOOK, progress.step % plan.every, progress.step - plan.steps):
+                # All go by one clock: the rate and the end hang on it.
+                progress.seconds = self.crew.tell(lambda: time.monotonic() - begun)
             due = progress.step % plan.every == 0 or progress.step == plan.steps or self._is_over()
             if due or len(self._losses) == LOOK:
                 self._look()
@@ -126,26 +143,29 @@ class TrainingRun:
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate * self._scale()
         self.gradients.clear()
-        for part in _parts(texts, plan.accumulate):
+        losses.append(torch.zeros((), device=self.teacher.device))
+        for part in self.crew.mine(list(_parts(texts, plan.accumulate * self.crew.size))):
             batch = self.teacher.batch(corpus, part, plan.longest, self.progress.step)
             losses.append(self.gradients.add(batch, len(part) / len(texts)))
         self.masters.take_gradients()
+        loss = torch.stack(losses).sum()
+        self.crew.add_up([*(weight.grad for weight in self.masters.weights if weight.grad is not None), loss])
         nn.utils.clip_grad_norm_(self.masters.weights, plan.clip)
         self.optimiser.step()
         self.masters.hand_down()
-        return torch.stack(losses).sum()
+        return loss
 
     def measure(self, held: Held) -> dict[str, Acceptance]:
         """Acceptance on every held-out set."""
         plan = self.schedule
         return {
-            name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest)
+            name: measure(self.trainee, self.teacher, texts, plan.tokens, plan.batch, plan.longest, plan.temperature)
             for name, texts in held.items()
         }
 
     def _validate(self, held: Held) -> None:
         """Measure, keep the checkpoint if it is the best, and write down where the run stands."""
-        progress, found = self.progress, self.measure(held)
+        progress, found = self.progress, self.crew.tell(lambda: self.measure(held))
         mean = sum(one.length for one in found.values()) / max(1, len(found))
         better = mean > progress.best
         progress.best, progress.since = max(mean, progress.best), 0 if better else progress.since + 1
@@ -159,6 +179,8 @@ class TrainingRun:
             "per_text": {name: one.per_text for name, one in found.items()},
         }
         progress.history.append(line)
+        if not self.crew.first:
+            return
         if better:
             self.trainee.export(self.target, self.directory / BEST)
             name_target(self.directory / BEST, self.target)
@@ -183,8 +205,8 @@ class TrainingRun:
         if not path.is_file():
             return False
         state = torch.load(path, map_location=self.teacher.device, weights_only=True)
-        mine, theirs = asdict(self.schedule), state["schedule"]
-        changed = [key for key in mine if mine[key] != theirs.get(key) and key not in ("minutes", "patience")]
+        mine, theirs = asdict(self.schedule), asdict(Schedule(steps=0)) | state["schedule"]
+        changed = [key for key in mine if mine[key] != theirs[key] and key not in ("minutes", "patience")]
         if changed:
             raise ConfigError(
                 f"{self.directory} was trained with other settings ({', '.join(changed)}); "

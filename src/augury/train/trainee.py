@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from augury.methods.registry import METHODS, load
 from augury.methods.spec import Trained
 from augury.model.target import NORMED
 from augury.train.batches import Batch, Teacher
-from augury.train.linear_loss import CHUNK, linear_loss
-from augury.train.losses import Loss
+from augury.train.linear_loss import CHUNK, linear_loss, row_losses
+from augury.train.losses import Loss, d_pace
+from augury.train.pace import pace
 from augury.train.pairs import PairHead, shake
 from augury.train.reach import Reach, all_rows, places, reach
 from augury.train.unroll import unroll
@@ -34,6 +35,14 @@ class Goal:
     depth: int = 4  # guesses that are unrolled
     vocabulary: int = 0  # words of the drafter's own; 0: all of the target's, read by the target's own matrix
     layers: int = 2  # of a drafter that is a stack of them
+
+
+class Guess(NamedTuple):
+    """One guess from many rows."""
+
+    states: Tensor  # [B, n, H]: what the drafter's output matrix reads
+    taught: Tensor  # [B, n, H]: what the target's reads at that token
+    counted: Tensor  # bool [B, n]
 
 
 class Trainee:
@@ -78,6 +87,16 @@ class Trainee:
         """Greedy drafts from every row, int64 [B, R, tokens], as the engine would make them."""
         raise NotImplementedError
 
+    def behind_text(self, batch: Batch, tokens: int) -> list[Tensor]:
+        """What the output matrix reads for each guess from every row [B, R, H], if those before it were the text."""
+        return self.states(batch, all_rows(batch, tokens))
+
+    def places_of(self, tokens: Tensor) -> Tensor:
+        """The places of tokens among its words; -1 where it lacks them."""
+        place = torch.full((self.config.vocab_size,), -1, device=tokens.device)
+        place[self.words.to(tokens.device)] = torch.arange(len(self.words), device=tokens.device)
+        return place[tokens]
+
     def export(self, target: Path, directory: Path) -> None:
         """A checkpoint in the published layout, as any server loads it."""
         raise NotImplementedError
@@ -104,18 +123,38 @@ class Trainee:
     def loss(self, batch: Batch, measure: Loss) -> Tensor:
         """Over all guesses from all places of the answers, those further on counting less."""
         reached = reach(batch, self.goal.depth if self.unrolls else 1)
-        losses, total = list[Tensor](), 0.0
-        for i, (states, rows) in enumerate(zip(self.states(batch, reached), reached, strict=True)):
-            taught = batch.normed.roll(-1 - i, 1)[:, rows]
-            losses.append(FADE**i * self._mean(states, taught, places(batch, i)[:, rows], measure))
-            total += FADE**i
-        return torch.stack(losses).sum() / total
+        guesses = [
+            Guess(states, batch.normed.roll(-1 - i, 1)[:, rows], places(batch, i)[:, rows])
+            for i, (states, rows) in enumerate(zip(self.states(batch, reached), reached, strict=True))
+        ]
+        return self._over(guesses, [FADE**i for i in range(len(guesses))], measure)
 
-    def _mean(self, states: Tensor, taught: Tensor, counted: Tensor, measure: Loss) -> Tensor:
-        """The loss of a counted row: the drafter's guesses over its words against the target's over the same."""
-        weights = counted.flatten()
-        flat = states.flatten(0, -2), self.head, taught.flatten(0, -2), self._rows
-        return linear_loss(*flat, weights, measure) / weights.sum().clamp(min=1)
+    def _over(self, guesses: list[Guess], weights: list[float], measure: Loss) -> Tensor:
+        """The mean loss of counted rows: each guess by its weight, or each row by its own."""
+        if measure is d_pace:
+            return self._paced(guesses, measure)
+        means = [
+            weight * self._sum(guess, guess.counted, measure) / guess.counted.sum().clamp(min=1)
+            for guess, weight in zip(guesses, weights, strict=True)
+        ]
+        return torch.stack(means).sum() / sum(weights)
+
+    def _paced(self, guesses: list[Guess], measure: Loss) -> Tensor:
+        """See pace.py."""
+        chances = [
+            torch.exp(-row_losses(*self._rows_of(guess), measure)).view(guess.counted.shape) for guess in guesses
+        ]
+        weights = pace(chances, [guess.counted for guess in guesses])
+        sums = [self._sum(guess, weight, measure) for guess, weight in zip(guesses, weights, strict=True)]
+        counted = torch.stack([guess.counted.sum() for guess in guesses]).sum()
+        return torch.stack(sums).sum() / counted.clamp(min=1)
+
+    def _sum(self, guess: Guess, weights: Tensor, measure: Loss) -> Tensor:
+        """The weighted sum of a guess's losses: the drafter's over its words against the target's over the same."""
+        return linear_loss(*self._rows_of(guess), weights.flatten(), measure)
+
+    def _rows_of(self, guess: Guess) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return guess.states.flatten(0, -2), self.head, guess.taught.flatten(0, -2), self._rows
 
 
 class PairTrainee(Trainee):

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shallow import shallow_copy
+from shipped import SHIPPED_EAGLE3
 
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
@@ -167,12 +169,15 @@ def test_clocks_are_where_they_say(toy_model: Path) -> None:
 
 # --- the embedded model --------------------------------------------------------------------------------------------
 
+FULL = "AUGURY_TEST_FULL" in os.environ
 TRAINED = [line for line in all_lines() if line.gate]
 # Training a gate takes a minute of two cores: the quick kinds always run, all of them if AUGURY_TEST_FULL is set.
-QUICK = ("medusa", "mlp_speculator", "eagle3")
-TRIED = [line for line in TRAINED if "AUGURY_TEST_FULL" in os.environ or line.gate in QUICK]
+QUICK = ("medusa", "mlp_speculator")
+TRIED = [line for line in TRAINED if FULL or line.gate in QUICK]
+SHIPPED = [line for line in TRAINED if line.name in ("eagle3", "eagle3 tree")]
 QUESTIONS = ("Why is the sky blue?", "Write a haiku about rivers.", "How do I boil an egg?", "What is a prime number?")
 NEW_TOKENS = 16
+LAYERS = [0, 1, 2, 15, 28, 29]  # of thirty: the vocabulary, the matrices and their kernels are those of the whole model
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +187,6 @@ def chats(default_model: Path) -> list[list[int]]:
     tokenizer = Tokenizer(default_model)
     asked = [[{"role": "user", "content": text}] for text in QUESTIONS]
     return [tokenizer.chat(messages, add_generation_prompt=True) for messages in asked]
-
-
-@pytest.fixture(scope="module")
-def home(default_model: Path, chats: Any, tmp_path_factory: pytest.TempPathFactory) -> Gates:
-    """Gates trained for seconds on four short answers, each when the first of its lines asks."""
-    return Gates(default_model, chats, NEW_TOKENS, tmp_path_factory.mktemp("gates"))
 
 
 def texts(llm: Any, chats: list[list[int]], temperature: float, batch: int) -> list[list[int]]:
@@ -205,61 +204,78 @@ def texts(llm: Any, chats: list[list[int]], temperature: float, batch: int) -> l
     return found
 
 
+class Target:
+    """A model, what plain decoding says, and gates trained for seconds on four short answers, when a line asks."""
+
+    def __init__(self, directory: Path, chats: list[list[int]], gates: Path) -> None:
+        self.directory, self.chats = directory, chats
+        self.plain = self.load(directory)
+        self.texts = {temperature: texts(self.plain, chats, temperature, 1) for temperature in (0.0, 0.8)}
+        self.home = Gates(directory, chats, NEW_TOKENS, gates)
+
+    def load(self, directory: Path, **settings: Any) -> Any:
+        from augury import LLM
+
+        return LLM(str(directory), device="cpu", max_model_len=256, max_num_seqs=4, **settings)
+
+    def check(self, llm: Any, temperature: float) -> None:
+        """All four at once, and the first alone; each alone with AUGURY_TEST_FULL."""
+        want, alone = self.texts[temperature], len(self.chats) if FULL else 1
+        assert texts(llm, self.chats[:alone], temperature, 1) == want[:alone]
+        assert texts(llm, self.chats, temperature, 4) == want
+
+    def check_drafted(self, llm: Any) -> None:
+        """Greedy and sampled, alone and four at once: plain decoding's tokens, and drafts that count."""
+        self.check(llm, 0.0)
+        spec_stats = llm.engine.stats.spec
+        assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million
+        self.check(llm, 0.8)
+
+
 @pytest.fixture(scope="module")
-def plain(default_model: Path) -> Any:
-    from augury import LLM
-
-    return LLM(str(default_model), device="cpu", max_model_len=256, max_num_seqs=4)
+def whole(default_model: Path, chats: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Target:
+    return Target(default_model, chats, tmp_path_factory.mktemp("gates"))
 
 
 @pytest.fixture(scope="module")
-def plain_texts(plain: Any, chats: list[list[int]]) -> dict[float, list[list[int]]]:
-    return {temperature: texts(plain, chats, temperature, 1) for temperature in (0.0, 0.8)}
-
-
-def check_texts(
-    llm: Any, chats: list[list[int]], plain_texts: dict[float, list[list[int]]], temperature: float
-) -> None:
-    """All four at once, and the first alone; each alone with AUGURY_TEST_FULL."""
-    want, alone = plain_texts[temperature], len(chats) if "AUGURY_TEST_FULL" in os.environ else 1
-    assert texts(llm, chats[:alone], temperature, 1) == want[:alone]
-    assert texts(llm, chats, temperature, 4) == want
+def cut(default_model: Path, chats: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """The embedded model with a fifth of its layers; with AUGURY_TEST_FULL, with all of them."""
+    directory = tmp_path_factory.mktemp("cut")
+    model = default_model if FULL else shallow_copy(default_model, LAYERS, directory / "model")
+    return Target(model, chats, directory / "gates")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TRIED, ids=lambda line: line.name)
-def test_every_trained_method_keeps_the_text(
-    line: MethodLine, default_model: Path, plain: Any, home: Gates, chats: Any, plain_texts: Any
-) -> None:
-    """Greedy and sampled, alone and four at once, chains and trees: plain decoding's tokens, and drafts that count."""
-    from augury import LLM
-
+def test_every_trained_method_keeps_the_text(line: MethodLine, cut: Target) -> None:
+    """Chains and trees."""
     assert line.gate
-    gate = home.find(line.gate) or home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
-    model, spec, weights = str(default_model), line.speculative | {"model": str(gate.directory)}, plain
+    gate = cut.home.find(line.gate) or cut.home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
     if line.method == "mtp":  # the layer is part of its target
-        model, spec, weights = str(gate.directory), line.speculative, None
-    llm = LLM(model, weights_of=weights, device="cpu", max_model_len=256, max_num_seqs=4, speculative_config=spec)
-    check_texts(llm, chats, plain_texts, 0.0)
-    spec_stats = llm.engine.stats.spec
-    assert spec_stats.num_accepted_tokens / spec_stats.num_drafts > 0.3, spec_stats  # chance: a few in a million
-    check_texts(llm, chats, plain_texts, 0.8)
+        cut.check_drafted(cut.load(gate.directory, speculative_config=line.speculative))
+        return
+    spec = line.speculative | {"model": str(gate.directory)}
+    cut.check_drafted(cut.load(cut.directory, weights_of=cut.plain, speculative_config=spec))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SHIPPED, ids=lambda line: line.name)
+def test_the_shipped_head_keeps_the_text(line: MethodLine, whole: Target) -> None:
+    """Chains and trees, on the whole model that the head was trained for."""
+    spec = line.speculative | {"model": str(SHIPPED_EAGLE3)}
+    whole.check_drafted(whole.load(whole.directory, weights_of=whole.plain, speculative_config=spec))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ngram", "ngram_gpu", "suffix", "extract_hidden_states"])
-def test_methods_without_weights_keep_the_text(
-    method: str, default_model: Path, plain: Any, chats: Any, plain_texts: Any, tmp_path: Path
-) -> None:
-    from augury import LLM
-
+def test_methods_without_weights_keep_the_text(method: str, cut: Target, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"speculative_config": next(x for x in all_lines() if x.name == method).speculative}
     if method == "extract_hidden_states":
-        spec, transfer = saving(30, str(tmp_path))
+        spec, transfer = saving(cut.plain.engine.target.num_layers, str(tmp_path))
         settings = {"speculative_config": spec, "kv_transfer_config": transfer}
-    llm = LLM(str(default_model), weights_of=plain, device="cpu", max_model_len=256, max_num_seqs=4, **settings)
-    for temperature in plain_texts:
-        check_texts(llm, chats, plain_texts, temperature)
+    llm = cut.load(cut.directory, weights_of=cut.plain, **settings)
+    for temperature in cut.texts:
+        cut.check(llm, temperature)
 
 
 def test_gates_are_trained_once_for_all_lines(toy_model: Path) -> None:

@@ -22,7 +22,8 @@ from augury.model.heads.dflash_config import DFLASH, DFlashConfig, Sight, read_d
 from augury.model.heads.dflash_conv import GroupedConv, around
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
 from augury.model.heads.files import Weights, read_tensors, unpickled
-from augury.model.layers import Layer, Linear
+from augury.model.heads.lighter import lighter, lighter_layer
+from augury.model.layers import AnyLinear, Layer, Linear
 from augury.model.rope import context_length, head_dim
 from augury.model.target import KVCache, Rows, Target
 from augury.model.weight_files import MASK_FILE
@@ -34,11 +35,11 @@ NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the tra
 class Parts:
     """The weights outside the layers."""
 
-    fc: Linear
+    fc: AnyLinear
     hidden_norm: Tensor
     final_norm: Tensor
     embedding: Tensor | None  # None: the target's
-    head: Linear | None  # None: the target's
+    head: AnyLinear | None  # None: the target's
     targets: Tensor | None  # int64 [Vd]: the target's number of each token of the head's vocabulary
     mask: Tensor  # [H]: what a masked position looks like
 
@@ -48,7 +49,7 @@ class BlockLayer:
     """A layer, and the half of its fused projection that the context goes through."""
 
     layer: Layer
-    context: Linear  # a view of qkv: keys and values
+    context: AnyLinear  # the part of qkv that makes keys and values
     sight: Sight
     sinks: Tensor | None
     attention_conv: GroupedConv | None = None  # DFlash2's
@@ -197,11 +198,13 @@ def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> Parts
     embeds = stranger or "embed_tokens.weight" in weights
     targets = weights.targets(vocab, target.vocab_size)
     return Parts(
-        fc=weights.linear("fc", size, len(config.features) * target.hidden_size, bias=False),
+        fc=lighter(weights.linear("fc", size, len(config.features) * target.hidden_size, bias=False)),
         hidden_norm=weights.vector("hidden_norm.weight", size),
         final_norm=weights.vector("norm.weight", size),
         embedding=weights.matrix("embed_tokens.weight", target.vocab_size, size) if embeds else None,
-        head=weights.linear("lm_head", vocab, size) if reduced or stranger or "lm_head.weight" in weights else None,
+        head=lighter(weights.linear("lm_head", vocab, size))
+        if reduced or stranger or "lm_head.weight" in weights
+        else None,
         targets=targets,
         mask=torch.empty(0),
     )
@@ -227,7 +230,7 @@ def _read_block_layer(weights: Weights, config: DFlashConfig, i: int, rotary: tu
         attention.q_norm, attention.k_norm = _halved(attention.q_norm, rotary), _halved(attention.k_norm, rotary)
     context = Linear(qkv.ops, qkv.weight[heads * dim :], None if qkv.bias is None else qkv.bias[heads * dim :])
     sinks = weights.vector(f"{at}.attention_sink_bias", heads) if config.sinks else None
-    return BlockLayer(layer, context, sight, sinks)
+    return BlockLayer(lighter_layer(layer), lighter(context), sight, sinks)
 
 
 def _halved(head: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:

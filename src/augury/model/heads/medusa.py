@@ -18,6 +18,7 @@ from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.dummy import DummyWeights, spread_tokens
 from augury.model.heads.files import Weights, read_raw_config, read_tensors
+from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear, Linear
 from augury.model.split import Split, split_lines
 from augury.model.target import Target
@@ -104,7 +105,10 @@ def _blocks(
 ) -> list[list[AnyLinear]]:
     """The residual blocks of every head."""
     return [
-        [split_lines(weights.linear(names.layer(head, i), size, size, biased), split) for i in range(names.layers)]
+        [
+            lighter(split_lines(weights.linear(names.layer(head, i), size, size, biased), split))
+            for i in range(names.layers)
+        ]
         for head in range(heads)
     ]
 
@@ -179,13 +183,15 @@ def _matrices(
     own = [names.matrix(head) for head in range(heads)]
     shared = bool(raw.get("original_lm_head")) or (str(raw.get("version")) == "2" and not set(own) & set(tensors))
     if not shared:
-        return [split_lines(_matrix(weights, tensors, name, target, known), target.draft_split) for name in own]
+        return [
+            lighter(split_lines(_matrix(weights, tensors, name, target, known), target.draft_split)) for name in own
+        ]
     stored = [f"{names.prefix}{name}" for name in SHARED if f"{names.prefix}{name}" in tensors]
     if not stored:
         return [target.project if known is None else _some_of(target, known.to(target.device))]
     matrix = _matrix(weights, tensors, stored[0], target, known)
     weights.drop(*stored, *own)
-    return [split_lines(matrix, target.draft_split)]
+    return [lighter(split_lines(matrix, target.draft_split))]
 
 
 def _matrix(weights: Weights, tensors: dict[str, Tensor], name: str, target: Target, known: Tensor | None) -> Linear:

@@ -17,9 +17,10 @@ from augury.methods.spec import whole
 from augury.model.errors import ModelError
 from augury.model.heads.dummy import DummyWeights
 from augury.model.heads.files import Weights, read_raw_config, read_tensors, read_vocabulary
+from augury.model.heads.lighter import lighter
 from augury.model.heads.mlp_lstm import load_lstm
 from augury.model.heads.mlp_parts import InputNorm, Norm, Sizes, Speculator, State, read_norm, width_of
-from augury.model.layers import Linear
+from augury.model.layers import AnyLinear
 from augury.model.target import Target
 
 KIND = "MLP speculator"
@@ -31,9 +32,9 @@ class Stage(NamedTuple):
     """The weights of one guess."""
 
     embedding: Tensor
-    projection: Linear
+    projection: AnyLinear
     norm: Norm
-    head: Linear
+    head: AnyLinear
 
 
 class MLPSpeculator:
@@ -128,6 +129,9 @@ def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, size
         rows = torch.full((vocabulary,), words, device=known.device)
         return weights.matrix(name, words + 1, inner)[rows.scatter(0, known, torch.arange(words, device=known.device))]
 
+    def linear(name: str, rows: int, columns: int) -> AnyLinear:
+        return lighter(weights.linear(name, rows, columns, False))
+
     def part(name: str, i: int, last_own: int, read: Callable[[str], Any]) -> Any:
         """Part `name` of stage i; tied stages past `last_own` share the one of that stage."""
         place = f"{name}.{min(i, last_own) if sizes.tied else i}"
@@ -138,9 +142,9 @@ def _load_mlp(weights: Weights, tensors: dict[str, Tensor], target: Target, size
     stages = [
         Stage(
             part("emb", i, 0, lambda at: embedding(f"{at}.weight")),
-            part("proj", i, 1, lambda at: weights.linear(at, inner, inner if int(at[5:]) else sizes.hidden, False)),
+            part("proj", i, 1, lambda at: linear(at, inner, inner if int(at[5:]) else sizes.hidden)),
             part("ln", i, 0, lambda at: read_norm(weights, at, inner)),
-            part("head", i, 0, lambda at: weights.linear(at, words, inner, False)),
+            part("head", i, 0, lambda at: linear(at, words, inner)),
         )
         for i in range(steps)
     ]

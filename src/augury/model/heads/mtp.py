@@ -52,7 +52,7 @@ LAYOUTS = (
     Layout("MiMo", lambda c, i: f"model.mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
            "final_layernorm", hidden_first=True),
     Layout("speculators", lambda c, i: f"mtp_layers.{i}.", "token_layernorm", "hidden_layernorm", "input_proj", "",
-           "final_layernorm", hidden_first=True),
+           "final_layernorm"),  # MiMo's names over the matrices of "mtp.", which read the embedding first
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from augury.serve.errors import ApiError
+from augury.serve.media import refusal
 
 Block = dict[str, Any]
 KINDS = "text, thinking, tool_use and tool_result"
@@ -83,7 +84,7 @@ def _string(block: Block, name: str, where: str) -> str:
 
 def _unknown(kind: str, where: str) -> ApiError:
     why = f"{where}: blocks of type {kind[:60]!r} are not taken here; {KINDS} are, in the roles that have them."
-    return ApiError(400, why, "messages")
+    return ApiError(400, refusal(kind, where, "blocks") or why, "messages")
 
 
 def _text(content: Any, where: str) -> str:

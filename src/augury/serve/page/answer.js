@@ -2,6 +2,7 @@
 
 import { make } from "./dom.js";
 import { Fences } from "./fences.js";
+import { Folds, pieces } from "./folds.js";
 
 /** Where a token came from, as a class name. */
 export const origin = (token) => (token.bonus ? "bonus" : token.from);
@@ -20,6 +21,8 @@ export class Answer {
     this.figures = make("small", { className: "figures" });
     this.element = make("div", { className: "answer" }, this.tokens, this.figures);
     this.fences = new Fences();
+    this.folds = new Folds(this.tokens);
+    this.said = []; // since the last pass that is on the page
     this.spelled = 0; // characters that are on the page
     this.begun = 0;
     this.ids = [];
@@ -30,9 +33,9 @@ export class Answer {
     const choice = chunk.choices?.[0];
     const fresh = choice?.delta?.content ?? "";
     this.text += fresh;
+    this.said.push(...pieces(choice?.delta));
     for (const step of chunk.augury?.steps ?? []) this.addStep(step);
-    if (this.spelled < this.text.length && !chunk.augury)
-      this.append({ text: this.text.slice(this.spelled), from: "plain" }, -1);
+    if (this.said.length && !chunk.augury && !this.steps.length) this.spell();
     this.ended = choice?.finish_reason ?? this.ended;
     this.metrics = chunk.metrics?.speculative_decoding ?? this.metrics;
     return fresh;
@@ -41,15 +44,23 @@ export class Answer {
   addStep(step) {
     const now = performance.now() / 1000;
     this.begun ||= now;
-    for (const token of step.tokens) {
-      this.ids.push(token.id);
-      if (token.text) this.append(token, this.steps.length);
-    }
+    this.ids.push(...step.tokens.map((token) => token.id));
+    const shown = step.tokens.filter((token) => token.text);
+    this.folds.put(
+      shown.map((token) => this.made(token, this.steps.length)),
+      this.said.splice(0),
+    );
     this.steps.push({ ...step, before: this.steps.length ? lastText(this.steps.at(-1)) : null });
     this.times.push([now - this.begun, this.ids.length]);
   }
 
-  append(token, step) {
+  /** Text that came without its passes. */
+  spell() {
+    const said = this.said.splice(0);
+    this.folds.put([this.made({ text: said.map(({ text }) => text).join(""), from: "plain" }, -1)], said);
+  }
+
+  made(token, step) {
     const code = this.fences.read(token.text) ? " code" : "";
     const made = make("span", {
       className: `token ${origin(token)}${code}`,
@@ -58,13 +69,16 @@ export class Answer {
     });
     made.dataset.step = step;
     made.dataset.id = token.id ?? "";
-    this.tokens.append(made);
     this.spelled += token.text.length;
+    return made;
   }
 
   /** The stream is over. */
   close(stopped = false) {
-    if (this.spelled < this.text.length) this.append({ text: this.text.slice(this.spelled), from: "plain" }, -1);
+    if (this.said.length) this.spell();
+    this.folds.flush();
+    const open = this.tokens.querySelector(":scope > .token"); // the first token may be folded away
+    if (open) open.tabIndex = 0;
     this.tokens.classList.remove("waiting");
     this.figures.textContent = this.words(stopped);
   }
@@ -105,7 +119,7 @@ export class Answer {
 
   /** Mark the tokens of one pass. */
   mark(step) {
-    for (const token of this.tokens.children) token.classList.toggle("same-step", Number(token.dataset.step) === step);
+    for (const token of this.tokens.querySelectorAll(".token")) token.classList.toggle("same-step", Number(token.dataset.step) === step);
   }
 }
 

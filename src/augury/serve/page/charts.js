@@ -6,7 +6,9 @@ import { byId, make } from "./dom.js";
 
 const SECONDS = 120;
 const LIBRARY = "page/vendor/plotly.min.js";
-const last = (buckets, name) => buckets.findLast((bucket) => bucket[name] !== null)?.[name] ?? null;
+const sum = (buckets, name) => buckets.reduce((all, bucket) => all + bucket[name], 0);
+// Of the whole window: the last second's would jump with every request.
+const over = (buckets, name, of) => (sum(buckets, of) ? sum(buckets, name) / sum(buckets, of) : null);
 const shown = (value, write) => (value === null ? "–" : write(value));
 // The current second is not over, so its count would always look like a dip.
 const whole = (buckets) => buckets.slice(-SECONDS - 1, -1);
@@ -23,19 +25,19 @@ const CHARTS = [
     range: [0, 1],
     percent: true,
     traces: (b) => [line(b, "acceptance_rate", "--draft")],
-    now: (b) => shown(last(b, "acceptance_rate"), percent),
+    now: (b) => shown(over(b, "accepted", "drafted"), percent),
   },
   {
     title: "Mean length",
     range: [1, null],
     traces: (b) => [line(b, "mean_acceptance_length", "--draft")],
-    now: (b) => shown(last(b, "mean_acceptance_length"), (v) => v.toFixed(2)),
+    now: (b) => shown(over(b, "accepted", "drafts"), (v) => (1 + v).toFixed(2)),
   },
   {
     title: "Accepted of drafted",
     range: [0, null],
     traces: (b) => [bars(b, "drafted", "--rejected", "drafted", 0.4), bars(b, "accepted", "--draft", "accepted", 1)],
-    now: (b) => `${b.reduce((s, x) => s + x.accepted, 0)} of ${b.reduce((s, x) => s + x.drafted, 0)}`,
+    now: (b) => `${sum(b, "accepted")} of ${sum(b, "drafted")}`,
   },
   {
     title: "By position, in all",
@@ -43,7 +45,7 @@ const CHARTS = [
     percent: true,
     positions: true,
     traces: (_, live) => [positions(live)],
-    now: (_, live) => shown(rates(live)[0] ?? null, (v) => `${percent(v)} at the first`),
+    now: (_, live) => shown(rates(live)[0] ?? null, (v) => `first ${percent(v)}`),
   },
   {
     title: "K in use",

@@ -12,7 +12,7 @@ export class Chat {
     this.inspector = inspector;
     this.list = byId("conversation");
     this.clear();
-    inspector.watch(this.list, (token) => this.answers.find((answer) => answer.tokens === token.parentElement));
+    inspector.watch(this.list, (token) => this.answers.find((answer) => answer.tokens.contains(token)));
   }
 
   /** Begin anew. */

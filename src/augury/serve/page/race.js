@@ -40,7 +40,7 @@ export class Race {
     this.lanes = [];
     this.inspector = inspector;
     inspector.watch(byId("race"), (token) =>
-      this.lanes.map((lane) => lane.answer).find((answer) => answer.tokens === token.parentElement),
+      this.lanes.map((lane) => lane.answer).find((answer) => answer.tokens.contains(token)),
     );
     this.clear();
   }

@@ -4,12 +4,13 @@ import { byId } from "./dom.js";
 
 const STORE = "augury.settings";
 const KEY = "augury.key";
+const MORE = "more"; // further fields of a request, as JSON
 const NUMBERS = { k: "k", temperature: "temperature", maxTokens: "max-tokens", seed: "seed" };
 
 /** The controls below the question. */
 export class Settings {
   constructor() {
-    this.values = { speculation: true, k: null, temperature: 0, maxTokens: 256, seed: null, ...stored() };
+    this.values = { speculation: true, k: null, temperature: 0, maxTokens: 256, seed: null, more: "", ...stored() };
     this.loaded = null; // tokens that the server may draft; null as long as nobody knows
     byId("key").value = sessionStorage.getItem(KEY) ?? "";
     byId("key").addEventListener("input", () => sessionStorage.setItem(KEY, byId("key").value));
@@ -34,6 +35,9 @@ export class Settings {
       const field = byId(id);
       if (field.validity.valid) this.values[name] = field.value === "" ? null : field.valueAsNumber;
     }
+    const more = byId(MORE);
+    more.setCustomValidity(object(more.value) ? "" : "a JSON object, please");
+    if (more.validity.valid) this.values.more = more.value;
     localStorage.setItem(STORE, JSON.stringify(this.values));
     byId("settings-words").textContent = this.words();
   }
@@ -41,6 +45,7 @@ export class Settings {
   write() {
     byId("speculation").checked = this.values.speculation && this.loaded !== 0;
     for (const [name, id] of Object.entries(NUMBERS)) byId(id).value = this.values[name] ?? "";
+    byId(MORE).value = this.values.more;
     byId("settings-words").textContent = this.words();
   }
 
@@ -69,8 +74,19 @@ export class Settings {
       temperature: temperature ?? 0,
       max_tokens: maxTokens ?? 256,
       ...(seed !== null && { seed }),
+      ...object(this.values.more),
       speculative: wish,
     };
+  }
+}
+
+/** A JSON object in words, {} of none; null for anything else. */
+function object(words) {
+  try {
+    const value = words.trim() ? JSON.parse(words) : {};
+    return value && typeof value === "object" && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
   }
 }
 

@@ -93,7 +93,7 @@ export class Inspector {
 /** Which token of its pass is looked at; -1 if none. */
 function place(answer, number, token) {
   if (!token) return -1;
-  const mates = [...answer.tokens.children].filter((other) => Number(other.dataset.step) === number);
+  const mates = [...answer.tokens.querySelectorAll(".token")].filter((other) => Number(other.dataset.step) === number);
   const shown = answer.steps[number].tokens.map((t, i) => [t, i]).filter(([t]) => t.text);
   return shown[mates.indexOf(token)]?.[1] ?? -1;
 }
@@ -172,7 +172,7 @@ const share = (value) =>
 function walk(event) {
   const token = event.target.closest?.(".tokens .token");
   if (!token || event.altKey || event.ctrlKey || event.metaKey) return;
-  const all = [...token.parentElement.children];
+  const all = [...token.closest(".tokens").querySelectorAll(".token")].filter((other) => other.checkVisibility());
   const at = all.indexOf(token);
   const another = (other) => other.dataset.step !== token.dataset.step;
   const down = all.findIndex((other, i) => i > at && another(other));

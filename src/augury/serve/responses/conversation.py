@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from augury.serve.errors import ApiError
+from augury.serve.media import refusal
 
 Item = dict[str, Any]
 PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
@@ -54,5 +55,7 @@ def _text(content: Any, number: int) -> str:
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, dict) and part.get("type") in PARTS else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise ApiError(400, f"input[{number}]: content may hold text parts only.", "input")
+        where = f"input[{number}].content"
+        told = (refusal(part.get("type"), f"{where}[{i}]") for i, part in enumerate(parts) if isinstance(part, dict))
+        raise ApiError(400, next(filter(None, told), f"{where} may hold text parts only."), "input")
     return "".join(texts)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ __all__ = [
 
 SHORT = {
     "n": ("--n", "-n"),
+    "quantization": ("--quantization", "-q"),
     "speculative_config": ("--speculative-config", "-sc"),
     "tensor_parallel_size": ("--tensor-parallel-size", "-tp"),
 }

@@ -12,7 +12,7 @@ from augury.config.errors import ConfigError
 
 LISTS = ("--served-model-name", "--api-key", "--lora-modules")  # several values may follow one flag
 MODEL = ("--model", "--model-tag")
-SHORT = {"-pp": "pipeline_parallel_size", "-dp": "data_parallel_size", "-q": "quantization"}
+SHORT = {"-pp": "pipeline_parallel_size", "-dp": "data_parallel_size"}
 SWITCHES = ("fully_sharded_loras", "async_scheduling", "skip_tokenizer_init", *harmless.SWITCHES)
 NEUTRAL = {**NOT_YET, "skip_tokenizer_init": (False,)}  # a server speaks in texts
 # What they turn off or on is so here in any case.

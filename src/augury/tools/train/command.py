@@ -41,12 +41,15 @@ def train(
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="Layers of draft_model, pard and dflash.")] = 2,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Validate sampled answers with sampled drafts; 0: greedy.")
+    ] = 0.0,
     epochs: Annotated[float, typer.Option(min=0, help="How often every answer is seen.")] = 6.0,
     batch: Annotated[int, typer.Option(min=1, help="Answers a step.")] = 64,
     accumulate: Annotated[int, typer.Option(min=1, help="Parts of a step, where a whole one does not fit.")] = 1,
     longest: Annotated[int, typer.Option(min=16, help="Tokens of a prompt and its answer that are used.")] = 512,
     rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 1e-3,
-    loss: Annotated[Literal["kl", "ce", "tv", "lk"], typer.Option(help="What is made small.")] = "kl",
+    loss: Annotated[Literal["kl", "ce", "tv", "lk", "dpace"], typer.Option(help="What is made small.")] = "kl",
     every: Annotated[int, typer.Option(min=1, help="Steps between validations.")] = 200,
     patience: Annotated[int, typer.Option(min=0, help="Validations without a better one until it ends.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop training after so many; 0: no limit.")] = 0.0,
@@ -97,6 +100,7 @@ def train(
         "minutes": minutes,
         "tokens": k,
         "seed": seed,
+        "temperature": temperature,
     }
     if collected is None and not (prompts and held_out):
         raise ConfigError("give --prompts and --held-out, or --from with what a server collected.")
@@ -104,8 +108,12 @@ def train(
         raise ConfigError("--prompts: give --held-out, too; what is trained on says nothing about acceptance.")
     if not epochs:
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
-    with said(quiet=as_json) as tell:
+    from augury.train.crew import speaks
+
+    with said(quiet=as_json or not speaks()) as tell:
         result = run_training(order, settings, epochs, gate, tell)
+    if not speaks():
+        return
     draw(result, out / "curve.png")
     write_text(out / "report.html", training_page(result, out / "curve.png"))
     if as_json:

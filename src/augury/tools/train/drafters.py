@@ -1,4 +1,4 @@
-"""`augury drafter`: what is installed, and smaller ones made of larger ones."""
+"""`augury drafter`: what is installed, smaller ones made of larger ones, and other formats."""
 
 from __future__ import annotations
 
@@ -47,3 +47,20 @@ def trim(
         print_json(found)
         return
     print(f"{found['drafter']}: {words} of {found['before']} words, {found['covered']:.1%} of what the answers say.")
+
+
+def export(
+    drafter: Annotated[Path, typer.Argument(help="Directory of a drafter: EAGLE-3, P-EAGLE or DFlash.")],
+    out: Annotated[Path, typer.Option(help="Directory to write.")],
+    verifier: Annotated[str, typer.Option(help="The target, by the name that servers load it by.")],
+    k: Annotated[int, typer.Option("--k", min=1, help="Tokens it drafts where nobody says otherwise.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Write a drafter in the format of the speculators library, which names its target."""
+    from augury.train.speculators import as_speculator
+
+    kind = as_speculator(drafter, verifier, k, out)
+    if as_json:
+        print_json({"drafter": str(out), "speculators_model_type": kind, "verifier": verifier})
+        return
+    print(f"{out}: a speculator of type {kind} for {verifier}.")

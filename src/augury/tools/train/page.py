@@ -22,7 +22,9 @@ def training_page(result: dict[str, Any], picture: Path) -> str:
         parts.append(
             f"<p>Best at step {best['step']} of {result['steps']}: <code>{escape(result['drafter'])}</code></p>"
         )
-        parts += [h2("Acceptance length on held-out prompts, greedy"), _lengths(best)]
+        heat = result["conditions"]["temperature"]
+        drawn = f"temperature {heat:g}" if heat else "greedy"
+        parts += [h2(f"Acceptance length on held-out prompts, {drawn}"), _lengths(best)]
         parts += [h2("Accepted at each position, % of drafts"), _positions(best)]
     if picture.is_file():
         parts += [h2("The run"), _picture(picture)]

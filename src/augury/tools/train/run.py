@@ -25,16 +25,19 @@ from augury.tools.shared.profile import make_profile
 from augury.tools.train.prompts import Messages, read_prompts
 from augury.train.batches import Teacher
 from augury.train.collected import read_collected
-from augury.train.corpus import Corpus, answer
+from augury.train.corpus import TEMPERATURE, Corpus, answer
+from augury.train.crew import Crew
 from augury.train.gate import check_gate
 from augury.train.loop import BEST, Held, Progress, Schedule, TrainingRun
 from augury.train.openings import LONGEST, openings
-from augury.train.trainee import Goal, layers_of, trainee_of
+from augury.train.speculators import as_speculator
+from augury.train.trainee import Goal, kinds, layers_of, trainee_of
 from augury.train.trim import said_most
 from augury.train.warm_start import warm_start
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
+SPECULATORS = "speculators"  # the best drafter once more, in that library's format
 MANY = 512  # answers that a GPU writes at once
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
@@ -72,8 +75,12 @@ def run_training(
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
     if order.vocabulary > config.vocab_size:  # before the target answers prompts for hours
         raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")
-    corpus, held = _texts(order, directory, settings["longest"], tell)
+    heat = settings["temperature"]
+    if heat and order.collected is not None:
+        raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
+    crew = Crew.join()
     device = device_of(order.device)
+    corpus, held = crew.tell(lambda: _texts(order, directory, settings["longest"], heat, tell))
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
@@ -83,13 +90,15 @@ def run_training(
     trainee = kind(goal, config, teacher, words)
     if order.init is not None:
         warm_start(trainee, order.init)
-    run = TrainingRun(trainee, teacher, schedule, directory, order.out)
+    run = TrainingRun(trainee, teacher, schedule, directory, order.out, crew)
     share = None
     if not run.resume() and gate:
         doing = "gate: one answer learnt by heart"
         tell(doing, 0, 1)
-        share = check_gate(kind(goal, config, teacher, words), teacher, corpus, directory, partial(tell, doing))
+        fresh = kind(goal, config, teacher, words)
+        share = crew.tell(lambda: check_gate(fresh, teacher, corpus, directory, partial(tell, doing)))
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
+    crew.leave()
     return _result(order, run, progress, corpus, share)
 
 
@@ -103,20 +112,20 @@ def _line(now: Progress) -> str:
     return "training" + loss + (f", acceptance length {now.best:.2f}" if now.best else "")
 
 
-def _texts(order: TrainOptions, directory: Path, longest: int, tell: Tell) -> tuple[Corpus, Held]:
+def _texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell: Tell) -> tuple[Corpus, Held]:
     """What to train on, and what to validate with: served answers, answers to prompts, or both."""
     if order.collected is None:
-        return _answered(order, directory, tell)
+        return _answered(order, directory, heat, tell)
     served, kept = read_collected(order.collected, directory, longest)
     held = {"collected": kept}
     if not order.prompts:
         return served, held
-    answered, more = _answered(order, directory, tell)
+    answered, more = _answered(order, directory, heat, tell)
     return served + answered, held | more
 
 
-def _answered(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus, Held]:
-    """The target's answers to the prompts, and its greedy ones to each held-out file; made once, kept in the run."""
+def _answered(order: TrainOptions, directory: Path, heat: float, tell: Tell) -> tuple[Corpus, Held]:
+    """The target's answers to the prompts, and to each held-out file at one temperature; made once, kept in the run."""
     held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
     kept = {json.dumps(messages) for some in held.values() for messages in some}
     asked = [messages for messages in read_prompts(order.prompts) if json.dumps(messages) not in kept]
@@ -125,7 +134,9 @@ def _answered(order: TrainOptions, directory: Path, tell: Tell) -> tuple[Corpus,
     maker = _Maker(order, directory, tell)
     asked += [messages for messages in maker.openings() if json.dumps(messages) not in kept]
     corpus = maker.corpus("corpus", asked, 0.5)
-    return corpus, {name: maker.corpus(f"held-{name}", some, 0.0) for name, some in held.items()}
+    end = f"-T{heat:g}" if heat else ""
+    share = 1.0 if heat else 0.0
+    return corpus, {name: maker.corpus(f"held-{name}{end}", some, share, heat) for name, some in held.items()}
 
 
 class _Maker:
@@ -149,8 +160,8 @@ class _Maker:
             write_text(path, "".join(json.dumps(text) + "\n" for text in found))
         return read_prompts([path])
 
-    def corpus(self, name: str, asked: list[Messages], sampled: float) -> Corpus:
-        """Answers to these prompts, as they were kept or new."""
+    def corpus(self, name: str, asked: list[Messages], sampled: float, heat: float = 0.0) -> Corpus:
+        """Answers to these prompts, as they were kept or new; `heat` is the temperature if it is not the usual one."""
         order, path = self._order, self._kept / f"{name}.safetensors"
         about = {
             "target": fingerprint(self._directory),
@@ -169,9 +180,10 @@ class _Maker:
             self._engine(),
             fitting,
             order.answer_tokens,
-            sampled_share=sampled,
-            about=about,
-            tick=lambda done: self._tell(words, done, len(fitting)),
+            heat or TEMPERATURE,
+            sampled,
+            about,
+            lambda done: self._tell(words, done, len(fitting)),
         )
         made.save(path)
         return made
@@ -203,7 +215,7 @@ def _result(
     order: TrainOptions, run: TrainingRun, progress: Progress, corpus: Corpus, share: float | None
 ) -> dict[str, Any]:
     best = max(progress.history, key=lambda line: sum(line["length"].values()), default=None)
-    result = {
+    result: dict[str, Any] = {
         "method": order.method,
         "target": order.target,
         "drafter": str(order.out / BEST),
@@ -217,9 +229,13 @@ def _result(
         "best": best,
         "history": progress.history,
     }
+    if not run.crew.first:
+        return result
     if best is not None:
-        profile = _profile(order.method, run.schedule.tokens, best)
+        profile = _profile(order.method, run.schedule, best)
         write_text(order.out / BEST / "speculation_profile.json", json.dumps(profile, indent=2) + "\n")
+        if kinds()[order.method].speculator[0]:
+            as_speculator(order.out / BEST, order.target, run.schedule.tokens, order.out / SPECULATORS)
     write_text(order.out / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
@@ -235,15 +251,17 @@ def _conditions(order: TrainOptions, run: TrainingRun) -> dict[str, Any]:
         "vocabulary": order.vocabulary or "all",
         "depth": order.depth,
         **asdict(run.schedule),
+        "processes": run.crew.size,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
     }
 
 
-def _profile(method: str, tokens: int, best: dict[str, Any]) -> dict[str, Any]:
+def _profile(method: str, schedule: Schedule, best: dict[str, Any]) -> dict[str, Any]:
     """speculation_profile.json of all held-out texts together."""
-    histogram = [sum(counts) for counts in zip(*best["histogram"].values(), strict=True)]
-    accepted = [sum(histogram[i:]) for i in range(1, tokens + 1)]
+    histogram = [round(sum(counts)) for counts in zip(*best["histogram"].values(), strict=True)]
+    accepted = [sum(histogram[i:]) for i in range(1, schedule.tokens + 1)]
     per_text = sum(best["per_text"].values()) / len(best["per_text"])
-    conditions = {"prompts": sorted(best["length"]), "sampling": "greedy", "simulated": "on the target's own answers"}
-    return make_profile(method, tokens, accepted, sum(histogram), histogram, per_text, conditions)
+    sampling = f"temperature {schedule.temperature:g}" if schedule.temperature else "greedy"
+    conditions = {"prompts": sorted(best["length"]), "sampling": sampling, "simulated": "on the target's own answers"}
+    return make_profile(method, schedule.tokens, accepted, sum(histogram), histogram, per_text, conditions)

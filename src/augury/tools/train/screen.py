@@ -45,7 +45,9 @@ def show(console: Console, result: dict[str, Any]) -> None:
     if best is None:
         console.print("Nothing was validated: the run ended before the first validation.")
         return
-    table = Table("held out", f"acceptance length, K={result['k']}", "accepted at each position", box=None)
+    heat = result["conditions"]["temperature"]
+    drawn = f", temperature {heat:g}" if heat else ""
+    table = Table("held out", f"acceptance length, K={result['k']}{drawn}", "accepted at each position", box=None)
     for name, length in best["length"].items():
         shares = " ".join(f"{100 * share:.0f}" for share in best["by_position"][name])
         table.add_row(name, f"{length:.2f}", f"{shares} %")

@@ -37,7 +37,8 @@ def token_ids(bodies: list[Body], directory: str, room: int) -> list[list[int]]:
     from augury.model.checkpoint import read_config
     from augury.model.tokenizer import Tokenizer
 
-    tokenizer, longest = Tokenizer(Path(directory)), read_config(Path(directory)).max_position_embeddings
+    tokenizer = Tokenizer(Path(directory))
+    longest = read_config(Path(directory), quantised=True).max_position_embeddings
     every = []
     for number, body in enumerate(bodies, 1):
         options: dict[str, Any] = {"continue_final_message": True} if body.get("continue_final_message") else {}

@@ -80,4 +80,4 @@ def traffic(url: str, key: str | None) -> dict[str, float] | None:
 def _within(room: int, directory: str) -> int:
     from augury.model.checkpoint import read_config
 
-    return int(min(room, read_config(Path(directory)).max_position_embeddings))
+    return int(min(room, read_config(Path(directory), quantised=True).max_position_embeddings))

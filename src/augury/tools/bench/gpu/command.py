@@ -32,6 +32,10 @@ def bench_gpu(
     new: Annotated[int, typer.Option(min=2, help="New tokens for each request.")] = 512,
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="In exact mode: its cost.")] = False,
+    quantization: Annotated[Literal["fp8"] | None, typer.Option("--quantization", "-q", help="Of the weights.")] = None,
+    kv_cache_dtype: Annotated[
+        Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"], typer.Option(help="Of keys and values.")
+    ] = "auto",
     device: Annotated[Literal["auto", "cuda", "cpu"], typer.Option(help="Where to run.")] = "auto",
     spec: Annotated[str, typer.Option(metavar="JSON", help="Further keys of speculative_config, a tree for one.")] = "",
     batched_tokens: Annotated[int | None, typer.Option(min=1, help="max_num_batched_tokens of the engine.")] = None,
@@ -53,9 +57,11 @@ def bench_gpu(
             "batched-tokens": batched_tokens,
             "minutes": minutes,
             "kernels": kernels,
+            "kv-cache-dtype": kv_cache_dtype != "auto",
+            "quantization": quantization if micro != "linear" else None,
         }
         _refuse_unused(whole_step, "--micro measures one kernel, not the engine")
-        _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, as_json)
+        _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, quantization, as_json)
         return
     from augury.tools.bench.gpu.run import measure
 
@@ -77,6 +83,8 @@ def bench_gpu(
             from_json(spec, "--spec") if spec else None,
             batched_tokens,
             exact,
+            quantization,
+            kv_cache_dtype,
             on_row=_say_row,
             say=tick,
         )
@@ -94,11 +102,19 @@ def _say_row(row: dict[str, Any]) -> None:
 
 
 def _run_micro(
-    micro: str, shape: str, batches: list[int], tokens: int, context: int, device: str, as_json: bool
+    micro: str,
+    shape: str,
+    batches: list[int],
+    tokens: int,
+    context: int,
+    device: str,
+    quantization: str | None,
+    as_json: bool,
 ) -> None:
     from augury.tools.bench.gpu.micro import measure_micro
 
-    report = measure_micro(micro, shape, batches, tokens, context, device)
+    kernel = f"{quantization} {micro}" if quantization else micro
+    report = measure_micro(kernel, shape, batches, tokens, context, device)
     if as_json:
         print_json(report)
     else:

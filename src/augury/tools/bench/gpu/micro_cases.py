@@ -63,19 +63,23 @@ def norm(config: Config, batch: int, tokens: int, context: int, device: torch.de
     )
 
 
-def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """The matrices of a layer, and the head."""
-    rows, hidden, inner = batch * (1 + tokens), config["hidden_size"], config["intermediate_size"]
-    dim = config["head_dim"]
+def matrices(config: Config) -> dict[str, tuple[int, int]]:
+    """The matrices of a model that a step multiplies with, (out, in) each."""
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    shapes = {
+    return {
         "qkv": (q + 2 * kv, hidden),
         "o": (hidden, q),
         "gate_up": (2 * inner, hidden),
         "down": (hidden, inner),
         "head": (config["vocab_size"], hidden),
     }
-    for name, (out, width) in shapes.items():
+
+
+def linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
+    """The matrices of a layer, and the head."""
+    rows = batch * (1 + tokens)
+    for name, (out, width) in matrices(config).items():
         x = _normal(0, device, rows, width)
         yield KernelCase(
             f"{name} {out}x{width}, {rows} rows",
@@ -83,6 +87,22 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
             lambda seed, out=out, width=width: _normal(seed, device, out, width) * width**-0.5,  # type: ignore[misc]
             lambda faces, weight, x=x: faces.ops.linear(x, weight),  # type: ignore[misc]
         )
+
+
+def fp8_linear(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
+    """The matrices of a layer in 8 bits; the reference unpacks them first."""
+    from augury.kernels.quantized import quantised
+
+    rows = batch * (1 + tokens)
+    for name, (out, width) in matrices(config).items():
+        if name != "head":
+            x = _normal(0, device, rows, width)
+            yield KernelCase(
+                f"{name} {out}x{width}, {rows} rows",
+                out * width + 4 * out,
+                lambda seed, out=out, width=width: quantised(_normal(seed, device, out, width) * width**-0.5),  # type: ignore[misc]
+                lambda faces, weight, x=x: faces.ops.packed_linear(x, weight),  # type: ignore[misc]
+            )
 
 
 def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
@@ -198,4 +218,11 @@ def _seen_once(rows: Rows) -> Callable[[Any], Any]:
     return view
 
 
-CASES: dict[str, Maker] = {"attend": attend, "linear": linear, "norm": norm, "rope": rope, "verify": verification}
+CASES: dict[str, Maker] = {
+    "attend": attend,
+    "linear": linear,
+    "fp8 linear": fp8_linear,
+    "norm": norm,
+    "rope": rope,
+    "verify": verification,
+}

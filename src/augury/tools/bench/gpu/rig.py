@@ -120,7 +120,14 @@ class Bench:
 
 @contextmanager
 def bench_of(
-    shape: Config, sizes: Sizes, device: str, eager: bool, batched: int | None = None, exact: bool = False
+    shape: Config,
+    sizes: Sizes,
+    device: str,
+    eager: bool,
+    batched: int | None = None,
+    exact: bool = False,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
 ) -> Iterator[Bench]:
     """Make a target; on disk it is a config.json for as long as it lives."""
     import torch
@@ -145,8 +152,10 @@ def bench_of(
             "enable_prefix_caching": False,
             "enforce_eager": eager,
             "exact": exact,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
         }
-        target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact)
+        target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact, quantization=quantization)
         yield Bench(Path(name), target, arguments, sizes)
 
 

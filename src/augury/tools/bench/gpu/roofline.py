@@ -34,10 +34,15 @@ def _seconds(source: torch.Tensor, sink: torch.Tensor, device: torch.device) -> 
     return float(begin.elapsed_time(end)) / 1000
 
 
-def step_bytes(shape: Config, drafter: Drafter, batch: int, context: float, itemsize: int) -> dict[str, float]:
-    """Bytes that one decode step must read: matrices of the target and of the drafter's passes, keys and values."""
-    cached = batch * context
-    weights = layer_elements(shape) * shape["num_hidden_layers"] + _head(shape)
+def step_bytes(
+    shape: Config, drafter: Drafter, batch: int, context: float, itemsize: int, layer_itemsize: int | None = None
+) -> dict[str, float]:
+    """Bytes that one decode step must read: matrices of the target and of the drafter's passes, keys and values.
+
+    A number takes `itemsize` bytes, one of the target's layers `layer_itemsize`.
+    """
+    cached, share = batch * context, (layer_itemsize or itemsize) / itemsize
+    weights = layer_elements(shape) * shape["num_hidden_layers"] * share + _head(shape)
     kv = cached * _cache_elements(shape)
     extra, extra_kv = drafter_elements(shape, drafter), cached * _drafter_cache(shape, drafter)
     parts = {"target": weights, "target_kv": kv, "drafter": extra, "drafter_kv": extra_kv}

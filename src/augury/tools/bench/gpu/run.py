@@ -43,6 +43,8 @@ def measure(
     extra: dict[str, Any] | None = None,
     batched: int | None = None,
     exact: bool = False,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
     on_row: Callable[[Row], None] = lambda row: None,
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def measure(
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     begun = time.perf_counter()
     say(f"making {shape}")
-    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched, exact) as bench:
+    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched, exact, quantization, kv_cache_dtype) as bench:
         where = bench.target.device
         report: dict[str, Any] = {
             "shape": shape,
@@ -62,6 +64,8 @@ def measure(
             "new": new,
             "eager": eager,
             "exact": exact,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
             "batched": batched,
             **_machine(where),
             "peer": CONDITIONS,
@@ -118,7 +122,8 @@ def _row(rig: Rig, bench: Bench, report: dict[str, Any], batch: int, marks: Any,
         "step_ms": 1000 * timed.seconds / timed.steps,
         "tokens_a_step": timed.tokens / timed.steps / batch,
         "peer": None
-        if report["eager"] or report["exact"] or report["batched"]  # the peer had none of these
+        if any(report[name] for name in ("eager", "exact", "batched", "quantization"))  # the peer had none of these
+        or report["kv_cache_dtype"] != "auto"
         else peer_of(report["shape"], drafter, sizes.prompt, sizes.new, batch, report["gpu"]),
         **_memory(rig),
     }
@@ -175,7 +180,10 @@ def _share(row: Row, report: dict[str, Any], rig: Rig, sizes: Sizes) -> Row:
     from augury.tools.bench.gpu.roofline import step_bytes
 
     itemsize = 2 if rig.engine.target.device.type == "cuda" else 4
-    parts = step_bytes(shape_of(report["shape"]), rig.drafter, row["batch"], sizes.prompt + sizes.new / 2, itemsize)
+    layers = 1 if report["quantization"] and itemsize == 2 else itemsize
+    context = sizes.prompt + sizes.new / 2
+    parts = step_bytes(shape_of(report["shape"]), rig.drafter, row["batch"], context, itemsize, layers)
+    parts["target_kv"] *= rig.engine.target.cache.keys[0].element_size() / itemsize
     least = sum(parts.values()) / (report["copy_tb_s"] * 1e12)
     return {"bytes": parts, "roofline_ms": 1000 * least, "roofline": 1000 * least / row["step_ms"]}
 

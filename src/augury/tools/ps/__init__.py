@@ -1,0 +1,1 @@
+"""`augury ps`: the servers of this machine."""

@@ -1,0 +1,149 @@
+"""Acceptance lengths as the engine serves them: one engine for each shape of draft, all prompts of a file at once."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.engine.llm import LLM
+from augury.methods.registry import METHODS
+from augury.model.checkpoint import read_config
+from augury.model.store import resolve
+from augury.observe.stats import SpecStats
+from augury.tools.shared.loading import with_installed
+from augury.tools.train.prompts import Messages, read_prompts
+from augury.tools.train.run import PROMPT, Tell, device_of
+
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one line of figures is measured with."""
+
+    tokens: int  # K
+    nodes: int  # of a tree; 0: a chain
+    temperature: float
+    rule: str
+
+
+class Amounts(NamedTuple):
+    """How much is measured."""
+
+    max_tokens: int
+    most: int  # prompts of a file
+    batch: int | None
+    top_k: int  # children of a tree's node
+
+
+def measured(
+    target: str,
+    spec: Spec,
+    files: list[Path],
+    settings: list[Setting],
+    amounts: Amounts,
+    device: str,
+    dtype: str,
+    tell: Tell,
+) -> dict[str, Any]:
+    """Every setting on every file."""
+    names = [path.stem for path in files]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--prompts {', '.join(map(str, files))}: two files have one name; figures go by name.")
+    asked = {path.stem: read_prompts([path])[: amounts.most] for path in files}
+    spec, engine = with_installed(spec, target), _engine(target, amounts, device_of(device), dtype)
+    wanted, lines = effective(settings, spec), list[dict[str, Any]]()
+    for (tokens, nodes, rule), some in groupby(wanted, lambda one: (one.tokens, one.nodes, one.rule)):
+        llm = LLM(target, **engine, speculative_config=shaped(spec, tokens, nodes, rule, amounts.top_k))
+        for one in some:
+            tell(f"measuring: K={tokens}, tree {nodes}, temperature {one.temperature:g}", len(lines), len(wanted))
+            lines.append(_line(llm, one, asked, amounts.max_tokens))
+        del llm  # a GPU has room for one
+        gc.collect()
+        if engine["device"] == "cuda":
+            torch.cuda.empty_cache()
+    tell("measuring", len(lines), len(wanted))
+    told = {"target": target, "device": engine["device"], "dtype": engine["dtype"], "torch": torch.__version__}
+    return {"speculative_config": spec, "conditions": {**told, "max_tokens": amounts.max_tokens}, "lengths": lines}
+
+
+def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> dict[str, Any]:
+    on_gpu = device.type == "cuda"
+    return {
+        "device": device.type,
+        "dtype": "bfloat16" if on_gpu and dtype == "auto" else dtype,
+        "max_num_seqs": amounts.batch or (256 if on_gpu else 8),
+        "max_model_len": min(PROMPT + amounts.max_tokens, read_config(resolve(target)).max_position_embeddings),
+        "enable_prefix_caching": False,  # no prompt comes twice
+    }
+
+
+def _line(llm: LLM, one: Setting, asked: dict[str, list[Messages]], max_tokens: int) -> dict[str, Any]:
+    config = llm.config.speculative_config
+    assert config is not None
+    figures = {name: lengths(llm, talks, one.temperature, max_tokens) for name, talks in asked.items()}
+    return {
+        "k": one.tokens,
+        "tree": one.nodes,
+        "temperature": one.temperature,
+        "rule": config.rule,
+        "drafts": "drawn" if config.samples_drafts and one.temperature else "likeliest",
+        "mean": round(sum(figure["length"] for figure in figures.values()) / len(figures), 4),
+        "files": figures,
+    }
+
+
+def effective(settings: list[Setting], spec: Spec) -> list[Setting]:
+    """In the order of their engines, each once: rules differ for sampled chains alone, and not all methods grow trees.
+
+    Greedy chains run on the first rule's engine.
+    """
+    card = METHODS.get(str(spec.get("method")))
+    trees = card is None or ("tree" in card.keys and not spec.get("parallel_drafting"))
+    if not trees and not any(one.nodes == 0 for one in settings):
+        raise ConfigError(f"--tree: {spec.get('method')} drafts chains alone in this configuration; write --tree 0.")
+    first = settings[0].rule
+    kept = [one for one in settings if trees or one.nodes == 0]
+    alike = [replace(one, rule=first) if one.nodes or not one.temperature else one for one in kept]
+    return sorted(dict.fromkeys(alike), key=lambda one: (one.tokens, one.nodes, one.rule != first, one.rule))
+
+
+def shaped(spec: Spec, tokens: int, nodes: int, rule: str, top_k: int) -> Spec:
+    """The drafter's configuration for one engine; chains of sampled answers are sampled unless it says otherwise."""
+    chain = {"draft_sample_method": "probabilistic"} if _samples(spec) else {}
+    shape: Spec = {"tree": {"max_nodes": nodes, "top_k": top_k}} if nodes else chain
+    return {**shape, **spec, "num_speculative_tokens": tokens, "rejection_sample_method": rule}
+
+
+def _samples(spec: Spec) -> bool:
+    card = METHODS.get(str(spec.get("method")))
+    return card is None or "draft_sample_method" in card.keys
+
+
+def lengths(llm: LLM, talks: list[Messages], temperature: float, max_tokens: int) -> dict[str, Any]:
+    """Have all prompts of one file answered that leave room for an answer; what was accepted."""
+    ids = [llm.tokenizer.chat(messages, add_generation_prompt=True) for messages in talks]
+    room = (llm.config.max_model_len or PROMPT) - max_tokens
+    asked = [{"prompt_token_ids": prompt} for prompt in ids if len(prompt) <= room]
+    if not asked:
+        raise ConfigError(f"--max-tokens {max_tokens}: no prompt of a file leaves room for that; write fewer.")
+    params = [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=max_tokens, detokenize=False)
+        for i in range(len(asked))
+    ]
+    llm.engine.stats.spec = spec = SpecStats()
+    outputs = llm.generate(asked, params, use_tqdm=False)
+    return {
+        "length": round(spec.acceptance_length, 4),
+        "by_position": [round(count / max(1, spec.num_drafts), 4) for count in spec.accepted_per_pos],
+        "drafts": spec.num_drafts,
+        "answers": len(outputs),
+        "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
+    }

@@ -1,0 +1,72 @@
+"""`augury drafter measure` on a toy: figures by setting, held to what an engine counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from augury import LLM
+from augury.cli import app
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.tools.train.measured import Setting, effective, shaped
+
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+ASKED = ("what is a", "what is bb", "and c")
+
+
+def test_rules_differ_for_sampled_chains_alone() -> None:
+    every = [Setting(3, nodes, heat, rule) for nodes in (0, 8) for heat in (0, 0.8) for rule in ("coupled", "block")]
+    found = effective(every, {"method": "eagle3"})
+    assert found == [
+        Setting(3, 0, 0, "coupled"), Setting(3, 0, 0.8, "coupled"), Setting(3, 0, 0.8, "block"),
+        Setting(3, 8, 0, "coupled"), Setting(3, 8, 0.8, "coupled"),
+    ]  # fmt: skip
+    assert {one.nodes for one in effective(every, {"method": "draft_model", "parallel_drafting": True})} == {0}
+    with pytest.raises(ConfigError, match="drafts chains alone"):
+        effective([Setting(3, 8, 0, "coupled")], {"method": "ngram"})
+
+
+def test_drafts_of_sampled_answers_are_drawn() -> None:
+    assert shaped({"method": "eagle3"}, 3, 0, "block", 4)["draft_sample_method"] == "probabilistic"
+    given = {"method": "eagle3", "draft_sample_method": "greedy"}
+    assert shaped(given, 3, 0, "block", 4)["draft_sample_method"] == "greedy"
+    assert shaped(given, 3, 16, "coupled", 4)["tree"] == {"max_nodes": 16, "top_k": 4}
+    assert "draft_sample_method" not in shaped({"method": "medusa"}, 3, 0, "coupled", 4)
+
+
+def test_lengths_are_those_that_the_engine_counts(toy_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(ASKED))
+    (tmp_path / "b.txt").write_text(ASKED[0])
+    spec = {"method": "draft_model", "model": str(toy_model)}
+    words = ["drafter", "measure", "-sc", json.dumps(spec), "--target", str(toy_model), "--device", "cpu"]
+    words += ["--prompts", str(tmp_path / "a.txt"), "--prompts", str(tmp_path / "b.txt"), "--max-tokens", "13"]
+    done = CliRunner().invoke(app, [*words, "--temperature", "0", "--temperature", "0.8", "--k", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    greedy, sampled = json.loads(done.stdout)["lengths"]
+    assert greedy["files"]["b"]["length"] == 3.0  # the target drafts for itself: all is accepted
+    assert sampled["drafts"] == "drawn" and sampled["files"]["a"]["answers"] == 3
+    engine = LLM(str(toy_model), device="cpu", speculative_config=shaped(spec, 2, 0, "coupled", 4))
+    prompts = [engine.tokenizer.chat([{"role": "user", "content": text}], add_generation_prompt=True) for text in ASKED]
+    for seed, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=0.8, seed=seed, max_tokens=13)
+        engine.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+    stats = engine.engine.stats.spec
+    assert sampled["files"]["a"]["drafts"] == stats.num_drafts
+    assert sampled["files"]["a"]["length"] == pytest.approx(stats.acceptance_length, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["-sc", '{"method": "ngram", "num_speculative_tokens": 3}'], "'num_speculative_tokens' is what is measured"),
+        (["-sc", '{"method": "ngram"}', "--rule", "typical"], "--rule typical: unknown"),
+    ],
+)
+def test_wrong_words_are_named(change: list[str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    done = CliRunner().invoke(app, ["drafter", "measure", *change, "--prompts", str(tmp_path / "a.txt")])
+    assert done.exit_code != 0 and says in f"{done.output} {done.exception}"

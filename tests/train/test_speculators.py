@@ -1,0 +1,102 @@
+"""Drafters in the speculators format: our own loader drafts the same, and the library reads the configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from augury import LLM
+from augury.config.errors import ConfigError
+from augury.config.sampling import SamplingParams
+from augury.model.checkpoint import read_config
+from augury.train.batches import Teacher
+from augury.train.speculators import as_speculator
+from augury.train.trainee import Goal, kinds, layers_of, trainee_of
+
+pytestmark = pytest.mark.usefixtures("one_thread_throughout")
+PROMPTS = [{"prompt_token_ids": [65 + i, 97, 70 + i, 99]} for i in range(4)]
+TYPES = {"eagle3": "eagle3", "p-eagle": "peagle", "dflash": "dflash"}
+
+
+def exported(toy_model: Path, kind: str, vocabulary: int, out: Path) -> Path:
+    """A fresh drafter; the target's layers are its beginning, so it guesses something now and then."""
+    config = read_config(toy_model)
+    teacher = Teacher(toy_model, layers_of(kind, config), torch.device("cpu"), torch.float32)
+    torch.manual_seed(3)
+    words = torch.arange(1, config.vocab_size, 2)[:vocabulary] if vocabulary else torch.arange(config.vocab_size)
+    trainee_of(kind)(Goal(kind, 3, vocabulary), config, teacher, words).export(toy_model, out)
+    return out
+
+
+def drafts(llm: LLM) -> tuple[list[Any], list[int]]:
+    """The text, and how many tokens were accepted at each place: random heads differ in it if their drafts do."""
+    params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+    texts = [output.outputs[0].token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)]
+    return texts, list(llm.engine.stats.spec.accepted_per_pos)
+
+
+@pytest.mark.parametrize(("kind", "vocabulary"), [("eagle3", 0), ("p-eagle", 100), ("dflash", 0)])
+def test_a_speculator_drafts_what_its_drafter_does(
+    kind: str, vocabulary: int, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine with the speculator in the target's place makes the same scores for every guess."""
+    drafter = exported(toy_model, kind, vocabulary, tmp_path / "published")
+    assert as_speculator(drafter, str(toy_model), 3, tmp_path / "speculator") == TYPES[kind]
+    card_settings = kinds()[kind].settings
+    spec = {"model": str(drafter), "num_speculative_tokens": 3, **card_settings}
+    named, alone = (
+        LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec),
+        LLM(str(tmp_path / "speculator"), device="cpu", max_model_len=64),
+    )
+    config = alone.config.speculative_config
+    assert config is not None and config.num_speculative_tokens == 3
+    assert config.method == named.config.speculative_config.method  # type: ignore[union-attr]
+    seen: list[list[Any]] = [[], []]
+    for llm, kept in zip((named, alone), seen, strict=True):
+        propose: Any = llm.engine.drafter.propose  # type: ignore[union-attr]
+
+        def watched(inputs: Any, propose: Any = propose, kept: list[Any] = kept) -> Any:
+            draft = propose(inputs)
+            kept.append(draft.tokens.tolist())
+            return draft
+
+        monkeypatch.setattr(llm.engine.drafter, "propose", watched)
+    assert drafts(named) == drafts(alone) and seen[0] == seen[1] and len(seen[0]) > 3
+
+
+def test_names_are_the_librarys(toy_model: Path, tmp_path: Path) -> None:
+    as_speculator(exported(toy_model, "p-eagle", 100, tmp_path / "a"), str(toy_model), 5, tmp_path / "b")
+    told = json.loads((tmp_path / "b/config.json").read_text())
+    assert told["speculators_model_type"] == told["speculators_config"]["algorithm"] == "peagle"
+    assert told["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 5
+    verifier = {"name_or_path": str(toy_model), "architectures": ["LlamaForCausalLM"]}
+    assert told["speculators_config"]["verifier"] == verifier
+    assert told["transformer_layer_config"]["vocab_size"] == 260 and told["draft_vocab_size"] == 100
+    names = load_file(tmp_path / "b/model.safetensors").keys()
+    assert {"fc.weight", "fc_norm.0.weight", "layers.0.hidden_norm.weight", "mask_hidden", "d2t", "t2d"} <= names
+    assert not any(name.startswith("midlayer") for name in names)
+
+
+def test_kinds_that_the_format_lacks_are_refused(toy_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a medusa drafter, for which the speculators format has no type"):
+        as_speculator(exported(toy_model, "medusa", 0, tmp_path / "a"), str(toy_model), 3, tmp_path / "b")
+    with pytest.raises(ConfigError, match="no drafter that can be read"):
+        as_speculator(tmp_path / "nowhere", str(toy_model), 3, tmp_path / "b")
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_library_reads_it(kind: str, toy_model: Path, tmp_path: Path) -> None:
+    """speculators itself, where it is installed: its class for the type, with our values in it."""
+    library: Any = pytest.importorskip("speculators")
+    as_speculator(exported(toy_model, kind, 0, tmp_path / "a"), str(toy_model), 3, tmp_path / "b")
+    config = library.SpeculatorModelConfig.from_pretrained(str(tmp_path / "b"))
+    assert config.speculators_model_type == TYPES[kind]
+    assert config.speculators_config.verifier.name_or_path == str(toy_model)
+    model = library.SpeculatorModel.from_pretrained(str(tmp_path / "b"))
+    mine, theirs = load_file(tmp_path / "b/model.safetensors"), model.state_dict()
+    assert mine and all(torch.equal(theirs[name].float(), tensor.float()) for name, tensor in mine.items())
