@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from augury.config.files import write_text
+from augury.config.facts import read_facts
+from augury.config.files import read_regular, write_text
+from augury.methods.errors import ConfigError
+from augury.model.errors import ModelError
+from augury.model.heads.files import read_raw_config
 
 
 def test_a_file_changes_at_once_and_keeps_its_mode(tmp_path: Path) -> None:
@@ -79,3 +83,32 @@ def test_a_directory_is_an_error_and_nothing_is_left_behind(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         write_text(tmp_path / "nowhere" / "a.json", "text")
     assert not os.listdir(tmp_path)
+
+
+def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
+    """Nobody writes to it: whoever opens it as a file waits for ever."""
+    said: list[str] = []
+
+    def look() -> None:
+        for read in (lambda: read_regular(tmp_path / "config.json", 10), lambda: read_facts(str(tmp_path))):
+            with pytest.raises(ConfigError, match="no regular file"):
+                read()
+        with pytest.raises(ModelError, match="no regular file"):
+            read_raw_config(tmp_path)
+        said.append("all")
+
+    os.mkfifo(tmp_path / "config.json")
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(10)
+    assert said == ["all"]
+
+
+def test_a_regular_file_is_read_up_to_its_most(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "b").symlink_to("a")
+    assert read_regular(tmp_path / "b", 5) == b"12345"
+    with pytest.raises(ConfigError, match="more than 4 bytes"):
+        read_regular(tmp_path / "a", 4)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "c", 4)

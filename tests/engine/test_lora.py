@@ -144,8 +144,8 @@ def test_unloading_waits_for_those_who_have_it(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"use_dora": True}, "use_dora=True is not supported"),
-        ({"bias": "all"}, "bias='all'"),
+        ({"use_dora": True}, "use_dora=true is not supported"),
+        ({"bias": "all"}, 'bias="all"'),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"peft_type": "IA3"}, "peft_type 'LORA'"),
     ],

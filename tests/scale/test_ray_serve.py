@@ -58,7 +58,9 @@ def test_metrics_name_their_replica(running: Fleet) -> None:
     generated = running.metric("vllm:generation_tokens_total")
     assert len(generated) == 2 and sum(generated.values()) >= 24 * 24
     assert running.http.get("/load").json() == {"server_load": 0}
-    assert running.http.get("/v1/models").status_code == 200
+    for name, repeated in (("mine-1", True), ("x" * 3000, False)):  # which also says that the proxy has our doorstep
+        models = running.http.get("/v1/models", headers={"X-Request-ID": name})
+        assert models.status_code == 200 and (models.headers["x-request-id"] == name) == repeated
     wrong = running.http.post("/v1/completions", json={"prompt": "x", "max_tokenss": 3})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "max_tokenss")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from augury.scale.asked import read_asked
 from augury.scale.prefix import BLOCK, MOST, prefix_of
 
 SYSTEM = {"role": "system", "content": "Be brief. " * 100}
@@ -17,7 +19,7 @@ LATER = [*ASKED, {"role": "assistant", "content": "None. " * 100}, {"role": "use
 
 
 def of(tenant: str = "", **body: Any) -> Any:
-    return prefix_of(json.dumps(body).encode(), tenant)
+    return prefix_of(body, tenant)
 
 
 @pytest.mark.parametrize("field", ["messages", "input"])
@@ -66,7 +68,7 @@ def test_prompts_without_turns() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"{}", b'{"messages": []}', b'{"prompt": 7}', b"[" * 100000])
 def test_what_cannot_be_read_is_left_to_a_replica(body: bytes) -> None:
-    assert prefix_of(body) is None
+    assert asyncio.run(read_asked(body, "")) == (None, None)
 
 
 @given(
@@ -76,4 +78,4 @@ def test_what_cannot_be_read_is_left_to_a_replica(body: bytes) -> None:
 )
 def test_no_body_raises(value: Any) -> None:
     for name in ("messages", "prompt", "input"):
-        prefix_of(json.dumps({name: value}).encode())
+        asyncio.run(read_asked(json.dumps({name: value}).encode(), ""))

@@ -146,6 +146,19 @@ def test_only_what_lies_under_the_directory_is_loaded(server: Served, home: Path
     assert got.status_code == 400 and "adapter_config.json" in got.json()["error"]["message"]
 
 
+def test_no_path_of_the_machine_is_told_and_names_can_be_shown(server: Served, home: Path) -> None:
+    (home / "empty").mkdir(exist_ok=True)
+    for path in ("empty", "nowhere"):
+        assert str(home.resolve()) not in load(server, "x", path).text
+    for name in ("a\x1b[31m", "a\nb", "a\u202eb"):
+        got = load(server, name, "b")
+        assert got.status_code == 400 and got.json()["error"]["param"] == "lora_name", got.text
+    assert load(server, "relative", "b").status_code == 200
+    models = server.http.get("/v1/models").json()["data"]
+    assert next(one["root"] for one in models if one["id"] == "relative") == "b"
+    assert unload(server, "relative").status_code == 200
+
+
 def test_acceptance_is_told_by_adapter(server: Served) -> None:
     before = server.metrics().get('augury:spec_decode_num_draft_tokens_by_adapter_total{"lora_name": "a"}', 0.0)
     assert said(server, "a", max_tokens=100).status_code == said(server, "toy", max_tokens=100).status_code == 200

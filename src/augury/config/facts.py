@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from augury.config.files import CONFIG_BYTES, read_bounded
+from augury.config.files import CONFIG_BYTES, read_regular
 from augury.methods.errors import ConfigError
 from augury.methods.facts import ModelFacts, Target, architectures
 
@@ -35,7 +35,7 @@ def read_facts(model: str, revision: str | None = None) -> ModelFacts | None:
         return None
     file = directory / "config.json"
     try:
-        raw = json.loads(read_bounded(file, CONFIG_BYTES).decode("utf-8-sig"))
+        raw = json.loads(read_regular(file, CONFIG_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         return None
     except ConfigError:

@@ -37,10 +37,24 @@ def write_text(path: Path, text: str) -> None:
             beside.unlink(missing_ok=True)
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """The same for what must be a regular file: a pipe would be waited for until somebody writes to it."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError(f"{path} is no regular file.")
+        raw = file.read(most + 1)
+    return _bounded(path, raw, most)
+
+
 def read_bounded(path: Path, most: int) -> bytes:
     """All of a file of up to `most` bytes; a ConfigError for a larger one, or one that never ends. Raises OSError."""
     with path.open("rb") as file:
         raw = file.read(most + 1)
+    return _bounded(path, raw, most)
+
+
+def _bounded(path: Path, raw: bytes, most: int) -> bytes:
     if len(raw) > most:
         raise ConfigError(f"{path} has more than {most:,} bytes; nothing that belongs here is as large.")
     return raw

@@ -3,6 +3,7 @@ the target found it."""
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -35,10 +36,13 @@ def trace_step(
     return traced
 
 
-def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list[int]) -> list[float]:
-    """What the target gave each node after its own path: raw logits at temperature 1, as logprobs are."""
+def _probabilities(output: StepOutput, first: int, ids: list[int], parents: list[int]) -> list[float | None]:
+    """What the target gave each node after its own path: raw logits at temperature 1, as logprobs are.
+
+    None where that is no number, for which JSON has no word.
+    """
     device = output.scores.logits.device
     lines = torch.tensor([first + 1 + parent for parent in parents], device=device)
     law = torch.softmax(output.scores.logits[lines].float(), dim=-1)
     chosen = law.gather(1, torch.tensor(ids, device=device)[:, None])[:, 0]
-    return [round(p, 6) for p in chosen.tolist()]
+    return [round(p, 6) if math.isfinite(p) else None for p in chosen.tolist()]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from augury.config.files import CONFIG_BYTES, read_bounded
+from augury.config.files import CONFIG_BYTES, read_regular
 from augury.model.errors import ModelError
 
 COUNTS = (  # the largest models have a few hundred layers, heads and experts
@@ -25,7 +25,7 @@ def check_plausible(directory: Path) -> None:
     if not file.is_file():
         return
     try:
-        raw = json.loads(read_bounded(file, CONFIG_BYTES))
+        raw = json.loads(read_regular(file, CONFIG_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read: {str(error)[:200]}") from None
     if not isinstance(raw, dict):

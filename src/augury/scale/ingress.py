@@ -6,31 +6,46 @@ import asyncio
 import json
 import logging
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from augury.scale.asked import Asked, read_asked
 from augury.scale.counts import RouterCounts
 from augury.scale.fleet import Fleet, ReplicaLost
+from augury.scale.keepers import Keepers
 from augury.scale.merged_metrics import merged
-from augury.scale.prefix import Prefix, prefix_of
 from augury.scale.router import NoReplicas, Router
-from augury.serve.bodies import Bodies
+from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
-from augury.serve.keys import Keys
 from augury.serve.limits import ADAPTERS, ALL_BODIES, WITH_BODY, WORK, Limits
 from augury.serve.messages.errors import error_body, error_response, is_theirs
+from augury.serve.scope import CLIENT, TENANT
 from augury.serve.stream import ClientLeft, gone
 
 logger = logging.getLogger("augury")
-FOR_ALL = (*ADAPTERS, "/augury/drafter")  # each replica must do it
+FOR_ALL = (*ADAPTERS, "/augury/drafter", "/augury/drafter/undo")  # each replica must do it
 PASSED = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client", "server")
-LARGE = 1 << 18  # bytes of a body that is parsed beside the event loop
+AGAIN = 16  # bodies of the largest size that may be kept for a second try; without room there is none
+RESPONSES = "/v1/responses"
 RESPONSE = re.compile(rb'"id": ?"(resp_[\w-]+)"')  # of /v1/responses, which its replica keeps
-KEPT = 1 << 16  # ids of responses whose replica is known
 LOST = "the replica that worked on this request has died; its other requests and new ones go on elsewhere."
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request on its way to a replica; its body is kept until it cannot be sent again."""
+
+    scope: dict[str, Any]  # what a replica is given
+    body: bytes
+    client: str
+    asked: Asked
+    kept: int = 0  # bytes of the body that are counted for a second try
+    again: bool = True  # whether there is one
 
 
 class Ingress:
@@ -41,9 +56,10 @@ class Ingress:
         self.router = router or Router()
         self.counts = RouterCounts()
         self.at_work: Counter[str] = Counter()  # requests by replica
-        self._keys = Keys(limits.api_keys, limits.share)
+        self._identity = limits.identity()
         self._bodies = Bodies(limits.request_bytes, ALL_BODIES * limits.request_bytes, limits.read_seconds)
-        self._responses: OrderedDict[str, str] = OrderedDict()  # the replica that keeps each
+        self._kept = 0  # bytes of bodies that could be sent again
+        self._keepers = Keepers(limits.num_keys)
         self._known: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +78,7 @@ class Ingress:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, posted = scope["path"], scope["method"] == "POST"
+        self._identity.note(scope, dict(scope["headers"]))  # before anything of a stranger's is read
         if path == "/metrics" and not posted:
             await (await self._metrics())(scope, receive, send)
             return
@@ -69,12 +86,27 @@ class Ingress:
             loads = await self.fleet.everywhere("load")
             await JSONResponse({"server_load": sum(loads.values())})(scope, receive, send)
             return
-        body = await self._read(receive) if posted and path in WITH_BODY else b""
+        held = await self._bodies.read(receive) if posted and path in WITH_BODY else None
+        try:
+            request = await self._read(scope, held)
+            if path in FOR_ALL and scope["method"] in ("POST", "PUT", "DELETE"):
+                await (await self._everywhere(request))(scope, receive, send)
+                return
+        finally:
+            if held is not None:
+                held.release()
+        await self._while_there(self._relay(request, send), receive)
+
+    async def _read(self, scope: Scope, held: Body | None) -> _Request:
+        body = bytes((await held.receive())["body"]) if held is not None else b""
         plain = {name: scope[name] for name in PASSED if name in scope}
-        if path in FOR_ALL and scope["method"] in ("POST", "PUT", "DELETE"):
-            await (await self._everywhere(plain, body))(scope, receive, send)
-            return
-        relaying = asyncio.create_task(self._relay(plain, body, send))
+        path = scope["path"]
+        routed = path in WORK and (self.sticky or path == RESPONSES)
+        asked = await read_asked(body, scope[TENANT]) if body and routed else Asked()
+        return _Request(plain, body, scope[CLIENT], asked if self.sticky else asked._replace(prefix=None))
+
+    async def _while_there(self, work: Coroutine[Any, Any, None], receive: Receive) -> None:
+        relaying = asyncio.create_task(work)
         leaving = asyncio.create_task(gone(receive))
         try:
             await asyncio.wait({relaying, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,72 +117,59 @@ class Ingress:
                 task.cancel()
             await asyncio.gather(relaying, leaving, return_exceptions=True)
 
-    async def _read(self, receive: Receive) -> bytes:
-        body = await self._bodies.read(receive)
-        try:
-            return bytes((await body.receive())["body"])
-        finally:
-            body.release()
-
     # --- one replica ------------------------------------------------------------------------------------------------
 
-    async def _relay(self, scope: dict[str, Any], body: bytes, send: Send) -> None:
+    async def _relay(self, request: _Request, send: Send) -> None:
         """Pass a request to its replica, and to one other if that dies before anything of the answer is sent."""
-        prefix = await self._prefix(scope, body)
         tried: set[str] = set()
-        while True:
-            name = self._choose(scope, body, prefix, tried)
-            tried.add(name)
-            sender = _Sender(send, scope["path"])
-            self.at_work[name] += 1
-            try:
-                await self._pass_on(name, scope, body, sender)
-                return
-            except ReplicaLost as error:
-                logger.warning("%s: replica %s was lost: %s", scope["path"], name, error)
-                self.counts.lost(name)
-                self._drop(name)
-                if sender.begun or len(tried) > 1:
-                    await sender.fail()
+        path = request.scope["path"]
+        try:
+            while True:
+                name = self._choose(request, tried)
+                tried.add(name)
+                sender = _Sender(send, path, self.limits.write_seconds)
+                self.at_work[name] += 1
+                try:
+                    await self._pass_on(name, request, sender)
                     return
-            finally:
-                self.at_work[name] -= 1
+                except ReplicaLost as error:
+                    logger.warning("%s: replica %s was lost: %s", path, name, error)
+                    self.counts.lost(name)
+                    self._drop(name)
+                    if sender.begun or len(tried) > 1 or not request.again:
+                        await sender.fail()
+                        return
+                finally:
+                    self.at_work[name] -= 1
+        finally:
+            self._let_go(request)
 
-    async def _pass_on(self, name: str, scope: dict[str, Any], body: bytes, sender: _Sender) -> None:
-        looking = scope["path"] == "/v1/responses"
-        messages = self.fleet.answer(name, scope, body)
+    async def _pass_on(self, name: str, request: _Request, sender: _Sender) -> None:
+        looking = request.scope["path"] == RESPONSES
+        messages = self.fleet.answer(name, request.scope, self._keep(request))
         try:
             async for some in messages:
                 for message in some:
                     if looking and (found := RESPONSE.search(message.get("body", b""))):
                         looking = False
-                        self._keep(found.group(1).decode(), name)
+                        self._keepers.note(request.client, found.group(1).decode(), name)
                     await sender.send(message)
+                if sender.begun:
+                    self._let_go(request)
         finally:
             await messages.aclose()  # type: ignore[attr-defined]
 
-    async def _prefix(self, scope: dict[str, Any], body: bytes) -> Prefix | None:
-        """What to route by; strangers, whom the replica will refuse, leave no trace in the router's memory."""
-        headers = dict(scope["headers"])
-        shown = headers.get(b"authorization", b"") or b"Bearer " + headers.get(b"x-api-key", b"")
-        tenant = self._keys.tenant(shown) if self._keys else ""
-        if scope["path"] not in WORK or tenant is None or not self.sticky:
-            return None
-        if len(body) > LARGE:
-            return await asyncio.to_thread(prefix_of, body, tenant)
-        return prefix_of(body, tenant)
-
-    def _choose(self, scope: dict[str, Any], body: bytes, prefix: Prefix | None, tried: set[str]) -> str:
-        names = self.fleet.names()
+    def _choose(self, request: _Request, tried: set[str]) -> str:
+        names, path, prefix = self.fleet.names(), request.scope["path"], request.asked.prefix
         for gone_ in self._known - set(names):
             self._drop(gone_)
         self._known = set(names)
         loads = {name: self.at_work[name] for name in names if name not in tried}
         if not loads:
             raise NoReplicas
-        if (keeper := self._keeper(scope["path"], body)) in loads:
+        if (keeper := self._keepers.of(request.client, path, request.asked.earlier)) in loads:
             return str(keeper)
-        if scope["path"] not in WORK:  # the page and its figures come from one replica as long as it lives
+        if path not in WORK:  # the page and its figures come from one replica as long as it lives
             return self.router.home(b"\0" * 8, loads)
         choice = self.router.choose(prefix, loads)
         self.counts.chosen(choice, len(prefix.blocks) if prefix else 0)
@@ -160,24 +179,21 @@ class Ingress:
         self.router.forget(name)
         self._known.discard(name)
 
-    # --- responses that are kept by their replica ---------------------------------------------------------------------
+    # --- bodies that can be sent again --------------------------------------------------------------------------------
 
-    def _keep(self, response: str, name: str) -> None:
-        self._responses[response] = name
-        while len(self._responses) > KEPT:
-            self._responses.popitem(last=False)
+    def _keep(self, request: _Request) -> bytes:
+        """The body, which stays here too as long as all that do are few enough."""
+        body = request.body
+        if not request.kept and self._kept + len(body) <= AGAIN * self.limits.request_bytes:
+            request.kept = len(body)
+            self._kept += len(body)
+        elif not request.kept:
+            request.body, request.again = b"", False
+        return body
 
-    def _keeper(self, path: str, body: bytes) -> str | None:
-        """The replica that keeps the response a request names."""
-        if not self._responses or not path.startswith("/v1/responses"):
-            return None
-        named = path.removeprefix("/v1/responses").strip("/").partition("/")[0]
-        if not named and b"previous_response_id" in body:
-            try:
-                named = json.loads(body).get("previous_response_id")
-            except (ValueError, AttributeError, RecursionError):
-                return None
-        return self._responses.get(named) if isinstance(named, str) else None
+    def _let_go(self, request: _Request) -> None:
+        self._kept -= request.kept
+        request.kept, request.body = 0, b""
 
     # --- all replicas -------------------------------------------------------------------------------------------------
 
@@ -185,9 +201,9 @@ class Ingress:
         pages = await self.fleet.everywhere("metrics")
         return PlainTextResponse(merged(pages) + self.counts.page(), media_type="text/plain; version=0.0.4")
 
-    async def _everywhere(self, scope: dict[str, Any], body: bytes) -> Response:
+    async def _everywhere(self, request: _Request) -> Response:
         """The answer of the first replica that refuses, else of any: what one cannot do must not look done."""
-        answers = await self.fleet.everywhere("whole", scope, body)
+        answers = await self.fleet.everywhere("whole", request.scope, request.body)
         if not answers:
             raise NoReplicas
         status, headers, content = max(answers.values(), key=lambda answer: int(answer[0]))
@@ -199,8 +215,8 @@ class Ingress:
 class _Sender:
     """Holds the start of an answer back until there is some of it, so that it can still become another's."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send, self._path = send, path
+    def __init__(self, send: Send, path: str, seconds: float) -> None:
+        self._inner, self._path, self._seconds = send, path, seconds
         self._start: Message | None = None
         self.begun = False
 
@@ -211,6 +227,14 @@ class _Sender:
             return
         await self._begin()
         await self._send(message)
+
+    async def _send(self, message: Message) -> None:
+        """Send; who takes nothing for so long is let go, and its request with it."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._inner(message)
+        except TimeoutError:
+            raise ClientLeft from None
 
     async def _begin(self) -> None:
         if self._start is not None and not self.begun:

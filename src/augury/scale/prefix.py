@@ -26,12 +26,8 @@ class Prefix(NamedTuple):
     blocks: tuple[bytes, ...]  # of the prompt up to the end of each block
 
 
-def prefix_of(body: bytes, tenant: str = "") -> Prefix | None:
+def prefix_of(asked: Any, tenant: str = "") -> Prefix | None:
     """The prefix of a request for an answer; None where there is none to be read, which is its replica's to refuse."""
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
     if not isinstance(asked, dict):
         return None
     before = json.dumps([tenant, *(asked.get(name) for name in BEFORE)], ensure_ascii=False)

@@ -11,6 +11,7 @@ import threading
 import ray
 from ray import serve
 
+from augury.scale.doorstep import CALLBACK, ENVIRONMENT
 from augury.scale.ray_app import application
 from augury.serve.options import ServerOptions
 from augury.serve.server import ServeError, bind
@@ -22,7 +23,7 @@ STORE = 256 << 20  # bytes of Ray's object store: messages are small, and memory
 WAIT = 1.0
 # Of a cluster that is ours alone. Workers are nice by 15, so that engines would give way to everything else on the
 # machine; and the controller looks at its replicas ten times a second, for a twentieth of a core.
-OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
+OURS = {"RAY_worker_niceness": "0", "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5", **CALLBACK}
 
 
 def run(settings: Settings, given: ServerOptions) -> None:
@@ -30,6 +31,7 @@ def run(settings: Settings, given: ServerOptions) -> None:
     with bind(settings) as probe:  # says that the port is taken before anything slow is done, and picks a free one
         host, port = settings.host, int(probe.getsockname()[1])
     told = threading.Event()
+    os.environ[ENVIRONMENT] = str(settings.limits.write_seconds)  # the proxy takes it from here
     _join(given.ray_address)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has its own
         signal.signal(number, lambda *_: told.set())

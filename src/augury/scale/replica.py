@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from starlette.types import ASGIApp, Message
 
 from augury.scale.autoscale import LENGTH, WAITING
+from augury.scale.outbox import Outbox
 from augury.serve.app import make_app
 from augury.serve.opening import opened
 from augury.serve.scope import HANG_UP, STALLED
@@ -85,28 +86,27 @@ class Replica:
     async def answer(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[list[Message]]:
         """What the application sends for a request, as it comes: all that is there at a time in one list."""
         assert self._app is not None
-        sent: asyncio.Queue[Message | None] = asyncio.Queue()
         left = asyncio.Event()
-        given = False
+        sent = Outbox(left.set)
+        come: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        del body  # it may be megabytes, and the answer may take minutes
 
         async def receive() -> Message:
-            nonlocal given
-            if not given:
-                given = True
-                return {"type": "http.request", "body": body, "more_body": False}
+            if come:
+                return come.pop()
             await left.wait()
             return {"type": "http.disconnect"}
 
         async def run(app: ASGIApp) -> None:
-            whole = {**scope, STALLED: lambda: 0.0, HANG_UP: left.set}
+            whole = {**scope, STALLED: sent.age, HANG_UP: left.set}
             try:
                 await app(whole, receive, sent.put)
             finally:
-                sent.put_nowait(None)
+                sent.end()
 
         running = asyncio.create_task(run(self._app))
         try:
-            while messages := await _waiting(sent):
+            while messages := await sent.take():
                 yield messages
             await running  # an error of the application is the caller's to see
         finally:  # whoever asked has left, or all is said
@@ -129,17 +129,3 @@ class Replica:
     def _give_up(self, why: str) -> None:
         self.failure = self.failure or why
         logger.error("%s", why)
-
-
-async def _waiting(sent: asyncio.Queue[Message | None]) -> list[Message]:
-    """The next message and those right behind it; none once all is sent."""
-    message = await sent.get()
-    messages: list[Message] = []
-    while message is not None:
-        messages.append(message)
-        if sent.empty():
-            return messages
-        message = sent.get_nowait()
-    if messages:
-        sent.put_nowait(None)  # the end is for the next call
-    return messages

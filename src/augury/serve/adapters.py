@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from augury.serve.errors import ApiError
 from augury.serve.service import Service
 from augury.serve.swapping import allowed
 
 
+def _printable(name: str) -> str:
+    """A name that a log and a terminal can show."""
+    if not name.isprintable():
+        raise ValueError("it may hold printable characters only")
+    return name
+
+
 class LoadRequest(BaseModel):
     """Which adapter to load, under which name."""
 
-    lora_name: str = Field(min_length=1, max_length=200)
+    lora_name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=200)
     lora_path: str = Field(min_length=1, max_length=4000)
     load_inplace: bool = False
 
@@ -43,7 +50,11 @@ def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[
         if body.lora_name in service.adapters and not body.load_inplace:
             why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or say load_inplace."
             raise ApiError(400, why, "lora_name")
-        await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
+        try:
+            await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
+        except ApiError as error:
+            said = error.message.replace(path, body.lora_path)  # where it lies on this machine is the operator's
+            raise ApiError(error.status, said, error.param, error.code) from None
         _remember(service, {**service.adapters, body.lora_name: path})
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
@@ -65,6 +76,15 @@ def _remember(service: Service, adapters: dict[str, str]) -> None:
     service.client.start_message["loras"] = adapters
 
 
+def shown_path(service: Service, name: str) -> str:
+    """Where a model comes from, as whoever loaded it named it: at run time, what lies under --lora-from, from there."""
+    settings = service.settings
+    path = service.adapters.get(name, settings.model)
+    if name in service.adapters and settings.lora_modules.get(name) != path and settings.lora_from is not None:
+        return str(Path(path).relative_to(Path(settings.lora_from).resolve()))
+    return path
+
+
 def _closed() -> ApiError:
     return ApiError(403, "adapters are loaded at run time only where the server was started with --lora-from DIR.")
 
@@ -76,5 +96,5 @@ def _place(path: str, root: str | None) -> Path:
     try:
         return allowed(path, Path(root))
     except ApiError:
-        why = f"lora_path: no directory of that name under {root} (--lora-from)."
+        why = "lora_path: no directory of that name under the one of --lora-from."
         raise ApiError(400, why, "lora_path") from None

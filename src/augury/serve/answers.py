@@ -96,6 +96,7 @@ class Answers:
         self._read = sum(map(len, prompts))
         self._written = self._cached = 0  # tokens so far
         self._scores = 0  # log-probabilities held
+        self._repeated = 0  # bytes of the request that the response repeats, or that are kept with it
         self._known: Known = {}  # what has been written of the prompts' scores
         self._asked = int(params.get("prompt_logprobs") or 0) + 1  # of each prompt token, if any
 
@@ -130,7 +131,7 @@ class Answers:
         try:
             await self.begin()
             await self._gather()
-            return await respond(self._body, self._written + self._scores)
+            return await respond(self._body, self._written + self._scores + self._repeated)
         finally:
             self.drop()
 
@@ -153,7 +154,7 @@ class Answers:
         if update["index"] == 0:  # a prompt with n answers is read once
             self._cached += update.get("cached", 0)
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> dict[str, Any] | bytes:
         choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
         self._written = sum(len(answer.tokens) for answer in self.answers)  # an echo alone has none
         response = {**self.head, "object": self.shape.object, "choices": choices, "usage": self.usage()}
@@ -174,7 +175,7 @@ class Answers:
             choice["prompt_token_ids"] = self.prompts[index // self.n]
         return {**choice, "finish_reason": answer.end["reason"], "stop_reason": answer.end["stop"]}
 
-    async def events(self) -> AsyncIterator[dict[str, Any] | str]:
+    async def events(self) -> AsyncIterator[dict[str, Any] | str | bytes]:
         """The chunks of a stream, once the engine has taken the prompts."""
         assert self.batch is not None
         updates = self.client.updates(self.batch)

@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from augury.serve.adapters import mount_adapters
+from augury.serve.adapters import mount_adapters, shown_path
 from augury.serve.chat import chat
 from augury.serve.completions import completions
 from augury.serve.errors import ApiError
@@ -114,7 +114,7 @@ def _card(service: Service, name: str) -> dict[str, Any]:
         "created": service.created,
         "owned_by": "augury",
         "parent": service.name if name in service.adapters else None,
-        "root": service.adapters.get(name, service.settings.model),
+        "root": shown_path(service, name),
         "max_model_len": service.client.facts["max_model_len"],
     }
 

@@ -10,15 +10,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from augury.serve.bodies import Bodies, Body
 from augury.serve.errors import ApiError
+from augury.serve.identity import Identity
 from augury.serve.keys import Keys
-from augury.serve.messages.errors import error_response, is_theirs
-from augury.serve.scope import BODY, CLIENT, TENANT
+from augury.serve.messages.errors import error_response
+from augury.serve.scope import BODY, CLIENT
 from augury.serve.shares import Shares
 from augury.serve.stream import ClientLeft
-from augury.serve.visitors import Headers, check_visitor
 
-GUARDED = ("/v1/", "/tokenize", "/detokenize", "/augury/drafter")  # as in vLLM, figures and health need no key
-FIGURES = ("/augury/live", "/metrics", "/load")  # but they are no stranger's page's business
 WORK = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 ADAPTERS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 WITH_BODY = (
@@ -50,6 +48,10 @@ class Limits:
         """Different keys, among which places are shared; without keys all clients are one."""
         return max(1, len(set(self.api_keys)))
 
+    def identity(self) -> Identity:
+        """What tells its clients apart."""
+        return Identity(Keys(self.api_keys, self.share), self.loopback, self.hosts)
+
 
 class Gate:
     """Lets requests in, or says why not; counts those at work."""
@@ -62,7 +64,7 @@ class Gate:
         self._shares = Shares(limits.concurrent, limits.num_keys)
         self.bodies = Bodies(limits.request_bytes, ALL_BODIES * limits.request_bytes, limits.read_seconds)
         self._refused = refused
-        self._keys = Keys(limits.api_keys, limits.share)
+        self._identity = limits.identity()
 
     @property
     def at_work(self) -> int:
@@ -94,7 +96,7 @@ class Gate:
 
     def _admit(self, scope: Scope, work: bool) -> None:
         headers = dict(scope["headers"])
-        self._identify(scope, headers)
+        self._identity.note(scope, headers)
         if self.leaving and work:
             raise ApiError(503, "the server is shutting down.", code="shutting_down")
         if work and not self._shares.fit(self._at_work, scope[CLIENT], 1):
@@ -103,16 +105,3 @@ class Gate:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.request_bytes:
             raise self.bodies.too_large()
-
-    def _identify(self, scope: Scope, headers: Headers) -> None:
-        """Whose request it is; who shows no key must be no page from elsewhere where that matters."""
-        shown = headers.get(b"authorization", b"")
-        if not shown and is_theirs(scope["path"]):
-            shown = b"Bearer " + headers.get(b"x-api-key", b"")  # as Anthropic's clients show it
-        tenant = self._keys.tenant(shown) if self._keys else None
-        if self._keys and tenant is None and scope["path"].startswith(GUARDED):
-            raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
-        if not self._keys or (tenant is None and scope["path"] in FIGURES):
-            check_visitor(headers, self.limits.loopback, self.limits.hosts)
-        scope[TENANT] = tenant or ""
-        scope[CLIENT] = "" if tenant is None else str(self._keys.number(shown))

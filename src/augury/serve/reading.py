@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from augury.serve.errors import ApiError
 from augury.serve.scope import BODY
 
+Result = TypeVar("Result")
 LONG = 1 << 17  # bytes; shorter ones are parsed sooner than handed to a thread
 MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 20  # no more values than these; a parser cannot be sliced
 DEEPEST = 256  # levels; an interpreter gives up at a number that depends on where it stands, and the engine at another
@@ -47,6 +48,27 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def parsed(body: bytes) -> Any:
+    """The value of a JSON text; ApiError where it holds too much, the parser's error where it is none."""
+    if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
+        why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
+        raise ApiError(413, why)
+    if (colons := body.count(b":")) > MOST_COLONS:
+        raise ApiError(413, f"the body has {colons} colons; at most {MOST_COLONS}. Send fewer at a time.")
+    with _uncollected():
+        value = json.loads(body)
+    if sum(map(body.count, (b"[", b"{"))) > DEEPEST and nested(value, DEEPEST):
+        raise ApiError(400, f"the body is nested too deeply: more than {DEEPEST} levels.")
+    return value
+
+
+async def beside(size: int, work: Callable[[], Result]) -> Result:
+    """The result of work on so many bytes of JSON, in the one thread for that where it takes long."""
+    if size > LONG:
+        return await asyncio.get_running_loop().run_in_executor(_reader, work)
+    return work()
+
+
 class _Parsing(Request):
     """A request whose JSON is already the model that its route wants, which FastAPI then takes as it is."""
 
@@ -54,20 +76,10 @@ class _Parsing(Request):
 
     async def json(self) -> Any:
         """The model; what is wrong with it is raised as pydantic's ValidationError, or as the parser's error."""
-        if len(await self.body()) > LONG:
-            return await asyncio.get_running_loop().run_in_executor(_reader, self._parsed)
-        return self._parsed()
+        return await beside(len(await self.body()), self._parsed)
 
     def _parsed(self) -> BaseModel:
-        if (marks := sum(map(self._body.count, MARKS))) > MOST_MARKS:
-            why = f"the body has {marks} commas and opening brackets; at most {MOST_MARKS}. Send fewer at a time."
-            raise ApiError(413, why)
-        if (colons := self._body.count(b":")) > MOST_COLONS:
-            raise ApiError(413, f"the body has {colons} colons; at most {MOST_COLONS}. Send fewer at a time.")
-        with _uncollected():
-            value = json.loads(self._body)
-        if sum(map(self._body.count, (b"[", b"{"))) > DEEPEST and nested(value, DEEPEST):
-            raise ApiError(400, f"the body is nested too deeply: more than {DEEPEST} levels.")
+        value = parsed(self._body)
         self._body = b"{}"  # it may be megabytes, and the answer may take minutes
         if (held := self.scope.get(BODY)) is not None:
             held.release()

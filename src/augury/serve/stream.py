@@ -66,7 +66,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        events: AsyncIterator[dict[str, Any] | str],
+        events: AsyncIterator[dict[str, Any] | str | bytes],
         release: Callable[[], None],
         overrun: asyncio.Event,
         in_the_way: Callable[[], bool],
@@ -116,8 +116,10 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
 
-def _event(value: dict[str, Any] | str) -> bytes:
-    """An event's bytes; a text is JSON already, and an event with a type has a line for it."""
+def _event(value: dict[str, Any] | str | bytes) -> bytes:
+    """An event's bytes; a text is JSON already, and an event with a type has a line for it. Bytes are all of it."""
+    if isinstance(value, bytes):
+        return value
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     named = f"event: {value['type']}\n" if isinstance(value, dict) and "type" in value else ""
     return f"{named}data: {text}\n\n".encode()

@@ -17,12 +17,17 @@ Known = dict[tuple[int, ...], tuple[list[Any], str]]  # by the identities of som
 _dumps = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-async def respond(build: Callable[[], dict[str, Any]], size: int) -> Response:
-    """The response of an answer that `build` puts together; `size` is how much there is of it."""
-    if size <= LARGE:
-        return JSONResponse(build())
-    body = await asyncio.to_thread(lambda: "".join(pieces(build())).encode())
-    return Response(body, media_type="application/json")
+async def respond(build: Callable[[], dict[str, Any] | bytes], size: int) -> Response:
+    """The response of an answer that `build` puts together, or writes; `size` is how much there is of it."""
+    if size > LARGE:
+        return Response(await asyncio.to_thread(_written, build), media_type="application/json")
+    built = build()
+    return Response(built, media_type="application/json") if isinstance(built, bytes) else JSONResponse(built)
+
+
+def _written(build: Callable[[], dict[str, Any] | bytes]) -> bytes:
+    built = build()
+    return built if isinstance(built, bytes) else "".join(pieces(built)).encode()
 
 
 def pieces(value: Any, known: Known | None = None, one_by_one: bool = False) -> Iterator[str]:

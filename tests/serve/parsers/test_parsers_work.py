@@ -102,6 +102,14 @@ def test_deep_nesting_is_no_recursion() -> None:
         assert [*parser.feed(text), *parser.finish()], name
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1.5e400"])
+def test_a_number_that_json_has_no_word_for_is_no_call(number: str) -> None:
+    parser = Parsers("pythonic").of({})
+    text = f"[f(a={number})]"
+    events = [*parser.feed(text), *parser.finish()]
+    assert "".join(event.text for event in events) == text and {event.kind for event in events} == {"content"}
+
+
 def test_marks_that_hold_each_other_are_a_mistake() -> None:
     with pytest.raises(AssertionError):
         Marks("<tool_call>", "tool")

@@ -205,7 +205,9 @@ def test_a_process_that_is_still_starting_is_not_ended() -> None:
 class Failing:
     """Workers that judge nothing."""
 
-    def judge(self, case: Case) -> list[Told]:
+    number, seconds = 1, 5.0
+
+    def judge(self, case: Case, until: float | None = None) -> list[Told]:
         raise NotJudged("it took more than 5 s.")
 
 

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from augury.config.files import CONFIG_BYTES, read_regular
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import DERIVED
 from augury.model.configurations import auto_config
@@ -28,7 +29,7 @@ SHOWN = 6  # names listed in an error before it says how many more
 def read_raw_config(directory: Path) -> dict[str, Any]:
     """config.json as it stands."""
     try:
-        raw = json.loads((directory / "config.json").read_text(encoding="utf-8-sig"))
+        raw = json.loads(read_regular(directory / "config.json", CONFIG_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ModelError(f"{directory} is not a drafter's directory: it has no config.json.") from None
     except (OSError, ValueError, RecursionError) as error:

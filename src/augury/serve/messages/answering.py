@@ -32,7 +32,7 @@ class MessageAnswers(Answers):
         self._written = len(answer.tokens)
         return {**self._message(), **self._ending(answer.end), **self._figures()}
 
-    async def events(self) -> AsyncIterator[dict[str, Any] | str]:
+    async def events(self) -> AsyncIterator[dict[str, Any] | str | bytes]:
         """The events of a stream."""
         assert self.batch is not None
         updates, begun = self.client.updates(self.batch), False

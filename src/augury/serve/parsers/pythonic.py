@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -142,7 +143,10 @@ def _value(tokens: _Tokens, depth: int) -> Any:
         if kind == "text":
             return ast.literal_eval(text.replace("\n", "\\n").replace("\r", "\\r"))
         if kind == "number":
-            return int(text) if text.lstrip("+-").isdigit() else float(text)
+            number = int(text) if text.lstrip("+-").isdigit() else float(text)
+            if isinstance(number, float) and not math.isfinite(number):  # such as 1e999, for which JSON has no word
+                raise NoCall(text)
+            return number
     except (ValueError, SyntaxError):
         raise NoCall(text) from None
     if kind == "word":

@@ -4,54 +4,65 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from augury.serve.answers import Answers
 from augury.serve.chat import ChatShape
 from augury.serve.errors import ApiError
 from augury.serve.parsers.events import REASONING
 from augury.serve.parsers.reader import Chain
+from augury.serve.responses.echo import written, written_items
 from augury.serve.responses.items import Told, Writer, new_id
 from augury.serve.responses.request import ResponsesRequest
 from augury.serve.speech import Speech
+from augury.serve.writing import LARGE
 
-Keep = Callable[[dict[str, Any], list[dict[str, Any]]], None]
+Keep = Callable[[str, bytes, bytes], None]
+
+
+class Asked(NamedTuple):
+    """What a response answers."""
+
+    request: ResponsesRequest
+    before: list[dict[str, Any]]  # items of the conversation that it goes on
+    size: int  # about how many bytes are repeated or kept
 
 
 class ResponseAnswers(Answers):
     """The one answer to a request, as output items."""
 
-    def attend(self, asked: ResponsesRequest, before: list[dict[str, Any]], keep: Keep, count: Any) -> None:
-        """Say what was asked, after which items, where the response is kept, and what counts a text's tokens."""
-        self.asked, self._before, self._keep, self._tokens_of = asked, before, keep, count
+    def attend(self, asked: Asked, keep: Keep, count: Any) -> None:
+        """Say what was asked, where the response is kept, and what counts a text's tokens."""
+        self.asked, self._before, self._repeated = asked
+        self._keep, self._tokens_of = keep, count
         self.head["id"] = new_id("resp")
         assert isinstance(self.shape, ChatShape)
         self._speech = self.shape.speech(0) or Speech(Chain([]))
         self._writer, self._number = Writer(), 0
         self._reasoning: list[str] = []
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> bytes:
         answer = self.answers[0]
         for _ in self._told(answer.text, answer.end):
             pass
         self._written = len(answer.tokens)
-        return self._finished(answer.end)
+        return self._kept(self._finished(answer.end))
 
-    async def events(self) -> AsyncIterator[dict[str, Any] | str]:
+    async def events(self) -> AsyncIterator[dict[str, Any] | str | bytes]:
         """The events of a stream."""
         assert self.batch is not None
         updates = self.client.updates(self.batch)
         try:
             for name in ("response.created", "response.in_progress"):
-                yield self._numbered({"type": name, "response": self._response("in_progress")})
+                begun = self._numbered({"type": name, "response": self._response("in_progress")})
+                yield await asyncio.to_thread(_event, begun) if self._repeated > LARGE else _event(begun)
             async for _, update in updates:
                 self._count(update)
                 self.answers[0].note(update)
                 for told in self._told(update["text"], update.get("end")):
                     yield self._numbered(told)
             end = self.answers[0].end
-            whole = await asyncio.to_thread(self._finished, end)
-            yield self._numbered({"type": f"response.{whole['status']}", "response": whole})
+            yield await asyncio.to_thread(self._last, end)
         except ApiError as error:
             body = error.body()["error"]
             told = {"type": "error", "code": str(body["code"]), "message": body["message"], "param": body["param"]}
@@ -87,10 +98,21 @@ class ResponseAnswers(Answers):
             "output_tokens_details": {"reasoning_tokens": min(thought, used["completion_tokens"])},
             "total_tokens": used["total_tokens"],
         }
-        response |= self._figures()
+        return response | self._figures()
+
+    def _kept(self, response: dict[str, Any]) -> bytes:
+        """A response as JSON; it is kept so, unless it is not to be."""
+        told = written(response)
         if self.asked.store is not False:
-            self._keep(response, [*self._before, *self.asked.items(), *self._writer.items])
-        return response
+            items = [*self._before, *self.asked.items(), *self._writer.items]
+            self._keep(response["id"], told, written_items(items))
+        return told
+
+    def _last(self, end: dict[str, Any]) -> bytes:
+        """The event that ends a stream."""
+        response = self._finished(end)
+        self._kept(response)
+        return _event(self._numbered({"type": f"response.{response['status']}", "response": response}))
 
     def _response(self, status: str) -> dict[str, Any]:
         asked = self.asked
@@ -119,3 +141,8 @@ class ResponseAnswers(Answers):
             "truncation": "disabled",
             "usage": None,
         }
+
+
+def _event(told: Told) -> bytes:
+    """An event with all of a response, which may be long, as it is sent."""
+    return f"event: {told['type']}\ndata: ".encode() + written(told) + b"\n\n"

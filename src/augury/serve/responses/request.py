@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -11,6 +10,7 @@ from augury.config.sampling import MOST
 from augury.serve.errors import ApiError
 from augury.serve.openai import DIRECT, ChatRequest, Generation, Objects
 from augury.serve.responses.conversation import Item, messages
+from augury.serve.responses.echo import check_conversation, check_echo, written
 
 SAME = (*DIRECT, "model", "parallel_tool_calls", "include_reasoning", "cache_salt", "speculative", "structured_outputs")
 # What OpenAI does on its own machines; each with the values that ask for nothing.
@@ -49,20 +49,22 @@ class ResponsesRequest(Generation):
     max_tool_calls: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    def check(self) -> None:
-        """Refuse what cannot be done here."""
+    def check(self) -> int:
+        """Refuse what cannot be done here; about how many bytes the response repeats."""
+        size = check_echo(self) + check_conversation(self.items())
         for name, (nothing, why) in REFUSED.items():
             given = getattr(self, name, (self.model_extra or {}).get(name))
             if given not in nothing:
                 raise ApiError(400, f"{name}: {why}.", name)
         for name in ECHOED:
             try:
-                json.dumps(getattr(self, name), ensure_ascii=False, allow_nan=False).encode()
+                written(getattr(self, name))
             except (ValueError, RecursionError):
                 why = "it holds a lone surrogate or an infinite number, or nests too deep; the response repeats it."
                 raise ApiError(400, f"{name}: {why}", name) from None
         if "message.output_text.logprobs" in (self.include or ()):
             raise ApiError(400, f"include: {REFUSED['top_logprobs'][1]}.", "include")
+        return size
 
     def items(self) -> list[Item]:
         """What is new in the conversation."""

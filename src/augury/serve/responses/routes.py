@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from functools import partial
 from typing import Any
 
@@ -9,7 +11,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from augury.serve.chat import chat
-from augury.serve.responses.answering import ResponseAnswers
+from augury.serve.openai import ChatRequest
+from augury.serve.responses.answering import Asked, ResponseAnswers
+from augury.serve.responses.echo import check_conversation
 from augury.serve.responses.request import ResponsesRequest
 from augury.serve.responses.store import Store
 from augury.serve.scope import CLIENT
@@ -29,10 +33,10 @@ def mount_responses(app: FastAPI, service: Service, streamed: Statuses, errors: 
         service.receive(body, request)
         return await answer(await while_connected(request.receive, _read(body, service, store)), request, done=b"")
 
-    @app.get("/v1/responses/{name}", responses=errors)
-    async def get_response(name: str, request: Request) -> dict[str, Any]:
+    @app.get("/v1/responses/{name}", responses=errors, response_model=dict[str, Any])
+    async def get_response(name: str, request: Request) -> Response:
         """A response that is kept."""
-        return store.get(request.scope[CLIENT], name).response
+        return Response(store.get(request.scope[CLIENT], name).response, media_type="application/json")
 
     @app.delete("/v1/responses/{name}", responses=errors)
     async def delete_response(name: str, request: Request) -> dict[str, Any]:
@@ -42,13 +46,9 @@ def mount_responses(app: FastAPI, service: Service, streamed: Statuses, errors: 
 
 
 async def _read(body: ResponsesRequest, service: Service, store: Store) -> ResponseAnswers:
-    body.check()
-    body.check_common()
-    earlier = body.previous_response_id
-    before = store.get(body.client, earlier, "previous_response_id").items if earlier else []
-    asked = body.chat(before)
+    request, asked = await asyncio.to_thread(_prepared, body, store)  # which may take a while for a long conversation
     made = await chat(
-        asked,
+        request,
         service.prompts,
         service.client,
         service.named(body.model),
@@ -58,5 +58,16 @@ async def _read(body: ResponsesRequest, service: Service, store: Store) -> Respo
     )
     assert isinstance(made, ResponseAnswers)
     tokenizer = service.prompts.tokenizer
-    made.attend(body, before, partial(store.keep, body.client), lambda text: len(tokenizer.encode(text, special=False)))
+    keep = partial(store.keep, body.client)
+    made.attend(asked, keep, lambda text: len(tokenizer.encode(text, special=False)))
     return made
+
+
+def _prepared(body: ResponsesRequest, store: Store) -> tuple[ChatRequest, Asked]:
+    size = body.check()
+    body.check_common()
+    earlier = body.previous_response_id
+    before = json.loads(store.get(body.client, earlier, "previous_response_id").items) if earlier else []
+    if before:
+        size += check_conversation([*before, *body.items()])  # turn by turn it may have grown
+    return body.chat(before), Asked(body, before, size)

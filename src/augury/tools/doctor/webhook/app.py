@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,8 @@ from augury.tools.doctor.webhook.review import FailOn, Request, allowed, answer,
 from augury.tools.doctor.webhook.workers import NotJudged, Workers
 
 FailurePolicy = Literal["ignore", "fail"]
+QUEUE = 32  # reviews in hand for each process; usual ones take hundredths of a second
+BUSY = "too many reviews at once; try again"
 
 
 class Reply(NamedTuple):
@@ -37,6 +40,11 @@ class Webhook:
     release: str | None = None
     skipped: Sequence[str] = ()  # namespaces
     counts: Counts = field(default_factory=Counts)
+    in_hand: int = 0
+
+    def __post_init__(self) -> None:
+        """As many threads as processes: what is being read is then in memory no more often than that."""
+        self.threads = ThreadPoolExecutor(self.workers.number, "review")
 
     async def reply(self, method: str, path: str, body: bytes) -> Reply:
         """Answer one request."""
@@ -51,28 +59,41 @@ class Webhook:
         return Reply(200, self.counts.text(), TYPE) if place == "/metrics" else _text(404, "see /validate")
 
     async def _answered(self, body: bytes) -> Reply:
+        """The answer, within the time limit from now on; 503 where others take all of it, or too many wait."""
+        if self.in_hand >= QUEUE * self.workers.number:
+            return _text(503, BUSY)
+        self.in_hand += 1
+        until = time.monotonic() + self.workers.seconds
+        review = self.threads.submit(self.validated, body, until)
+        del body  # a review that is given up is forgotten with its place in the queue
+        answer = asyncio.ensure_future(asyncio.wrap_future(review))
         try:
-            return await asyncio.to_thread(self.validated, body)
+            await asyncio.wait({answer}, timeout=self.workers.seconds)
+            if not answer.done() and review.cancel():  # its turn has not come
+                return _text(503, BUSY)
+            return await answer
         except Exception as error:  # one request is one answer; the API server then does as its failurePolicy says
             print(f"a review failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return _text(500, type(error).__name__)
+        finally:
+            self.in_hand -= 1
 
-    def validated(self, body: bytes) -> Reply:
+    def validated(self, body: bytes, until: float | None = None) -> Reply:
         """The answer to a review; 400 where the body is none."""
         start = time.monotonic()
         try:
             request = read_review(body)
         except ConfigError as error:
             return _text(400, str(error))
-        said, word, told = self._judged(request)
+        said, word, told = self._judged(request, until)
         self.counts.count(word, request.kind, told, time.monotonic() - start)
         return Reply(200, json.dumps(said).encode(), "application/json")
 
-    def _judged(self, request: Request) -> tuple[dict[str, Any], str, list[Told]]:
+    def _judged(self, request: Request, until: float | None) -> tuple[dict[str, Any], str, list[Told]]:
         if not request.judged or request.namespace in self.skipped:
             return allowed(request.uid), "skipped", []
         try:
-            told = self.workers.judge(_case(request, self.release))
+            told = self.workers.judge(_case(request, self.release), until)
         except (NotJudged, RecursionError) as error:
             said = "it is nested too deeply." if isinstance(error, RecursionError) else error
             why = f"augury doctor could not check this: {said}"

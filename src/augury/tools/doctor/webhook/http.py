@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import h11
 
 from augury.tools.doctor.webhook.app import Reply
+from augury.tools.doctor.webhook.room import Full, Room, Share
 
 Answer = Callable[[str, str, bytes], Awaitable[Reply]]
 HEAD = 32_768  # bytes of a request's head
@@ -17,6 +18,7 @@ WHOLE = 20.0  # seconds within which a request must be there
 GOODBYE = 2.0  # seconds for the other side to take its leave
 PIECE = 65_536
 MOST_CONNECTIONS = 256
+ALL_BODIES = 64_000_000  # bytes of all bodies that are in memory, whole or not
 
 
 class TooLarge(Exception):
@@ -29,6 +31,7 @@ class Listener:
     def __init__(self, answer: Answer, most_bytes: int) -> None:
         """Nothing is open yet."""
         self.answer, self.most_bytes = answer, most_bytes
+        self.room = Room(max(ALL_BODIES, most_bytes))
         self.open: set[asyncio.Task[None]] = set()
         self.busy: set[asyncio.Task[None]] = set()  # those of them with a request in hand
         self.server: asyncio.Server | None = None
@@ -81,11 +84,15 @@ class Listener:
                     return
                 self.busy.add(task)
                 self._check_length(request)
-                body = await asyncio.wait_for(self._body(connection, reader, writer), WHOLE)
                 method, target = request.method.decode(), request.target.decode(errors="replace")
-                reply = await self.answer(method, target, body)
+                with self.room.share() as share:
+                    body = await asyncio.wait_for(self._body(connection, reader, writer, share), WHOLE)
+                    reply = await self.answer(method, target, body)
+                    del body
             except h11.RemoteProtocolError as error:
                 method, reply = "GET", Reply(error.error_status_hint, f"{error}\n".encode())
+            except Full:
+                method, reply = "GET", Reply(503, b"too many reviews at once; try again\n")
             except TooLarge:
                 method, reply = "GET", Reply(413, f"more than {self.most_bytes} bytes\n".encode())
             await _send(connection, writer, reply, method == "HEAD")
@@ -101,19 +108,29 @@ class Listener:
             raise TooLarge
 
     async def _body(
-        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, share: Share
     ) -> bytes:
         if connection.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             writer.write(connection.send(go_on) or b"")
         body = bytearray()
+        try:
+            await self._fill(body, connection, reader, share)
+        except BaseException:
+            body.clear()  # at once: the error may hold this frame until garbage is collected
+            raise
+        return bytes(body)
+
+    async def _fill(
+        self, body: bytearray, connection: h11.Connection, reader: asyncio.StreamReader, share: Share
+    ) -> None:
         while not isinstance(event := await _event(connection, reader), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
                 raise h11.RemoteProtocolError("the connection ended within a body")
             body += event.data
             if len(body) > self.most_bytes:
                 raise TooLarge
-        return bytes(body)
+            share.grow(len(body))
 
 
 async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:

@@ -20,6 +20,7 @@ USUAL_WARNING, LONGEST_WARNING, ALL_WARNINGS = (
 MOST_REASONS = 10
 LONGEST_REASON = 700
 INVALID = 422
+MARKS, MOST_MARKS = (b",", b"[", b"{"), 1 << 19  # no more values than these: each takes 60 bytes, or more
 
 
 class Request(NamedTuple):
@@ -40,6 +41,8 @@ class Request(NamedTuple):
 
 def read_review(body: bytes) -> Request:
     """The request of a review; a ConfigError says why a body is none."""
+    if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
+        raise ConfigError(f"the review has {marks} commas and opening brackets; at most {MOST_MARKS} are read.")
     try:
         review = json.loads(body)
     except (ValueError, RecursionError) as error:

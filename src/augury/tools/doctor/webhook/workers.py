@@ -97,7 +97,7 @@ class Workers:
 
     def __init__(self, number: int, seconds: float, work: Callable[[Connection], None] = _work) -> None:
         """Start them all."""
-        self.seconds, self.work = seconds, work
+        self.number, self.seconds, self.work = number, seconds, work
         self.idle: queue.Queue[Worker] = queue.Queue()
         self.all = [Worker(work) for _ in range(number)]
         for worker in self.all:
@@ -113,11 +113,11 @@ class Workers:
         if not ready:
             raise ConfigError("a process that judges objects did not start; run `augury doctor` alone to see why.")
 
-    def judge(self, case: Case) -> list[Told]:
-        """What an object is told; NotJudged where it takes too long, too much memory, or cannot be read."""
-        until = time.monotonic() + self.seconds
+    def judge(self, case: Case, until: float | None = None) -> list[Told]:
+        """What an object is told by then; NotJudged where it takes too long, too much memory, or cannot be read."""
+        until = time.monotonic() + self.seconds if until is None else until
         try:
-            worker = self.idle.get(timeout=self.seconds)
+            worker = self.idle.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             raise NotJudged(f"no process was free within {self.seconds:g} s.") from None
         try:

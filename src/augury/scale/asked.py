@@ -1,0 +1,29 @@
+"""What the door reads of a request's body: parsed once, within the limits of a server, beside the event loop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from augury.scale.prefix import Prefix, prefix_of
+from augury.serve.reading import beside, parsed
+
+
+class Asked(NamedTuple):
+    """What decides where a request goes."""
+
+    prefix: Prefix | None = None
+    earlier: str | None = None  # the response that it goes on from
+
+
+async def read_asked(body: bytes, tenant: str) -> Asked:
+    """What a body asks for; ApiError where it holds too much. What is no JSON is its replica's to refuse."""
+    return await beside(len(body), lambda: _asked(body, tenant))
+
+
+def _asked(body: bytes, tenant: str) -> Asked:
+    try:
+        value = parsed(body)
+    except (ValueError, RecursionError):
+        return Asked()
+    earlier = value.get("previous_response_id") if isinstance(value, dict) else None
+    return Asked(prefix_of(value, tenant), earlier if isinstance(earlier, str) else None)

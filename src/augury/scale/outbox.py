@@ -1,0 +1,63 @@
+"""What a replica has said and nobody has taken yet: so many bytes, then its request ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from starlette.types import Message
+
+from augury.serve.backlog import EACH
+
+
+class NotTaken(ConnectionError):
+    """An answer of which too much waited."""
+
+
+class Outbox:
+    """Messages in the order they came."""
+
+    def __init__(
+        self, hang_up: Callable[[], None], most: int = EACH, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._hang_up, self._most, self._now = hang_up, most, now
+        self._waiting: deque[tuple[Message, float]] = deque()
+        self._held = 0
+        self._ended = self._overrun = False
+        self._come = asyncio.Event()
+
+    async def put(self, message: Message) -> None:
+        """Add a message; where more than the most wait already, forget them and hang up."""
+        if self._held > self._most:
+            self._overrun = True
+            self._forget()
+            self._hang_up()
+        if self._overrun:
+            raise NotTaken("the answer was not taken fast enough, and too much of it waited.")
+        self._waiting.append((message, self._now()))
+        self._held += len(message.get("body", b""))
+        self._come.set()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._ended = True
+        self._come.set()
+
+    def age(self) -> float:
+        """Seconds that the oldest message has waited; 0 where none does."""
+        return self._now() - self._waiting[0][1] if self._waiting else 0.0
+
+    async def take(self) -> list[Message]:
+        """All that waits, once there is something; nothing at the end."""
+        while not self._waiting and not self._ended:
+            self._come.clear()
+            await self._come.wait()
+        messages = [message for message, _ in self._waiting]
+        self._forget()
+        return messages
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._held = 0
