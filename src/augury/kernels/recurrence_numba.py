@@ -70,8 +70,8 @@ def _plan(course):
     """The rows of every group in their order, the same for all heads and layers."""
     own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
                        course.again_first, course.first, course.known, course.nodes)).numpy()  # fmt: skip
-    count = own[4] + own[7] + own[8]
-    edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.maximum(1, count))))
+    count = np.maximum(1, own[4] + own[7]) + own[8]  # a state without a certain row is copied, which is a step as well
+    edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))
     steps = np.full((edges[-1], len(STEP)), -1)
     rows = len(course.parents)
     for g in range(own.shape[1]):
@@ -123,7 +123,7 @@ def _plan_group(own, parents, front, rows, steps):
             step[AFTER] = own[5] + t + 1 if t + 1 < again else first + t + 1 - again
         if t + 1 == own[3]:
             step[SAVE] = own[2]
-    _plan_nodes(first + known, nodes, parents, front, state, certain == 0, steps[certain:])
+    _plan_nodes(first + known, nodes, parents, front, state, certain == 0, steps[max(1, certain) :])
 
 
 @njit(**STEADY)
