@@ -56,7 +56,8 @@ def measure(
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     begun = time.perf_counter()
     say(f"making {shape}")
-    with bench_of(config, Sizes(prompt, new, max(batches)), device, eager, batched, exact, quantization, kv_cache_dtype) as bench:
+    sizes = Sizes(prompt, new, max(batches))
+    with bench_of(config, sizes, device, eager, batched, exact, quantization, kv_cache_dtype) as bench:
         where = bench.target.device
         report: dict[str, Any] = {
             "shape": shape,
