@@ -132,7 +132,8 @@ def launch_quantised(few: bool, eight_bits: bool) -> None:
     every = (by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)
     for weight, kind in every[:1] if few else every:
         for count in (1,) if few else (1, 32, 64, 128, 512):
-            quantized_triton.linear(half(count, HIDDEN), weight, None, kind)
+            for steady in (False,) if few else (False, True):
+                quantized_triton.linear(half(count, HIDDEN), weight, None, kind, steady)
         quantized_triton.unpack(weight, torch.bfloat16, kind)
     if eight_bits and not few:
         layers(128, 32, 8, FP8)

@@ -72,12 +72,13 @@ def test_a_row_has_the_same_bits_in_any_company(kind: torch.dtype, way: str, mon
     weight = matrix(way, 70, 320, 64)
     assert quantized_triton.segments_of(70, 320, 64) == 4
     x = torch.randn(130, 320).to(DEVICE, kind)
-    for most, fewer in ((32, (1, 16, 17)), (130, (33, 64, 65))):  # few rows are multiplied by other instructions
+    companies = ((32, (1, 16, 17), False), (130, (33, 64, 65), False), (130, (1, 17, 33, 64, 65), True))
+    for most, fewer, steady in companies:  # unless told to be steady, few rows are multiplied by another instruction
         part = x[:most]
-        whole = quantized_triton.linear(part, weight)
+        whole = quantized_triton.linear(part, weight, steady=steady)
         for rows in fewer:
-            assert torch.equal(quantized_triton.linear(part[:rows], weight), whole[:rows])
-            assert torch.equal(quantized_triton.linear(part[-rows:], weight), whole[-rows:])
+            assert torch.equal(quantized_triton.linear(part[:rows], weight, steady=steady), whole[:rows])
+            assert torch.equal(quantized_triton.linear(part[-rows:], weight, steady=steady), whole[-rows:])
 
 
 def test_every_code_of_eight_bits_is_the_number_it_stands_for() -> None:

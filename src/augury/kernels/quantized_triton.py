@@ -2,9 +2,9 @@
 
 A code is exact in 16 bits, so nothing is rounded on the way: sums are float32, and a line's scale multiplies them once,
 at the end or group by group. As in matrix_triton, the order of a sum depends on nothing but the matrix, so that a row
-has the same bits in any company of up to 32 rows, and in any of more: its depth in segments of one size, added in their
-order. Few rows wait for memory, and many programs share the depth; the one that finishes last adds what the others
-found. (Exact mode multiplies the matrix unpacked.)
+has the same bits in any company of up to 32 rows, in any of more, and in any at all if told to be `steady`: its depth
+goes in segments of one size, added in their order. Few rows wait for memory, and many programs share the depth; the one
+that finishes last adds what the others found.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.codes_triton import dot, float_of, number_of, sixteenth
 from augury.kernels.quantized import Quantized
 
 STEP = 128  # of the depth, where scales are a line's; otherwise a group
@@ -35,21 +36,22 @@ class Tile(NamedTuple):
     stages: int
 
 
-# Up to so many rows, which tile. Two warps multiply by other instructions than four: a row has its bits up to 32 rows.
-TILES = (
-    (16, Tile(16, 64, 2, 4)),
-    (32, Tile(32, 64, 2, 4)),
-    (128, Tile(64, 128, 4, 3)),
-    (1 << 30, Tile(128, 128, 8, 3)),
-)
+# Up to so many rows, which tile. Two warps are fastest for few rows, and multiply by another instruction than four.
+MANY = (1 << 30, Tile(128, 128, 8, 3))
+TILES = ((16, Tile(16, 64, 2, 4)), (32, Tile(32, 64, 2, 4)), (128, Tile(64, 128, 4, 3)), MANY)
+STEADY = ((16, Tile(16, 64, 4, 5)), (32, Tile(32, 64, 4, 4)), (128, Tile(64, 64, 4, 4)), MANY)
 WIDE = Tile(16, 32, 4, 2)  # float32
 _arrived: dict[torch.device, Tensor] = {}
 
 
-def linear(x: Tensor, weight: Quantized, bias: Tensor | None = None, kind: int | None = None) -> Tensor:
+def linear(
+    x: Tensor, weight: Quantized, bias: Tensor | None = None, kind: int | None = None, steady: bool = False
+) -> Tensor:
     """x [R, in] times the matrix, plus bias, in the type of x; `kind`: how codes are read, if not as suits the GPU."""
     rows, outs, depth = len(x), len(weight), weight.width
-    tile = WIDE if x.dtype == torch.float32 else next(tile for most, tile in TILES if rows <= most)
+    tile = (
+        WIDE if x.dtype == torch.float32 else next(tile for most, tile in (STEADY if steady else TILES) if rows <= most)
+    )
     step = STEP if len(weight.scales) == 1 and not weight.halved else weight.group
     segments = segments_of(outs, depth, step)
     apart = segments if rows <= FEW_ROWS else 1
@@ -191,7 +193,7 @@ def _linear(
                 total += tl.load(parts + i * size + at, mask=there, other=0.0)
     if done:
         if not EXACT:
-            total *= 16.0  # see _sixteenth
+            total *= 16.0  # see sixteenth
         if not GROUPED:
             total *= tl.load(scales + o, mask=o < outs, other=0.0)[:, None]
         if BIASED:
@@ -237,7 +239,7 @@ def _segment(
             code = tl.load(code_at, mask=wanted & (place + k < depth)[None, :], other=0)
             right = tl.load(x_at, mask=there & (place + k < depth)[:, None], other=0.0)
         if not EXACT:
-            right = _sixteenth(right)
+            right = sixteenth(right)
         if GROUPED:
             inside = (o < outs) & (place < depth)
             scale = tl.load(scales + place // STEP * outs + o, mask=inside, other=0.0)
@@ -248,59 +250,19 @@ def _segment(
                     second = tl.load(x_at + WIDTH, mask=there & (place + WIDTH + k < depth)[:, None], other=0.0)
                 zero = tl.load(zeros + place // STEP * outs + o, mask=inside, other=0)
                 if not EXACT:
-                    second = _sixteenth(second)
-                part = _dot(_number(code & 15, zero, kind), right, EXACT)
-                part += _dot(_number(code >> 4, zero, kind), second, EXACT)
+                    second = sixteenth(second)
+                part = dot(number_of(code & 15, zero, kind), right, EXACT)
+                part += dot(number_of(code >> 4, zero, kind), second, EXACT)
             else:
-                part = _dot(_float(code, kind, KIND), right, EXACT)
+                part = dot(float_of(code, kind, KIND), right, EXACT)
             sum_ += part * scale[:, None]
         elif EXACT:
-            sum_ = tl.dot(_float(code, kind, KIND), right, sum_, input_precision="ieee")
+            sum_ = tl.dot(float_of(code, kind, KIND), right, sum_, input_precision="ieee")
         else:
-            sum_ = tl.dot(_float(code, kind, KIND), right, sum_)
+            sum_ = tl.dot(float_of(code, kind, KIND), right, sum_)
         x_at += STEP
         code_at += WIDTH
     return sum_
-
-
-@triton.jit
-def _sixteenth(x):
-    """Activations in float16: GPUs convert 8-bit floats to no other type at once.
-
-    Exact from 2**-10 to 2**20, where they are cut off; smaller ones are off by 2**-21 at most.
-    """
-    scaled = x.to(tl.float32) * 0.0625
-    return tl.clamp(scaled, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL).to(tl.float16)
-
-
-@triton.jit
-def _dot(left, right, EXACT: tl.constexpr):
-    if EXACT:
-        return tl.dot(left, right, input_precision="ieee")
-    else:
-        return tl.dot(left, right)
-
-
-@triton.jit
-def _float(code, kind: tl.constexpr, KIND: tl.constexpr):
-    """8-bit floats in a wider type, exactly."""
-    if KIND == 0:
-        return code.to(tl.float8e4nv, bitcast=True).to(kind)
-    else:
-        bits = code.to(tl.uint16)
-        half = ((bits & 128) << 8 | (bits & 127) << 7).to(tl.float16, bitcast=True)
-        return (half * 256.0).to(kind)  # the exponent's bias is 7 there and 15 here
-
-
-@triton.jit
-def _number(code, zero, kind: tl.constexpr):
-    """4-bit codes less their zeros: as low digits of a float that is large enough, which needs no conversion."""
-    bits = code.to(tl.uint16)
-    if kind == tl.bfloat16:
-        return (bits | 0x4300).to(tl.bfloat16, bitcast=True) - (zero.to(tl.float32) + 128.0).to(tl.bfloat16)[:, None]
-    else:
-        whole = (bits | 0x6400).to(tl.float16, bitcast=True) - (zero.to(tl.float32) + 1024.0).to(tl.float16)[:, None]
-        return whole.to(kind)
 
 
 @triton.jit
@@ -327,7 +289,7 @@ def _unpack(
     to = out + o[:, None].to(tl.int64) * depth + step * STEP + k[None, :]
     if KIND == 2:
         zero = tl.load(zeros + step * outs + o, mask=wanted, other=0)
-        tl.store(to, (_number(code & 15, zero, tl.float32) * scale).to(out.dtype.element_ty), mask=inside)
-        tl.store(to + WIDTH, (_number(code >> 4, zero, tl.float32) * scale).to(out.dtype.element_ty), mask=inside)
+        tl.store(to, (number_of(code & 15, zero, tl.float32) * scale).to(out.dtype.element_ty), mask=inside)
+        tl.store(to + WIDTH, (number_of(code >> 4, zero, tl.float32) * scale).to(out.dtype.element_ty), mask=inside)
     else:
-        tl.store(to, (_float(code, tl.float32, KIND) * scale).to(out.dtype.element_ty), mask=inside)
+        tl.store(to, (float_of(code, tl.float32, KIND) * scale).to(out.dtype.element_ty), mask=inside)
