@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -26,3 +27,9 @@ def versions_of(packages: Mapping[str, str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def how_threads_wait() -> str:
+    """What libraries are told, in words: "passive", or "passive after 20000 spins"."""
+    policy, spins = os.environ.get("OMP_WAIT_POLICY", "active"), os.environ.get("GOMP_SPINCOUNT")
+    return policy if spins is None else f"{policy} after {spins} spins"

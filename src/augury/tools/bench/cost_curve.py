@@ -223,7 +223,7 @@ def buckets(most: int) -> list[int]:
 
 def conditions_of(plan: BenchPlan, before: tuple[float, float, float]) -> dict[str, Any]:
     """What the curve depends on, and how much of the machine others had meanwhile."""
-    from augury.observe.machine import cpu_name
+    from augury.observe.machine import cpu_name, how_threads_wait
     from augury.tools.bench.screen import versions
 
     all_of_it, mine, seconds = (
@@ -241,7 +241,7 @@ def conditions_of(plan: BenchPlan, before: tuple[float, float, float]) -> dict[s
         "rounds": plan.rounds,
         "cycles": CYCLES * plan.rounds,
         "temperature": 0.0,
-        "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "openmp_wait_policy": how_threads_wait(),
         "disturbance": round(max(0.0, all_of_it - mine) / (seconds * (os.cpu_count() or 1)), 3),  # others' share
         "taken": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     }

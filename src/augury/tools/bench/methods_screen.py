@@ -10,7 +10,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from augury.observe.machine import cpu_name
+from augury.observe.machine import cpu_name, how_threads_wait
 from augury.tools.bench.figures import Spread, agreement, disturbance, ratio
 from augury.tools.bench.methods_lines import PLAIN, MethodLine
 from augury.tools.bench.methods_run import DRAFTER, REST, TARGET, MethodRan, MethodRecord
@@ -43,7 +43,7 @@ def conditions_of(plan: BenchPlan, counts: dict[str, int], record: MethodRecord)
         "max_tokens": plan.max_tokens,
         "temperature": 0.0,
         "rounds": plan.rounds,
-        "openmp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "openmp_wait_policy": how_threads_wait(),
         "disturbance": disturbance(record, os.cpu_count() or 1),
     }
 

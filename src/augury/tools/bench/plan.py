@@ -51,7 +51,7 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
 
 def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
     """What the figures depend on."""
-    from augury.observe.machine import cpu_name
+    from augury.observe.machine import cpu_name, how_threads_wait
     from augury.tools.bench.screen import versions
 
     return {
@@ -68,7 +68,7 @@ def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> 
         "temperature": 0.0,
         "speculative_config": plan.speculative,
         "rounds": plan.rounds,
-        "openmp_wait_policy": "passive",
+        "openmp_wait_policy": how_threads_wait(),
     }
 
 
@@ -80,4 +80,3 @@ def limit_threads(threads: int) -> None:
         torch.set_num_threads(threads)
         return
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads)))
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")

