@@ -130,12 +130,14 @@ def launch_quantised(few: bool, eight_bits: bool) -> None:
     four_bits = Quantized(codes[:, : HIDDEN // 2].contiguous(), factors[0], 128, factors[1])
     floats = quantized_triton.NATIVE if eight_bits else quantized_triton.BITS
     every = (by_line, floats), (by_group, floats), (four_bits, quantized_triton.HALVES)
-    for weight, kind in every[:1] if few else every:
-        for count in (1,) if few else (1, 32, 64, 128, 512):
-            for steady in (False,) if few else (False, True):
-                quantized_triton.linear(half(count, HIDDEN), weight, None, kind, steady)
+    for weight, kind in every:
+        quantized_triton.linear(half(1, HIDDEN), weight, None, kind)
         quantized_triton.unpack(weight, torch.bfloat16, kind)
-    if eight_bits and not few:
+        if few:
+            return
+    for count, steady in ((1, True), (64, False), (512, False)):
+        quantized_triton.linear(half(count, HIDDEN), by_line, None, floats, steady)
+    if eight_bits:
         layers(128, 32, 8, FP8)
 
 
