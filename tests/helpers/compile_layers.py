@@ -135,7 +135,8 @@ def launch_quantised(few: bool, eight_bits: bool) -> None:
         quantized_triton.unpack(weight, torch.bfloat16, kind)
         if few:
             return
-    for count, steady in ((1, True), (64, False), (512, False)):
+        quantized_triton.linear(half(64, HIDDEN), weight, None, kind)
+    for count, steady in ((1, True), (512, False)):
         quantized_triton.linear(half(count, HIDDEN), by_line, None, floats, steady)
     if eight_bits:
         layers(128, 32, 8, FP8)

@@ -49,10 +49,10 @@ def linear(
 ) -> Tensor:
     """x [R, in] times the matrix, plus bias, in the type of x; `kind`: how codes are read, if not as suits the GPU."""
     rows, outs, depth = len(x), len(weight), weight.width
-    tile = (
-        WIDE if x.dtype == torch.float32 else next(tile for most, tile in (STEADY if steady else TILES) if rows <= most)
-    )
-    step = STEP if len(weight.scales) == 1 and not weight.halved else weight.group
+    grouped = len(weight.scales) > 1 or weight.halved
+    tiles = STEADY if steady or grouped else TILES  # the wider tiles have no registers for the scales of groups
+    tile = WIDE if x.dtype == torch.float32 else next(tile for most, tile in tiles if rows <= most)
+    step = weight.group if grouped else STEP
     segments = segments_of(outs, depth, step)
     apart = segments if rows <= FEW_ROWS else 1
     kind = kind_of(weight, x.device) if kind is None else kind
@@ -74,7 +74,7 @@ def linear(
         x.stride(0),
         weight.codes.stride(0),
         KIND=kind,
-        GROUPED=len(weight.scales) > 1 or weight.halved,
+        GROUPED=grouped,
         BIASED=bias is not None,
         EVEN=depth % (step * segments) == 0,
         EXACT=x.dtype == torch.float32,
