@@ -52,15 +52,9 @@ def load_target(
     if split is not None:
         check_split(config, implementation, split.ranks.size, split.field)
     if implementation == "adapter" or not fits:
-        if exact and device.type != "cpu":
-            raise ModelError(
-                f"exact=True needs our own model code, and {config.model_type!r} runs through transformers."
-            )
-        if rounds:
-            raise ModelError(
-                f"quantization={quantization!r} needs our own model code, and {config.model_type!r} runs through "
-                "transformers."
-            )
+        asked = "exact=True" if exact and device.type != "cpu" else f"quantization={quantization!r}" if rounds else ""
+        if asked:
+            raise ModelError(f"{asked} needs our own model code, and {config.model_type!r} runs through transformers.")
         from augury.model.adapter import Adapter
 
         with explained(directory):

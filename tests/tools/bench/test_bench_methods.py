@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shallow import shallow_copy
 from shipped import SHIPPED_EAGLE3
 
 from augury.config.errors import ConfigError
@@ -177,7 +176,6 @@ TRIED = [line for line in TRAINED if FULL or line.gate in QUICK]
 SHIPPED = [line for line in TRAINED if line.name in ("eagle3", "eagle3 tree")]
 QUESTIONS = ("Why is the sky blue?", "Write a haiku about rivers.", "How do I boil an egg?", "What is a prime number?")
 NEW_TOKENS = 16
-LAYERS = [0, 1, 2, 15, 28, 29]  # of thirty: the vocabulary, the matrices and their kernels are those of the whole model
 
 
 @pytest.fixture(scope="module")
@@ -237,25 +235,17 @@ def whole(default_model: Path, chats: list[list[int]], tmp_path_factory: pytest.
     return Target(default_model, chats, tmp_path_factory.mktemp("gates"))
 
 
-@pytest.fixture(scope="module")
-def cut(default_model: Path, chats: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Target:
-    """The embedded model with a fifth of its layers; with AUGURY_TEST_FULL, with all of them."""
-    directory = tmp_path_factory.mktemp("cut")
-    model = default_model if FULL else shallow_copy(default_model, LAYERS, directory / "model")
-    return Target(model, chats, directory / "gates")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TRIED, ids=lambda line: line.name)
-def test_every_trained_method_keeps_the_text(line: MethodLine, cut: Target) -> None:
+def test_every_trained_method_keeps_the_text(line: MethodLine, whole: Target) -> None:
     """Chains and trees."""
     assert line.gate
-    gate = cut.home.find(line.gate) or cut.home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
+    gate = whole.home.find(line.gate) or whole.home.train(line.gate, steps=60 if line.gate == "dflash" else 35)
     if line.method == "mtp":  # the layer is part of its target
-        cut.check_drafted(cut.load(gate.directory, speculative_config=line.speculative))
+        whole.check_drafted(whole.load(gate.directory, speculative_config=line.speculative))
         return
     spec = line.speculative | {"model": str(gate.directory)}
-    cut.check_drafted(cut.load(cut.directory, weights_of=cut.plain, speculative_config=spec))
+    whole.check_drafted(whole.load(whole.directory, weights_of=whole.plain, speculative_config=spec))
 
 
 @pytest.mark.slow
@@ -268,14 +258,14 @@ def test_the_shipped_head_keeps_the_text(line: MethodLine, whole: Target) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ngram", "ngram_gpu", "suffix", "extract_hidden_states"])
-def test_methods_without_weights_keep_the_text(method: str, cut: Target, tmp_path: Path) -> None:
+def test_methods_without_weights_keep_the_text(method: str, whole: Target, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"speculative_config": next(x for x in all_lines() if x.name == method).speculative}
     if method == "extract_hidden_states":
-        spec, transfer = saving(cut.plain.engine.target.num_layers, str(tmp_path))
+        spec, transfer = saving(whole.plain.engine.target.num_layers, str(tmp_path))
         settings = {"speculative_config": spec, "kv_transfer_config": transfer}
-    llm = cut.load(cut.directory, weights_of=cut.plain, **settings)
-    for temperature in cut.texts:
-        cut.check(llm, temperature)
+    llm = whole.load(whole.directory, weights_of=whole.plain, **settings)
+    for temperature in whole.texts:
+        whole.check(llm, temperature)
 
 
 def test_gates_are_trained_once_for_all_lines(toy_model: Path) -> None:
