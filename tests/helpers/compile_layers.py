@@ -84,7 +84,7 @@ def steps(nodes: int, branching: bool) -> None:
     state = SlotState.allocate(8, 2000, nodes, BLOCK_SIZE, 128_256, torch.device("cpu"))
     table = torch.zeros(8, 8, dtype=torch.int64)
     state.make_tables()
-    rows._with_triton(state, table, rows.StepShape(8, 32, 32, 0, False, False, True, branching, True), BLOCK_SIZE)
+    rows._in_one_kernel(state, table, rows.StepShape(8, 32, 32, 0, False, False, True, branching, True), BLOCK_SIZE)
     draft, ones = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64)
     resume_triton.resume(table, state.length, state.alive, state.draft.count)
     for rates in (None, torch.zeros(nodes, dtype=torch.float64)):
