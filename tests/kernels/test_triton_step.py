@@ -117,15 +117,16 @@ def test_requests_go_on_where_the_reference_says(case: Pass, data: st.DataObject
     assert (rows_used <= expected[6])[went_on & (expected[5] == 1)].all()  # never past what is reserved
 
 
+@pytest.mark.parametrize("face", FACES)
 @quick(10)
 @given(st.sampled_from([1, 2, 7, 40]), st.integers(0, 10**6))
-def test_depths_are_the_references(nodes: int, seed: int) -> None:
+def test_depths_are_the_references(face: str, nodes: int, seed: int) -> None:
     torch.manual_seed(seed)
     parents = torch.stack([torch.randint(-1, i, (6,)) if i else torch.full((6,), -1) for i in range(nodes)], 1)
     count = torch.randint(0, nodes + 1, (6,))
     wide = torch.nn.functional.pad(parents, (0, 3)).to(DEVICE)[:, :nodes]  # lines may lie apart
     draft = Draft(torch.zeros_like(wide), wide, count.to(DEVICE))
-    assert torch.equal(walk_triton.depths(draft), draft.depth())
+    assert torch.equal(with_face(face, verify.tree_depths, draft), draft.depth())
 
 
 @quick(15)

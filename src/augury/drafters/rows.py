@@ -93,8 +93,8 @@ def _size(inputs: DraftInput, count: Tensor, masks: int) -> int:
     """Where looking costs nothing, just the rows needed; elsewhere the host's bound, so that nothing waits."""
     if count.device.type != "cpu" or face(count.device) == "triton":
         return inputs.most_rows + masks * len(count)
-    read = [known + masks for known in count.tolist() if known > 0]
-    return max(1, sum(read))
+    known: list[int] = count.tolist()
+    return max(1, sum(number + masks for number in known if number > 0))
 
 
 def most_steps(budget: Tensor, nodes: int) -> int:

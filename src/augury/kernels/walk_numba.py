@@ -25,12 +25,12 @@ def walk(
     sizes = ((groups, nodes + 3), (groups, nodes), (groups,), (groups,))
     out = Walked(*(torch.empty(size, dtype=torch.int64) for size in sizes))
     walk_groups(
-        array_of(drawn),
-        array_of(first),
-        array_of(draft.tokens),
-        array_of(draft.parents),
-        array_of(segments),
-        *(lasting(table) for table in slots[:5]),  # type: ignore[arg-type]
+        *(array_of(given) for given in (drawn, first, draft.tokens, draft.parents, segments)),
+        lasting(slots.history),
+        lasting(slots.length),
+        lasting(slots.alive),
+        lasting(slots.limit),
+        lasting(slots.end_tokens),
         NO_COUNTS if slots.counts is None else lasting(slots.counts),
         lookahead,
         branching,
@@ -110,3 +110,22 @@ def may_draft(left: int, allowed: int, free: int, lookahead: int, branching: boo
     if lookahead > 0:
         nodes = min(nodes, 0 if branching and free < lookahead else free)
     return max(0, nodes)
+
+
+def depths(draft: Draft) -> Tensor:
+    """How deep each tree goes, int64 [G]."""
+    out = torch.empty_like(draft.count)
+    measure_depths(array_of(draft.parents), array_of(draft.count), out.numpy())
+    return out
+
+
+@njit(cache=True, nogil=True)
+def measure_depths(parents: Array, count: Array, out: Array) -> None:
+    """One group after another: parents precede children."""
+    depth = np.empty(parents.shape[1], np.int64)
+    for g in range(len(count)):
+        out[g] = 0
+        for node in range(count[g]):
+            parent = parents[g, node]
+            depth[node] = depth[parent] + 1 if parent >= 0 else 1
+            out[g] = max(out[g], depth[node])
