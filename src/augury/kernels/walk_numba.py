@@ -25,7 +25,11 @@ def walk(
     sizes = ((groups, nodes + 3), (groups, nodes), (groups,), (groups,))
     out = Walked(*(torch.empty(size, dtype=torch.int64) for size in sizes))
     walk_groups(
-        *(array_of(given) for given in (drawn, first, draft.tokens, draft.parents, segments)),
+        array_of(drawn),
+        array_of(first),
+        array_of(draft.tokens),
+        array_of(draft.parents),
+        array_of(segments),
         lasting(slots.history),
         lasting(slots.length),
         lasting(slots.alive),
@@ -34,7 +38,10 @@ def walk(
         NO_COUNTS if slots.counts is None else lasting(slots.counts),
         lookahead,
         branching,
-        *(made.numpy() for made in out),
+        out.summary.numpy(),
+        out.path.numpy(),
+        out.lengths.numpy(),
+        out.budget.numpy(),
     )
     return out
 
