@@ -181,15 +181,16 @@ def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[T
     return with_face(face, RecurrentDrafter._streams, drafter, case.inputs, fresh, case.count, case.carried), fresh
 
 
+@pytest.mark.parametrize("face", FACES)
 @quick(20)
 @given(cases(), st.booleans())
-def test_streams_are_the_references(case: Case, masked: bool) -> None:
+def test_streams_are_the_references(face: str, case: Case, masked: bool) -> None:
     """Rows of this pass, rows carried over from the block before it, masks; and the ends of blocks are kept."""
     ends = torch.randn((SLOTS + 1) * BLOCKS + 1, 2 * HIDDEN).to(DEVICE)
     mask = torch.randn(2 * HIDDEN).to(DEVICE) if masked else None
     kept = ends.clone()
     reference, fresh = streams("torch", case, ends, mask)
-    mine, _ = streams("triton", case, kept, mask)
+    mine, _ = streams(face, case, kept, mask)
     live = int(fresh.live.sum())
     assert torch.equal(mine[:live], reference[:live])
     assert torch.equal(kept[1:], ends[1:])  # block 0 is nobody's

@@ -119,9 +119,12 @@ class RecurrentDrafter(Drafter):
     def _streams(self, inputs: DraftInput, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
         mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
-        if face(self.device) == "triton":
-            from augury.kernels.streams_triton import gather_streams
-
+        kind = face(self.device)
+        if kind == "triton" or (kind == "numba" and inputs.features[0].dtype == torch.float32):
+            if kind == "numba":
+                from augury.kernels.streams_numba import gather_streams
+            else:
+                from augury.kernels.streams_triton import gather_streams
             return gather_streams(
                 inputs.features,
                 fresh.places,
