@@ -101,6 +101,8 @@ def bench_gpu(
         print_json(report)
     else:
         show(output_console(), report, kernels)
+    if not report["rows"] and not minutes:
+        raise ConfigError(f"nothing was measured; {'; '.join(report['left_out'])}")
     if not report["rows"]:
         raise ConfigError(f"--minutes {minutes:g}: over before anything was measured; allow more, or 0 for no limit.")
 
@@ -126,6 +128,8 @@ def _steps_of(
     if len(drafters) != 1:
         raise ConfigError(f"--drafter {','.join(drafters)}: --micro verify takes one, whose step it is a share of.")
     report = measure(shape, drafters, batches, k, length, prompt, new, device, detail=False, on_row=_say_row)
+    if report["left_out"]:
+        raise ConfigError(f"--drafter {'; '.join(report['left_out'])}")
     return report["rows"][0]["k"], {row["batch"]: row["step_ms"] for row in report["rows"]}
 
 

@@ -50,6 +50,9 @@ def measure(
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
     """Everything `augury bench gpu` knows, as one dictionary; `extra` are further keys of speculative_config."""
+    import torch
+
+    from augury.model.errors import ModelError
     from augury.tools.bench.gpu.roofline import copy_speed
 
     config = shape_of(shape)
@@ -87,10 +90,16 @@ def measure(
             try:
                 _measure_drafter(bench, drafter, batches, report, deadline, detail, on_row, say)
             except OutOfTime:
-                done = sum(row["drafter"] == drafter.name for row in report["rows"])
-                since = f" from batch {batches[done]} on" if done else ""
-                report["left_out"].append(f"{drafter.name}{since}: the {minutes:g} minutes were over")
+                _leave_out(report, drafter, batches, f"the {minutes:g} minutes were over")
+            except (ModelError, torch.OutOfMemoryError) as error:  # what is measured already is still told
+                _leave_out(report, drafter, batches, str(error).splitlines()[0])
     return report
+
+
+def _leave_out(report: dict[str, Any], drafter: Drafter, batches: Sequence[int], why: str) -> None:
+    done = sum(row["drafter"] == drafter.name for row in report["rows"])
+    since = f" from batch {batches[done]} on" if done else ""
+    report["left_out"].append(f"{drafter.name}{since}: {why}")
 
 
 def _measure_drafter(
