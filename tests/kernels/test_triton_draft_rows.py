@@ -187,7 +187,7 @@ def streams(face: str, case: Case, ends: Tensor, mask: Tensor | None) -> tuple[T
 def test_streams_are_the_references(face: str, case: Case, masked: bool) -> None:
     """Rows of this pass, rows carried over from the block before it, masks; and the ends of blocks are kept."""
     ends = torch.randn((SLOTS + 1) * BLOCKS + 1, 2 * HIDDEN).to(DEVICE)
-    mask = torch.randn(2 * HIDDEN).to(DEVICE) if masked else None
+    mask = torch.randn(1, 2 * HIDDEN).to(DEVICE) if masked else None  # as checkpoints have it
     kept = ends.clone()
     reference, fresh = streams("torch", case, ends, mask)
     mine, _ = streams(face, case, kept, mask)

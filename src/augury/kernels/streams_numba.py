@@ -31,7 +31,7 @@ def gather_streams(
     """Streams side by side, float32 [R, streams * hidden], for rows with `places` int64 [3, R]."""
     hidden = features[0].shape[1]
     out = torch.empty(places.shape[1], len(features) * hidden, dtype=torch.float32)
-    mask = NO_MASK if mask_hidden is None else lasting(mask_hidden)
+    mask = NO_MASK if mask_hidden is None else lasting(mask_hidden).reshape(-1)
     for i, stream in enumerate(features):
         gather(
             array_of(stream),
