@@ -156,6 +156,8 @@ def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:
     mixers: list[tuple[Any, Mixer]] = [(m, MIXERS[type(m).__name__](m, ops)) for m in found]
     if len({mixer.shape.taps for _, mixer in mixers}) > 1:
         raise ModelError("its convolutions have different sizes")
+    if any(mixer.shape.taps == 0 for _, mixer in mixers):
+        raise ModelError("its convolutions see one token only, and no published model's do")
     return mixers
 
 
