@@ -31,8 +31,9 @@ def refuse(config: Any) -> None:
         kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
         if getattr(model_class, "_is_stateful", False) or "linear_attention" in kinds:
             # Families share the names of kinds and not what these compute, so the message says which ones run.
+            what = f"recurrent layers ({', '.join(sorted(kinds))})" if kinds else "a recurrent state"
             running = ", ".join(sorted(HYBRIDS))
-            raise because(f"it keeps a recurrent state of another kind than the families that do: {running}")
+            raise because(f"it has {what} of its own kind; of such families these run: {running}")
         if kinds:
             raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
     # Some hybrid families attend through the interface without saying so; the dry run counts what really does.
