@@ -162,6 +162,6 @@ def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:
 
 
 def _convolution(conv: nn.Conv1d) -> tuple[int, Tensor, Tensor | None]:
-    """Kernel size, weights [C, kernel] and bias of a convolution by channel."""
-    weight = conv.weight.detach()[:, 0].float().contiguous()
-    return weight.shape[1], weight, None if conv.bias is None else conv.bias.detach().float().contiguous()
+    """Kernel size, weights [kernel, C] and bias of a convolution by channel."""
+    weight = conv.weight.detach()[:, 0].float().t().contiguous()
+    return len(weight), weight, None if conv.bias is None else conv.bias.detach().float().contiguous()
