@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
 import torch
@@ -60,11 +59,14 @@ def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> O
     return synthetic_walk(drawn, layout.first, layout.draft, tests, rates)
 
 
-def walked_by(face: str, rates: Tensor | None, limits: settle.DraftLimits, *given: Any) -> Walked:
+def walked_by(
+    face: str, drawn: Tensor, layout: Layout, mine: Pass, rates: Tensor | None, limits: settle.DraftLimits
+) -> Walked:
     """The one kernel after the draw; numba's knows no rates."""
+    slots, first, draft = slot_tables(mine.state), layout.first, layout.draft
     if face == "numba":
-        return walk_numba.walk(*given, *limits)
-    return walk_triton.walk(*given, rates, *limits)
+        return walk_numba.walk(drawn, first, draft, mine.table, slots, *limits)
+    return walk_triton.walk(drawn, first, draft, mine.table, slots, rates, *limits)
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -87,7 +89,7 @@ def test_walk_append_and_budget_are_the_references(face: str, case: Pass, data: 
     lengths = layout.ends + expected.emitted_count
     state.note_lengths(seg.slots, lengths, expected)
 
-    walked = walked_by(face, rates, limits, drawn, layout.first, layout.draft, table, slot_tables(mine))
+    walked = walked_by(face, drawn, layout, case._replace(state=mine), rates, limits)
     accepted, emitted = walked.summary[:, 0], walked.summary[:, 1]
     assert torch.equal(accepted, expected.accepted) and torch.equal(emitted, expected.emitted_count)
     assert torch.equal(walked.summary[:, 2:], expected.emitted) and torch.equal(walked.path, expected.path)
