@@ -67,14 +67,26 @@ def check_tools(tools: list[Tool] | None) -> dict[str, Any]:
             raise ApiError(400, f"tools[{number}] {why}", "tools")
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
             raise ApiError(400, f"tools[{number}].function.name must be a name.", "tools")
-        schema = function.get("parameters") or {"type": "object", "properties": {}}
-        if not isinstance(schema, dict):
-            raise ApiError(400, f"tools[{number}].function.parameters must be a JSON schema.", "tools")
-        try:
-            found[name] = closed(schema) if function.get("strict") else schema
-        except RecursionError:
-            raise ApiError(400, f"tools[{number}].function.parameters nests too deep.", "tools") from None
+        schema = _schema(function, f"tools[{number}].function")
+        if found.setdefault(name, schema) != schema:
+            raise ApiError(400, f"tools[{number}]: two functions are called {name[:100]!r}.", "tools")
     return found
+
+
+def _schema(function: Tool, where: str) -> dict[str, Any]:
+    """The schema of a function's arguments; a function that names none takes none, as at OpenAI's."""
+    schema, strict = function.get("parameters"), function.get("strict")
+    if schema is None:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(schema, dict):
+        raise ApiError(400, f"{where}.parameters must be a JSON schema.", "tools")
+    if not isinstance(strict, bool | None):
+        raise ApiError(400, f"{where}.strict must be true or false.", "tools")
+    schema = schema or {"type": "object", "properties": {}}
+    try:
+        return closed(schema) if strict else schema  # type: ignore[no-any-return]
+    except RecursionError:
+        raise ApiError(400, f"{where}.parameters nests too deep.", "tools") from None
 
 
 def _named(choice: Any) -> str:
