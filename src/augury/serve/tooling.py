@@ -35,6 +35,8 @@ class ToolUse:
     def read(cls, tools: list[Tool] | None, choice: Any, parallel: bool | None, parsers: Parsers) -> ToolUse:
         """Check what a request says of tools; where the model is free to call, a parser is needed."""
         reads = parsers.reasoning is not None or parsers.harmony
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            tools, choice = _allowed(tools, choice)
         if choice in (None, "auto", "none") and not tools:
             return cls(None, None, (lambda begins: parsers.of(None, begins)) if reads else None)
         if choice == "none":
@@ -87,6 +89,21 @@ def _schema(function: Tool, where: str) -> dict[str, Any]:
         return closed(schema) if strict else schema  # type: ignore[no-any-return]
     except RecursionError:
         raise ApiError(400, f"{where}.parameters nests too deep.", "tools") from None
+
+
+def _allowed(tools: list[Tool] | None, choice: Tool) -> tuple[list[Tool], str]:
+    """Some of the tools, and whether one must be called: `allowed_tools`, which chats nest and responses do not."""
+    given = choice.get("allowed_tools", choice)
+    mode, wanted = (given.get("mode"), given.get("tools")) if isinstance(given, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(wanted, list) or not all(isinstance(t, dict) for t in wanted):
+        why = "tool_choice.allowed_tools must have a mode, 'auto' or 'required', and a list of tools."
+        raise ApiError(400, why, "tool_choice")
+    functions = [tool.get("function", tool) for tool in wanted]
+    names = [function.get("name") if isinstance(function, dict) else None for function in functions]
+    found = check_tools(tools)
+    if unknown := [name for name in names if not isinstance(name, str) or name not in found]:
+        raise ApiError(400, f"tool_choice: {str(unknown[0])[:100]!r} is not among the tools.", "tool_choice")
+    return [tool for tool in tools or () if tool["function"]["name"] in names], mode
 
 
 def _named(choice: Any) -> str:
