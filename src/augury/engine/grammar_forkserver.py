@@ -100,7 +100,7 @@ def main(descriptor: int, vocabulary: int) -> int:
     with os.fdopen(vocabulary) as file:
         given = json.load(file)
     try:
-        words = read_vocabulary(given["tokenizer"], given["n_vocab"], given["ends"])
+        read = read_vocabulary(given["tokenizer"], given["n_vocab"], given["ends"])
     except ValueError as error:
         words = " ".join(str(error).split())[:500].encode()
         control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
@@ -110,7 +110,7 @@ def main(descriptor: int, vocabulary: int) -> int:
     gc.freeze()  # what is never collected is never written to, and stays shared with the children
     with suppress(ConnectionError):
         control.sendall(RECORD.pack(READY, 0, 0))
-        ForkServer(control, words, *rest).run()
+        ForkServer(control, read, *rest).run()
     return 0
 
 
