@@ -99,13 +99,14 @@ def test_forced_calls_follow_their_schema(client: openai.OpenAI, choice: Any) ->
 
 @pytest.mark.parametrize("nested", [True, False])  # as chats have it, and as responses do
 def test_some_of_the_tools_may_be_allowed(client: openai.OpenAI, nested: bool) -> None:
-    allowed: Any = {"mode": "required", "tools": [{"type": "function", "function": {"name": "now"}}]}
-    choice: Any = {"type": "allowed_tools", **({"allowed_tools": allowed} if nested else allowed)}
-    said, _ = said_in(ask(client, tool_choice=choice, parallel_tool_calls=False).choices[0])
+    def only(name: str) -> Any:
+        allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": name}}]}
+        return {"type": "allowed_tools", **({"allowed_tools": allowed} if nested else allowed)}
+
+    said, _ = said_in(ask(client, tool_choice=only("now"), parallel_tool_calls=False).choices[0])
     assert [name for name, _ in said["calls"]] == ["now"]
-    allowed["tools"] = [{"type": "function", "name": "never"}]
     with pytest.raises(openai.BadRequestError, match="'never' is not among the tools"):
-        ask(client, tool_choice=choice)
+        ask(client, tool_choice=only("never"))
 
 
 def test_a_function_without_parameters_takes_none(client: openai.OpenAI) -> None:
