@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import byte_tokenizer
 from grammar_cases import some_source
 from grammar_pools import SMALL, A, B, accepts, may, start
 from structured import EOS
@@ -65,11 +64,13 @@ def test_classes_are_those_of_json_schema(
         ({"grammar": 'start: "a<eos>b"'}, "a<eos>b"),
     ],
 )
-def test_a_text_that_spells_a_control_token_is_text(grammars: Grammars, form: dict[str, Any], text: str) -> None:
+def test_a_text_that_spells_a_control_token_is_text(
+    grammars: Grammars, tokenizer: Tokenizer, form: dict[str, Any], text: str
+) -> None:
     """A constant leaves no choice, and the library would write it as the tokenizer does: as the end of the answer."""
     grammar = start(grammars, form)
     for sign in text:
-        [token] = byte_tokenizer().encode(sign, add_special_tokens=False)
+        [token] = tokenizer.inner.encode(sign, add_special_tokens=False)
         assert may(grammar.masks[0]) == [token]
         if not grammar.consume(token):
             grammar.look_ahead([], [])
