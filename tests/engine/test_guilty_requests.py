@@ -18,11 +18,13 @@ from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
 from augury.config.structured import StructuredOutputsParams
+from augury.engine import advance
 from augury.engine.blame import isolate
 from augury.engine.commit import Update
 from augury.engine.engine import Engine
 from augury.engine.grammar import Grammar
 from augury.engine.request import Request
+from augury.engine.rows import Segments
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 
@@ -91,19 +93,17 @@ def trap_drafter(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[
 
 
 def trap_judge(llm: LLM, monkeypatch: pytest.MonkeyPatch, after: int) -> list[int]:
-    """The logits of the guilty request cannot be processed; everyone else's already were."""
-    engine, failures = llm.engine, list[int]()
-    judge = engine.runner.judge
+    """The pass of the guilty request fails once everyone's tokens are written: as bad as it gets."""
+    engine, failures, settle = llm.engine, list[int](), advance.settle
 
-    def fails(logits: Any, layout: Any, sampling: Any, slots: torch.Tensor) -> Any:
-        outcome = judge.decide(logits, layout, sampling, slots)
-        if guilty_in(engine, slots.tolist(), after):
-            failures.append(len(slots))
-            engine.state.append(slots, layout.ends, outcome)  # as bad as it gets: its counts are half updated
+    def fails(judge: Any, logits: Any, layout: Any, state: Any, seg: Segments, limits: Any) -> Any:
+        settled = settle(judge, logits, layout, state, seg, limits)
+        if guilty_in(engine, seg.slots.tolist(), after):
+            failures.append(len(seg.slots))
             raise IndexError("no such logit")
-        return outcome
+        return settled
 
-    monkeypatch.setattr(engine.runner, "judge", judge._replace(decide=fails))
+    monkeypatch.setattr(advance, "settle", fails)
     return failures
 
 

@@ -8,7 +8,6 @@ import torch
 from rows import Segment, make_rows, scattered_tables
 from step_cases import slot_tables
 
-from augury.engine import rows
 from augury.engine.state import SlotState
 from augury.kernels import (
     activation_triton,
@@ -84,7 +83,10 @@ def steps(nodes: int, branching: bool) -> None:
     state = SlotState.allocate(8, 2000, nodes, BLOCK_SIZE, 128_256, torch.device("cpu"))
     table = torch.zeros(8, 8, dtype=torch.int64)
     state.make_tables()
-    rows._with_triton(state, table, rows.StepShape(8, 32, 32, 0, False, False, True, branching, True), BLOCK_SIZE)
+    pending = state.draft
+    layout_triton.lay_out(
+        table, state.history, state.block_tables, pending.tokens, pending.parents, 32, 32, BLOCK_SIZE, branching
+    )
     draft, ones = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64)
     resume_triton.resume(table, state.length, state.alive, state.draft.count)
     for rates in (None, torch.zeros(nodes, dtype=torch.float64)):

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from augury.engine.rows import StepShape
 from augury.engine.state import SlotState
+from augury.kernels.slot_tables import SlotTables
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+FACES = ("triton",) if DEVICE.type == "cuda" else ("triton", "numba")  # which stand beside the torch code here
 SLOTS, LONGEST, BLOCK_SIZE, VOCABULARY = 4, 60, 4, 50
 TOKENS = 4  # drafts and draws are so few tokens that they often agree
 
@@ -43,10 +45,8 @@ def with_face(face: str, call: Callable[..., Any], *args: Any, **named: Any) -> 
         return call(*args, **named)
 
 
-def slot_tables(state: SlotState) -> Any:
+def slot_tables(state: SlotState) -> SlotTables:
     """What the walk takes of the slots."""
-    from augury.kernels.walk_triton import SlotTables
-
     sampling = state.sampling
     return SlotTables(
         state.history, state.length, state.alive, state.limit, state.end_tokens, sampling.counts, sampling.seed

@@ -143,6 +143,16 @@ def test_the_bracket_of_a_real_vocabulary_fits_its_list(
     assert 0 < int(found.plan.search.listed.min()) <= int(found.plan.search.listed.max()) <= draw_triton.CAPACITY
 
 
+@pytest.mark.parametrize("columns", [{}, {"top_k": 50}, {"top_k": 50, "top_p": 0.9}], ids=str)
+def test_barred_tokens_are_not_listed(columns: dict[str, Any]) -> None:
+    """Under a grammar that leaves few tokens the list holds these alone, whichever chunk is first."""
+    logits = torch.randn(1, 1000, generator=torch.Generator().manual_seed(6))
+    logits[:, :970] = NEVER
+    tokens_of(logits, roots(1, plain=True), filtered(**columns), 256)
+    found = draw_triton.searched(logits.to(DEVICE), moved(roots(1, plain=True)), moved(filtered(**columns)), 256)
+    assert 0 < int(found.plan.search.listed) <= 30
+
+
 def test_half_logits_are_cast_on_load() -> None:
     logits, draws, params = scenario(11)
     tokens_of(logits.half(), draws, params, 256)

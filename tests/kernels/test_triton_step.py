@@ -1,8 +1,9 @@
-"""The Triton kernels of a step against the torch code they stand for, number for number: interpreted on a CPU."""
+"""The kernels of a step, Triton's (interpreted on a CPU) and numba's, against the torch code they stand for."""
 
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,14 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 import interpreter  # noqa: F401
-from step_cases import DEVICE, TOKENS, Pass, passes, quick, slot_tables, with_face
+from step_cases import DEVICE, FACES, TOKENS, Pass, passes, quick, slot_tables, with_face
 
 from augury.engine import rows, settle
 from augury.engine.resume import resume
 from augury.engine.rows import Layout, Segments
 from augury.engine.scheduled import CONTINUES
-from augury.kernels import layout_triton, move_triton, top, verify, walk_triton
+from augury.kernels import layout_triton, move_triton, top, verify, walk_numba, walk_triton
+from augury.kernels.slot_tables import Walked
 from augury.verify.lossy import synthetic_walk
 from augury.verify.sampling import Outcome
 from augury.verify.tree import Draft, listed, shape_of
@@ -31,11 +33,12 @@ def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_triton, "CHUNK", 8)
 
 
+@pytest.mark.parametrize("face", FACES)
 @quick(30)
 @given(passes())
-def test_the_layout_is_the_references(case: Pass) -> None:
+def test_the_layout_is_the_references(face: str, case: Pass) -> None:
     expected = rows._with_torch(*case, 4)
-    for mine, reference in zip(rows._with_triton(*case, 4), expected, strict=True):
+    for mine, reference in zip(with_face(face, rows._in_one_kernel, *case, 4), expected, strict=True):
         assert torch.equal(mine, reference)
 
 
@@ -44,7 +47,7 @@ def test_a_chain_is_laid_out_without_looking_at_its_parents() -> None:
     state = rows.SlotState.allocate(2, 30, 5, 4, 9, DEVICE)
     table = torch.tensor([[0, 1], [3, 8], [1, 1], [5, 2], [1, 1], [1, 1], [30, 30], [5, 5]], device=DEVICE)
     shapes = [rows.StepShape(2, 10, 10, 32, True, True, True, branching) for branching in (False, True)]
-    chain, tree = (rows._with_triton(state, table, shape, 4) for shape in shapes)
+    chain, tree = (with_face("triton", rows._in_one_kernel, state, table, shape, 4) for shape in shapes)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(chain, tree, strict=True))
 
 
@@ -57,13 +60,25 @@ def judged(case: Pass, layout: Layout, drawn: Tensor, rates: Tensor | None) -> O
     return synthetic_walk(drawn, layout.first, layout.draft, tests, rates)
 
 
+def walked_by(face: str, rates: Tensor | None, limits: settle.DraftLimits, *given: Any) -> Walked:
+    """The one kernel after the draw; numba's knows no rates."""
+    if face == "numba":
+        return walk_numba.walk(*given, *limits)
+    return walk_triton.walk(*given, rates, *limits)
+
+
+@pytest.mark.parametrize("face", FACES)
 @quick(60)
 @given(passes(), st.data())
-def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObject) -> None:
+def test_walk_append_and_budget_are_the_references(face: str, case: Pass, data: st.DataObject) -> None:
     state, table, shape = case
     layout = with_face("torch", rows.lay_out, state, table, shape, shape.logits_rows, 4)
     drawn = torch.randint(0, TOKENS, (shape.logits_rows,)).to(DEVICE)
-    chances = data.draw(st.none() | st.lists(st.sampled_from([0.0, 0.5, 0.9, 1.0]), min_size=1, max_size=5))
+    chances = (
+        None
+        if face == "numba"
+        else data.draw(st.none() | st.lists(st.sampled_from([0.0, 0.5, 0.9, 1.0]), min_size=1, max_size=5))
+    )
     rates = None if chances is None else torch.tensor(chances, dtype=torch.float64, device=DEVICE)
     limits = settle.DraftLimits(data.draw(st.sampled_from([0, 3])), shape.branching)
     mine, seg = deepcopy(state), Segments.pack(table)
@@ -72,7 +87,7 @@ def test_walk_append_and_budget_are_the_references(case: Pass, data: st.DataObje
     lengths = layout.ends + expected.emitted_count
     state.note_lengths(seg.slots, lengths, expected)
 
-    walked = walk_triton.walk(drawn, layout.first, layout.draft, table, slot_tables(mine), rates, *limits)
+    walked = walked_by(face, rates, limits, drawn, layout.first, layout.draft, table, slot_tables(mine))
     accepted, emitted = walked.summary[:, 0], walked.summary[:, 1]
     assert torch.equal(accepted, expected.accepted) and torch.equal(emitted, expected.emitted_count)
     assert torch.equal(walked.summary[:, 2:], expected.emitted) and torch.equal(walked.path, expected.path)
@@ -102,15 +117,16 @@ def test_requests_go_on_where_the_reference_says(case: Pass, data: st.DataObject
     assert (rows_used <= expected[6])[went_on & (expected[5] == 1)].all()  # never past what is reserved
 
 
+@pytest.mark.parametrize("face", FACES)
 @quick(10)
 @given(st.sampled_from([1, 2, 7, 40]), st.integers(0, 10**6))
-def test_depths_are_the_references(nodes: int, seed: int) -> None:
+def test_depths_are_the_references(face: str, nodes: int, seed: int) -> None:
     torch.manual_seed(seed)
     parents = torch.stack([torch.randint(-1, i, (6,)) if i else torch.full((6,), -1) for i in range(nodes)], 1)
     count = torch.randint(0, nodes + 1, (6,))
     wide = torch.nn.functional.pad(parents, (0, 3)).to(DEVICE)[:, :nodes]  # lines may lie apart
     draft = Draft(torch.zeros_like(wide), wide, count.to(DEVICE))
-    assert torch.equal(walk_triton.depths(draft), draft.depth())
+    assert torch.equal(with_face(face, verify.tree_depths, draft), draft.depth())
 
 
 @quick(15)

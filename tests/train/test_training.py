@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from augury import LLM
 from augury.config.errors import ConfigError
 from augury.model.checkpoint import read_config
+from augury.train import gate
 from augury.train.batches import Order, Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.eagle import Eagle3
@@ -264,6 +265,13 @@ def test_words_of_its_own(kind: str, stated: str, toy_model: Path, corpus: Corpu
     assert 1 + stats.num_accepted_tokens / stats.num_drafts == pytest.approx(simulated.length, abs=0.1)
 
 
+@pytest.fixture
+def short_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy's short text is known by heart in half the steps."""
+    monkeypatch.setattr(gate, "SCHEDULE", replace(gate.SCHEDULE, steps=120, every=120))
+
+
+@pytest.mark.usefixtures("short_gate")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gate_lets_a_sound_path_through(kind: str, toy_model: Path, corpus: Corpus) -> None:
     teacher = teacher_of(toy_model, kind)
@@ -277,6 +285,7 @@ def test_the_gate_stops_features_of_another_layer(toy_model: Path, corpus: Corpu
         check_gate(new_trainee(toy_model, "eagle3", off_by_one), off_by_one, corpus, toy_model)
 
 
+@pytest.mark.usefixtures("short_gate")
 def test_the_gate_stops_a_head_that_is_served_wrongly(
     toy_model: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,18 +24,18 @@ def from_json(text: str, where: str = FLAG) -> dict[str, Any]:
     return _object(as_one(_parsed(text, where)), where)
 
 
-def object_from_json(text: str, where: str) -> dict[str, Any]:
+def object_from_json(text: str, where: str, example: str = EXAMPLE) -> dict[str, Any]:
     """One JSON object, or a line that says what is wrong with it."""
-    return _object(_parsed(text, where), where)
+    return _object(_parsed(text, where, example), where, example)
 
 
-def _object(given: Any, where: str) -> dict[str, Any]:
+def _object(given: Any, where: str, example: str = EXAMPLE) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise ConfigError(f"{where} must be a JSON object such as {EXAMPLE}, got {type(given).__name__}.")
+        raise ConfigError(f"{where} must be a JSON object such as {example}, got {type(given).__name__}.")
     return given
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: str, where: str, example: str = EXAMPLE) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except ConfigError:
@@ -44,7 +44,7 @@ def _parsed(text: str, where: str) -> Any:
         eaten = text.lstrip().startswith("{") and "'" not in text and '"' not in text
         hint = " (the shell may have eaten the quotes: put the whole object in single quotes)" if eaten else ""
         raise ConfigError(
-            f"{where} is not JSON ({error.msg} at character {error.pos}){hint}; write for example {EXAMPLE}."
+            f"{where} is not JSON ({error.msg} at character {error.pos}){hint}; write for example {example}."
         ) from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{where} is nested too deeply, or holds a number with thousands of digits.") from None

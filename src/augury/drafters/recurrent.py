@@ -119,9 +119,12 @@ class RecurrentDrafter(Drafter):
     def _streams(self, inputs: DraftInput, fresh: Fresh, count: Tensor, carried: Tensor) -> Tensor:
         """The target's features for every row: from this pass, from the block before it, or those of a mask."""
         mask = None if self._mask is None else self.head.parts.mask_hidden  # type: ignore[attr-defined]
-        if face(self.device) == "triton":
-            from augury.kernels.streams_triton import gather_streams
-
+        kind = face(self.device)
+        if kind == "triton" or (kind == "numba" and inputs.features[0].dtype == torch.float32):
+            if kind == "numba":
+                from augury.kernels.streams_numba import gather_streams
+            else:
+                from augury.kernels.streams_triton import gather_streams
             return gather_streams(
                 inputs.features,
                 fresh.places,
@@ -143,13 +146,14 @@ class RecurrentDrafter(Drafter):
         streams = torch.cat([stream[rows] for stream in inputs.features], dim=1)
         position = inputs.start[group] + place
         block = physical(inputs, fresh.rows.slots, position.clamp(min=0)) // inputs.block_size
-        real = fresh.live & (fresh.number < count[group])
+        live = fresh.live.bool()
+        real = live & (fresh.number < count[group])
         last = real & (place >= 0) & ((position + 1) % inputs.block_size == 0)
         self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
         streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
         if mask is None:
             return streams
-        unknown = fresh.live & (fresh.number >= count[group])
+        unknown = live & (fresh.number >= count[group])
         return torch.where(unknown[:, None], mask, streams)
 
     def _one_by_one(self, inputs: DraftInput, logits: Tensor, hidden: Tensor, budget: Tensor) -> Draft:

@@ -8,6 +8,7 @@ stays empty, and rotary positions are those of the feature. All of it is tensor 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,16 +37,14 @@ def fresh_rows(
     Wanted is the last known row of each group and every mask after it, [G * (1 + masks)]; a group without rows wants
     row 0, and what comes of it is ignored.
     """
-    if face(begin.device) == "triton":
-        from augury.kernels import draft_rows_triton
-
-        rows, places, wanted = draft_rows_triton.fresh_rows(
+    if face(begin.device) != "torch":
+        rows, places, wanted = _kernels(begin.device).fresh_rows(
             inputs.slots,
             begin,
             count,
             inputs.history,
             inputs.block_tables,
-            inputs.most_rows + masks * len(count),
+            _size(inputs, count, masks),
             inputs.block_size,
             shift,
             masks,
@@ -55,11 +54,22 @@ def fresh_rows(
     return _fresh_with_torch(inputs, begin, count, shift, masks, mask)
 
 
+def _kernels(device: torch.device) -> Any:
+    """The rows of a pass in one kernel each."""
+    if face(device) == "numba":
+        from augury.kernels import draft_rows_numba
+
+        return draft_rows_numba
+    from augury.kernels import draft_rows_triton
+
+    return draft_rows_triton
+
+
 def _fresh_with_torch(inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int) -> Fresh:
     """The reference."""
     sizes = torch.where(count > 0, count + masks, 0)
     ends = sizes.cumsum(0)
-    place = torch.arange(_size(sizes, inputs.most_rows + masks * len(count)), device=begin.device)
+    place = torch.arange(_size(inputs, count, masks), device=begin.device)
     group = torch.searchsorted(ends, place, right=True).clamp(max=len(count) - 1)
     live = place < ends[-1]
     number = place - (ends - sizes)[group]
@@ -79,9 +89,12 @@ def _nobody(inputs: DraftInput) -> int:
     return len(inputs.block_tables) - 1
 
 
-def _size(count: Tensor, most: int) -> int:
+def _size(inputs: DraftInput, count: Tensor, masks: int) -> int:
     """Where looking costs nothing, just the rows needed; elsewhere the host's bound, so that nothing waits."""
-    return max(1, int(count.sum())) if count.device.type == "cpu" else most
+    if count.device.type != "cpu" or face(count.device) == "triton":
+        return inputs.most_rows + masks * len(count)
+    known: list[int] = count.tolist()
+    return max(1, sum(number + masks for number in known if number > 0))
 
 
 def most_steps(budget: Tensor, nodes: int) -> int:
@@ -92,8 +105,8 @@ def most_steps(budget: Tensor, nodes: int) -> int:
 def step_rows(inputs: DraftInput, tokens: Tensor, ahead: int, budget: Tensor, shift: int = 0) -> Rows:
     """One drafted token a group, `ahead` past the known ones, where another is to follow; it sees all before it."""
     wanted = torch.arange(len(tokens), device=tokens.device)
-    if face(tokens.device) == "triton":
-        return _level_with_triton(inputs, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
+    if face(tokens.device) != "torch":
+        return _level_in_one_kernel(inputs, tokens[:, None], None, 0, ahead, budget, ahead + 2, wanted, shift)
     live = budget > ahead + 1
     logical = torch.where(live, inputs.lengths + ahead, 0)
     slots = torch.where(live, inputs.slots, _nobody(inputs))
@@ -109,8 +122,8 @@ def level_rows(
     """
     groups, width = tokens.shape
     wanted = torch.arange(groups * width, device=tokens.device)
-    if face(tokens.device) == "triton":
-        return _level_with_triton(inputs, tokens, bits.contiguous(), depth, number, budget, 1, wanted, shift)
+    if face(tokens.device) != "torch":
+        return _level_in_one_kernel(inputs, tokens, bits.contiguous(), depth, number, budget, 1, wanted, shift)
     offset = torch.arange(number, number + width, device=tokens.device)
     alive = (budget > 0)[:, None].expand(groups, width).flatten()
     base = torch.where(alive, inputs.lengths[:, None].expand(groups, width).flatten(), 0)
@@ -123,7 +136,7 @@ def level_rows(
     return rows
 
 
-def _level_with_triton(
+def _level_in_one_kernel(
     inputs: DraftInput,
     tokens: Tensor,
     bits: Tensor | None,
@@ -134,9 +147,7 @@ def _level_with_triton(
     wanted: Tensor,
     shift: int,
 ) -> Rows:
-    from augury.kernels import draft_rows_triton
-
-    rows = draft_rows_triton.level_rows(
+    rows = _kernels(tokens.device).level_rows(
         inputs.slots,
         inputs.lengths,
         budget,

@@ -80,7 +80,7 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> Layout:
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
-    lay = _with_triton if face(table.device) == "triton" else _with_torch
+    lay = _with_torch if face(table.device) == "torch" else _in_one_kernel
     fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
     probs = None if state.draft.probs is None else state.draft.probs[table[0]]
     return Layout(
@@ -131,9 +131,11 @@ Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """Fields of rows [7, R], lines [5, L] and groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
 
 
-def _with_triton(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
-    from augury.kernels.layout_triton import lay_out
-
+def _in_one_kernel(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
+    if face(table.device) == "numba":
+        from augury.kernels.layout_numba import lay_out
+    else:
+        from augury.kernels.layout_triton import lay_out
     pending = state.draft
     return lay_out(
         table,

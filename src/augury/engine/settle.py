@@ -11,6 +11,7 @@ from augury.engine.judge import Judge
 from augury.engine.rows import Layout, Segments
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
+from augury.kernels.slot_tables import SlotTables
 from augury.verify.sampling import Outcome
 
 
@@ -34,8 +35,9 @@ def settle(
     judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
     """Judge the drafts, append what is emitted to the history, and bound the next drafts."""
-    if judge.draw is not None and face(logits.device) == "triton":
-        return _with_triton(judge, logits, layout, state, seg, limits)
+    kind = face(logits.device)
+    if judge.draw is not None and (kind == "triton" or (kind == "numba" and judge.rates is None)):
+        return _in_one_kernel(judge.draw(logits, layout.draws, state.sampling), judge, layout, state, seg, limits)
     outcome = judge(logits, layout, state.sampling, seg.slots)
     state.append(seg.slots, layout.ends, outcome)
     lengths = layout.ends + outcome.emitted_count
@@ -45,32 +47,22 @@ def settle(
     return Settled(outcome, lengths, _budget(outcome, lengths, state.limit[seg.slots], seg, limits), summary)
 
 
-def _with_triton(
-    judge: Judge, logits: Tensor, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
+def _in_one_kernel(
+    drawn: Tensor, judge: Judge, layout: Layout, state: SlotState, seg: Segments, limits: DraftLimits
 ) -> Settled:
-    """The draw, then one kernel for the walk and everything after it."""
-    from augury.kernels.walk_triton import SlotTables, walk
-
-    assert judge.draw is not None
-    drawn = judge.draw(logits, layout.draws, state.sampling)
-    walked = walk(
-        drawn,
-        layout.first,
-        layout.draft,
-        seg.table,
-        SlotTables(
-            state.history,
-            state.length,
-            state.alive,
-            state.limit,
-            state.end_tokens,
-            state.sampling.counts,
-            state.sampling.seed,
-        ),
-        judge.rates,
-        limits.lookahead,
-        limits.branching,
+    """One kernel for the walk and everything after it."""
+    sampling = state.sampling
+    slots = SlotTables(
+        state.history, state.length, state.alive, state.limit, state.end_tokens, sampling.counts, sampling.seed
     )
+    if face(drawn.device) == "numba":
+        from augury.kernels import walk_numba
+
+        walked = walk_numba.walk(drawn, layout.first, layout.draft, seg.table, slots, *limits)
+    else:
+        from augury.kernels import walk_triton
+
+        walked = walk_triton.walk(drawn, layout.first, layout.draft, seg.table, slots, judge.rates, *limits)
     summary = walked.summary
     outcome = Outcome(summary[:, 2:], summary[:, 1], summary[:, 0], walked.path)
     return Settled(outcome, walked.lengths, walked.budget, summary)

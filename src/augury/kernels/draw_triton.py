@@ -18,6 +18,7 @@ from triton.language.extra.cuda import libdevice
 from augury.kernels.edits_triton import NEVER, Rows, edits_of, padded, scores, table_of
 from augury.kernels.floor_triton import (
     CANDIDATES,
+    INFINITE,
     READS,
     Search,
     distance_of,
@@ -181,16 +182,20 @@ def list_contenders(
     place = line * chunks + chunk
     if (low == high) & (not RACING):
         return
-    if distance_of(tl.load(peaks.top + place), top, temperature) > high:  # all of this chunk is cut
+    nearest = distance_of(tl.load(peaks.top + place), top, temperature)
+    if (nearest > high) | (nearest == INFINITE):  # all of this chunk is cut, or barred
         tl.store(search.below + place, tl.zeros((), tl.int64))
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
-    listed = inside & (distance <= high) & (distance > low)
+    possible = inside & (
+        distance < INFINITE
+    )  # a grammar bars most tokens; listing them would take longer than the rest
+    listed = possible & (distance <= high) & (distance > low)
     if RACING:
-        kept = inside & (distance <= tl.minimum(low, allowed))
+        kept = possible & (distance <= tl.minimum(low, allowed))
         if tl.sum(kept.to(tl.int32)) > FEW:  # noise for a few is less work than bounds for the chunk
             position, seed = tl.load(rows.positions + line), tl.load(table.seed + slot)
             most, least = bounds(z_of(distance), chunk * CHUNK, position, seed, CHUNK)

@@ -213,7 +213,7 @@ def narrow(
         low, high = tl.full((), -1, tl.int32), tl.where(k > 0, INFINITE, tl.minimum(allowed, WEIGHTLESS))
     else:
         low, high = tl.load(search.bracket + line * 2), tl.load(search.bracket + line * 2 + 1)
-    if nearest > high:  # all of this chunk lies past the bracket, or has no mass
+    if (nearest > high) | (nearest == INFINITE):  # all of this chunk lies past the bracket, has no mass, or is barred
         tl.store(out + tl.arange(0, COUNT), tl.zeros([COUNT], tl.float32))
         if FIRST:
             tl.store(search.total + place, tl.zeros((), tl.int64))

@@ -15,7 +15,7 @@ from triton.language.extra.cuda import libdevice
 
 from augury.kernels.draw_triton import EXACT, Searched, searched
 from augury.kernels.edits_triton import NEVER, padded, scores
-from augury.kernels.floor_triton import UNIT, distance_of, distances, masses, sum_of, z_of
+from augury.kernels.floor_triton import INFINITE, UNIT, distance_of, distances, masses, sum_of, z_of
 from augury.kernels.peak_triton import highest, warps_of
 from augury.verify.sampling import Draws, SlotSampling
 
@@ -92,7 +92,8 @@ def weigh(
     if (temperature <= 0) | (top == NEVER):
         return
     place, floor = line * chunks + chunk, tl.load(probs.floor + line)
-    if distance_of(tl.load(peaks.top + place), top, temperature) > floor:  # nothing of it is kept
+    nearest = distance_of(tl.load(peaks.top + place), top, temperature)
+    if (nearest > floor) | (nearest == INFINITE):  # nothing of it is kept, or all is barred
         tl.store(probs.mass + place, tl.zeros((), tl.int64))
         return
     tokens = chunk * CHUNK + tl.arange(0, CHUNK)

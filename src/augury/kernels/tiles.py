@@ -8,19 +8,18 @@ byte); then, for either half, the scales of these lines, and their shifts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from augury.kernels.arrays import Array, array_of
 from augury.kernels.machine import LINES
 from augury.kernels.unpack import BLOCK, unpacked
 
 if TYPE_CHECKING:
     from augury.model.packed import Packed
-
-Array = np.ndarray[Any, Any]
 
 TILE = 2 * LINES
 GROUP = 4  # weights of one line that a dot product takes at a time
@@ -63,13 +62,14 @@ class Tiled:
 
     def lines(self, wanted: Tensor) -> Tensor:
         """Some lines as float32, to the bit what Packed.lines gives."""
-        tile, (half, line) = wanted // TILE, (wanted % TILE // LINES, wanted % LINES)
-        records, blocks = torch.from_numpy(self.tiles)[tile], self.tiles.shape[1]
-        split = 2 * code_bytes(self.tiles.dtype == np.uint8)
-        codes = records[..., :split].reshape(len(wanted), blocks, 2, -1, LINES, GROUP)
-        factors = records[..., split:].contiguous().view(torch.float32).view(len(wanted), blocks, 2, -1, LINES)
-        each = torch.arange(len(wanted))
-        return unpacked(codes[each, :, half, :, line].flatten(2), factors[each, :, half, :, line])
+        from augury.kernels.tiles_numba import gather_lines  # compiled code is loaded where it is used
+
+        count, blocks, halved = len(wanted), self.tiles.shape[1], self.tiles.dtype == np.uint8
+        codes = np.empty((count, blocks, BLOCK // 2 if halved else BLOCK), self.tiles.dtype)
+        factors = np.empty((count, blocks, factors_of(halved)), np.float32)
+        split = 2 * code_bytes(halved)
+        gather_lines(self.tiles, self.tiles.view(np.float32), array_of(wanted), split, codes, factors)
+        return unpacked(torch.from_numpy(codes), torch.from_numpy(factors))
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:

@@ -50,7 +50,12 @@ def choose(device: torch.device | str) -> VerifyOps:
 
 def tree_depths(draft: Draft) -> Tensor:
     """How deep each tree goes, int64 [G]: in one kernel where there is one."""
-    if face(draft.parents.device) == "triton":
+    kind = face(draft.parents.device)
+    if kind == "numba":
+        from augury.kernels import walk_numba
+
+        return walk_numba.depths(draft)
+    if kind == "triton":
         from augury.kernels import walk_triton
 
         return walk_triton.depths(draft)

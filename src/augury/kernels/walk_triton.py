@@ -6,8 +6,6 @@ engine.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -15,28 +13,8 @@ from torch import Tensor
 
 from augury.kernels.acceptance_triton import node_uniforms
 from augury.kernels.layout_triton import shape_of
+from augury.kernels.slot_tables import SlotTables, Walked
 from augury.verify.tree import Draft
-
-
-class SlotTables(NamedTuple):
-    """What a walk reads and writes of the slots; SlotState of engine/state.py says what each is."""
-
-    history: Tensor  # int64 [S, width]
-    length: Tensor  # int64 [S]
-    alive: Tensor  # int64 [S]
-    limit: Tensor  # int64 [S]
-    end_tokens: Tensor  # int64 [S, E], E a power of two
-    counts: Tensor | None  # int32 [S, V]: how often each token was emitted
-    seeds: Tensor  # int64 [S]
-
-
-class Walked(NamedTuple):
-    """What a walk decides, one row per group."""
-
-    summary: Tensor  # int64 [G, N + 3]: drafts accepted, tokens emitted, the tokens (-1 past their count)
-    path: Tensor  # int64 [G, N]: accepted node numbers from the root down, -1 past the end
-    lengths: Tensor  # int64 [G]: tokens known now
-    budget: Tensor  # int64 [G]: nodes it may draft next
 
 
 def walk(

@@ -20,6 +20,7 @@ from augury.tools.bench.gpu.roofline import copy_speed, drafter_elements, layer_
 from augury.tools.bench.gpu.run import measure
 from augury.tools.bench.gpu.screen import line_of
 from augury.tools.bench.gpu.shapes import SHAPES, drafter_of
+from augury.tools.bench.gpu.verify_cases import text_logits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL: dict[str, Any] = {"shape": "toy", "batches": [1, 2], "prompt": 16, "new": 13, "device": "cpu"}
@@ -82,6 +83,26 @@ def test_minutes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["left_out"] == ["none: the 3 minutes were over", "ngram: the 3 minutes were over"]
 
 
+def test_minutes_end_it_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, now = list[dict[str, Any]](), [0.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+
+    def late(row: dict[str, Any]) -> None:
+        rows.append(row)
+        now[0] = 999.0
+
+    found = measure(**SMALL, drafters=["none", "none"], minutes=3.0, detail=False, on_row=late)
+    assert found["rows"] == rows
+    assert [row["batch"] for row in rows] == [1]
+    assert found["left_out"] == ["none from batch 2 on: the 3 minutes were over"]
+
+
+def test_a_drafter_that_does_not_fit_leaves_the_others_their_rows() -> None:
+    found = measure(**{**SMALL, "shape": "toy-draft", "batches": [1]}, drafters=["none", "eagle3"], detail=False)
+    assert [row["drafter"] for row in found["rows"]] == ["none"]
+    assert [words.partition(", ")[0] for words in found["left_out"]] == ["eagle3: the head reads layers [2"]
+
+
 def test_unknown_names() -> None:
     with pytest.raises(ConfigError, match="--shape nothing: no such shape; there are llama-8b"):
         measure("nothing")
@@ -140,6 +161,21 @@ def test_micro(kernel: str) -> None:
         assert row["gb_s"] == pytest.approx(row["bytes"] / row["us"] / 1000)
 
 
+def test_rules_are_measured_on_lines_as_peaked_as_text() -> None:
+    logits = text_logits(24, 128_256, torch.device("cpu"))
+    law = torch.softmax(logits, 1)
+    assert 2.0 < float(-(law * law.log()).sum(1).mean()) < 3.4
+    kept = (torch.softmax(logits / 0.8, 1).sort(1, descending=True).values.cumsum(1) < 0.9).sum(1) + 1
+    assert 2 <= int(kept.median()) <= 8
+
+
+def test_a_share_of_a_step_is_told() -> None:
+    found = measure_micro("verify", "toy", [2], tokens=3, context=21, device="cpu", steps={2: 5.0})
+    assert [row["case"].split()[0] for row in found["rows"]] == ["coupled", "coupled", "standard", "block"]
+    assert all(row["of_step"] == pytest.approx(row["us"] / 5000) for row in found["rows"])
+    assert (found["k"], found["gpu"], found["rows"][0]["batch"]) == (3, "CPU", 2)
+
+
 def test_chain_rows_see_the_text_and_their_ancestors() -> None:
     rows = chain_rows(2, 2, 20, torch.device("cpu"))
     assert rows.positions.tolist() == [19, 20, 21] * 2
@@ -158,6 +194,13 @@ def test_the_command() -> None:
     assert [row["batch"] for row in json.loads(as_json.stdout)["rows"]] == [1, 2]
     micro = CliRunner().invoke(app, [*words, "--micro", "norm", "--json"], prog_name="augury")
     assert json.loads(micro.stdout)["kernel"] == "norm"
+    share = CliRunner().invoke(app, [*words, "--micro", "verify", "--drafter", "eagle3"], prog_name="augury")
+    assert "standard T=0.8 top-p 0.9, 2x4" in share.stdout
+    assert "step" in share.stdout
+    tree = CliRunner().invoke(
+        app, [*words, "--drafter", "suffix", "--spec", '{"tree": {"max_nodes": 4}}', "--no-detail"], prog_name="augury"
+    )
+    assert 'speculative_config {"tree": {"max_nodes": 4}}' in tree.stdout
     once = CliRunner().invoke(app, [*words, "--batch", "1, 1", "--no-detail", "--json"], prog_name="augury")
     assert len(json.loads(once.stdout)["rows"]) == 1
 
@@ -171,6 +214,19 @@ def test_the_command() -> None:
         (["--drafter", "eagle3", "--spec", "{"], "--spec is not JSON"),
         (["--k", "3", "--length", "2"], "--k, --length: --drafter none drafts nothing"),
         (["--micro", "norm", "--exact", "--drafter", "eagle3"], "--drafter, --exact: --micro measures one kernel"),
+        (["--batch", "9000"], "--batch 9000: at most 8192"),
+        (["--drafter", ""], "--drafter: name at least one"),
+        (
+            ["--drafter", "none,eagle3", "--length", "5"],
+            "--length 5: 3 drafted tokens and the target's own make at most 4",
+        ),
+        (["--drafter", "eagle3", "--k", "64"], "--k 64: at most 63"),
+        (["--drafter", "draft:llama-1b"], "--drafter draft:llama-1b: its vocabulary has 128256 tokens"),
+        (["--prompt", "4090"], "--prompt, --new: 4352 tokens with the room that drafts need, and toy has 4096"),
+        (["--micro", "rope", "--prompt", "9999"], "--prompt, --new: 10001 tokens"),
+        (["--batched-tokens", "1", "--batch", "4"], "--batched-tokens 1: every request needs a row; write 4 or more"),
+        (["--no-detail", "--kernels"], "--kernels: --no-detail counts none"),
+        (["--micro", "verify", "--drafter", "eagle3,mtp"], "--drafter eagle3,mtp: --micro verify takes one"),
         (["--minutes", "1e-9"], "--minutes 1e-09: over before anything was measured"),
     ],
 )

@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from augury.config.errors import ConfigError
-from augury.config.surfaces import from_json
+from augury.config.surfaces import object_from_json
 from augury.tools.bench.gpu.screen import line_of, show, show_micro
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
 
+MOST = 8192  # requests at once: far beyond what pays on one device
+SPEC = '{"tree": {"max_nodes": 32, "top_k": 8}}'
 Micro = Literal["attend", "linear", "verify", "norm", "rope"]
 
 
@@ -49,20 +51,27 @@ def bench_gpu(
     batches, drafters = _sizes(batch), [name.strip() for name in drafter.split(",") if name.strip()]
     if micro is not None:
         whole_step = {
-            "drafter": drafters != ["none"],
-            "length": length,
+            "drafter": drafters != ["none"] and micro != "verify",
+            "length": length if drafters == ["none"] or micro != "verify" else None,
             "eager": eager,
             "exact": exact,
             "spec": spec,
             "batched-tokens": batched_tokens,
             "minutes": minutes,
+            "no-detail": not detail,
             "kernels": kernels,
             "kv-cache-dtype": kv_cache_dtype != "auto",
             "quantization": quantization if micro != "linear" else None,
         }
         _refuse_unused(whole_step, "--micro measures one kernel, not the engine")
-        _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, quantization, as_json)
+        if drafters != ["none"]:
+            k, steps = _steps_of(shape, drafters, batches, k, length, prompt, new, device)
+        else:
+            steps = {}
+        _run_micro(micro, shape, batches, k or 0, prompt + new // 2, device, quantization, as_json, steps)
         return
+    if kernels and not detail:
+        raise ConfigError("--kernels: --no-detail counts none; leave out one or the other.")
     from augury.tools.bench.gpu.run import measure
 
     if drafters == ["none"]:
@@ -80,7 +89,7 @@ def bench_gpu(
             eager,
             minutes,
             detail,
-            from_json(spec, "--spec") if spec else None,
+            object_from_json(spec, "--spec", SPEC) if spec else None,
             batched_tokens,
             exact,
             quantization,
@@ -92,6 +101,8 @@ def bench_gpu(
         print_json(report)
     else:
         show(output_console(), report, kernels)
+    if not report["rows"] and not minutes:
+        raise ConfigError(f"nothing was measured; {'; '.join(report['left_out'])}")
     if not report["rows"]:
         raise ConfigError(f"--minutes {minutes:g}: over before anything was measured; allow more, or 0 for no limit.")
 
@@ -99,6 +110,27 @@ def bench_gpu(
 def _say_row(row: dict[str, Any]) -> None:
     """At once, so that a run that is cut short has said what it knew."""
     print(line_of(row), file=sys.stderr, flush=True)
+
+
+def _steps_of(
+    shape: str,
+    drafters: list[str],
+    batches: list[int],
+    k: int | None,
+    length: float | None,
+    prompt: int,
+    new: int,
+    device: str,
+) -> tuple[int, dict[int, float]]:
+    """A drafter's K, and how many milliseconds the engine takes for a step with it, by batch size."""
+    from augury.tools.bench.gpu.run import measure
+
+    if len(drafters) != 1:
+        raise ConfigError(f"--drafter {','.join(drafters)}: --micro verify takes one, whose step it is a share of.")
+    report = measure(shape, drafters, batches, k, length, prompt, new, device, detail=False, on_row=_say_row)
+    if report["left_out"]:
+        raise ConfigError(f"--drafter {'; '.join(report['left_out'])}")
+    return report["rows"][0]["k"], {row["batch"]: row["step_ms"] for row in report["rows"]}
 
 
 def _run_micro(
@@ -110,11 +142,12 @@ def _run_micro(
     device: str,
     quantization: str | None,
     as_json: bool,
+    steps: dict[int, float],
 ) -> None:
     from augury.tools.bench.gpu.micro import measure_micro
 
     kernel = f"{quantization} {micro}" if quantization else micro
-    report = measure_micro(kernel, shape, batches, tokens, context, device)
+    report = measure_micro(kernel, shape, batches, tokens, context, device, steps)
     if as_json:
         print_json(report)
     else:
@@ -132,4 +165,6 @@ def _sizes(text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",") if size.strip()]
     if not sizes or not all(size.isdecimal() and int(size) > 0 for size in sizes):
         raise ConfigError(f"--batch {text}: write batch sizes with commas, for example 1,8.")
+    if any(int(size) > MOST for size in sizes):
+        raise ConfigError(f"--batch {text}: at most {MOST} requests at once.")
     return list(dict.fromkeys(int(size) for size in sizes))

@@ -9,46 +9,71 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from augury.kernels import choose, verify
+from augury.kernels import choose
 from augury.kernels.torch_ops import TorchOps
-from augury.tools.bench.gpu.micro_cases import CASES, KernelCase
+from augury.tools.bench.gpu import micro_cases
+from augury.tools.bench.gpu.micro_cases import KernelCase, Maker
 from augury.tools.bench.gpu.rig import check_device
 from augury.tools.bench.gpu.roofline import copy_speed
-from augury.tools.bench.gpu.shapes import shape_of
+from augury.tools.bench.gpu.run import machine_of
+from augury.tools.bench.gpu.shapes import fits, shape_of
+from augury.tools.bench.gpu.verify_cases import Judges, device_judges, reference_judges, verification
 
 Call = Callable[[], Any]
 ROUNDS = 5  # of which the best counts
 LEAST = {"cuda": 256 << 20, "cpu": 0}  # bytes touched between two uses of one input, so that no cache holds it
 MOST_COPIES = 64
+CASES: dict[str, Maker] = {**micro_cases.CASES, "verify": verification}
 
 
 class Faces(NamedTuple):
     """What is compared: the device's own face, and the reference."""
 
     ops: Any
-    verify: verify.VerifyOps
+    judges: Judges
 
 
 def measure_micro(
-    kernel: str, shape: str, batches: list[int], tokens: int, context: int, device: str = "auto"
+    kernel: str,
+    shape: str,
+    batches: list[int],
+    tokens: int,
+    context: int,
+    device: str = "auto",
+    steps: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Time a kernel at every batch size, each request with 1 + `tokens` rows behind `context` tokens."""
+    """Time a kernel at every batch size, each request with 1 + `tokens` rows behind `context` tokens.
+
+    `steps` are the milliseconds of a whole step by batch size, where they are known: a row then says its share.
+    """
+    config = shape_of(shape)
+    fits(shape, config, context + tokens)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     check_device(device)
-    where, config = torch.device(device), shape_of(shape)
-    ours, reference = Faces(choose(where), verify.choose(where)), Faces(TorchOps(), _reference())
+    where = torch.device(device)
+    ours, reference = Faces(choose(where), device_judges(where)), Faces(TorchOps(), reference_judges)
     speed = copy_speed(where)
     rows = []
     for batch in batches:
         for case in CASES[kernel](config, batch, tokens, context, where):
-            rows.append(_row(case, ours, reference, where, speed))
-    named = {"face": type(ours.ops).__name__, "reference": type(reference.ops).__name__}
-    return {"kernel": kernel, "shape": shape, **named, "copy_tb_s": speed / 1e12, "rows": rows}
+            row = {"batch": batch, **_row(case, ours, reference, where, speed)}
+            rows.append(row | _share(row["us"], (steps or {}).get(batch)))
+    return {
+        "kernel": kernel,
+        "shape": shape,
+        "k": tokens,
+        "context": context,
+        "face": type(ours.ops).__name__,
+        "reference": type(reference.ops).__name__,
+        **machine_of(where),
+        "copy_tb_s": speed / 1e12,
+        "rows": rows,
+    }
 
 
-def _reference() -> verify.VerifyOps:
-    return verify.VerifyOps(verify.draw, verify.walk)
+def _share(micros: float, step_ms: float | None) -> dict[str, float]:
+    return {} if step_ms is None else {"step_ms": step_ms, "of_step": micros / 1000 / step_ms}
 
 
 def _row(case: KernelCase, ours: Faces, reference: Faces, device: torch.device, speed: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What kernels are measured on: inputs of a decode pass, and the bytes it cannot do without.
+"""What a layer's kernels are measured on: inputs of a decode pass, and the bytes it cannot do without.
 
 A face may use up some inputs. They are given again all the same: other numbers take no other time.
 """
@@ -15,7 +15,6 @@ from torch import Tensor
 from augury.model.rope import rotary_tables
 from augury.model.target import Rows
 from augury.tools.bench.gpu.shapes import Config
-from augury.verify.sampling import Draws, SlotSampling
 
 BLOCK = 16
 EPS = 1e-5
@@ -34,19 +33,25 @@ class KernelCase:
 Maker = Callable[[Config, int, int, int, torch.device], Iterator[KernelCase]]
 
 
-def _dtype(device: torch.device) -> torch.dtype:
+def kind_of(device: torch.device) -> torch.dtype:
+    """The type of activations there."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def _normal(seed: int, device: torch.device, *shape: int) -> Tensor:
     random = torch.Generator(device).manual_seed(seed)
-    return torch.randn(shape, generator=random, device=device, dtype=_dtype(device))
+    return torch.randn(shape, generator=random, device=device, dtype=kind_of(device))
+
+
+def counted(rows: int) -> str:
+    """So many rows, in words."""
+    return f"{rows} row{'s' * (rows != 1)}"
 
 
 def norm(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """A layer's norm with the residual added, and without."""
     rows, size = batch * (1 + tokens), config["hidden_size"]
-    one = rows * size * _dtype(device).itemsize
+    one = rows * size * kind_of(device).itemsize
     weight = _normal(1, device, size)
 
     def make(seed: int) -> tuple[Tensor, Tensor]:
@@ -82,8 +87,8 @@ def linear(config: Config, batch: int, tokens: int, context: int, device: torch.
     for name, (out, width) in matrices(config).items():
         x = _normal(0, device, rows, width)
         yield KernelCase(
-            f"{name} {out}x{width}, {rows} rows",
-            out * width * _dtype(device).itemsize,
+            f"{name} {out}x{width}, {counted(rows)}",
+            out * width * kind_of(device).itemsize,
             lambda seed, out=out, width=width: _normal(seed, device, out, width) * width**-0.5,  # type: ignore[misc]
             lambda faces, weight, x=x: faces.ops.linear(x, weight),  # type: ignore[misc]
         )
@@ -98,7 +103,7 @@ def fp8_linear(config: Config, batch: int, tokens: int, context: int, device: to
         if name != "head":
             x = _normal(0, device, rows, width)
             yield KernelCase(
-                f"{name} {out}x{width}, {rows} rows",
+                f"{name} {out}x{width}, {counted(rows)}",
                 out * width + 4 * out,
                 lambda seed, out=out, width=width: quantised(_normal(seed, device, out, width) * width**-0.5),  # type: ignore[misc]
                 lambda faces, weight, x=x: faces.ops.packed_linear(x, weight),  # type: ignore[misc]
@@ -108,7 +113,7 @@ def fp8_linear(config: Config, batch: int, tokens: int, context: int, device: to
 def attend(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
     """Attention of one layer: every request has one known row, and a chain behind it."""
     heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
-    rows, item = chain_rows(batch, tokens, context, device), _dtype(device).itemsize
+    rows, item = chain_rows(batch, tokens, context, device), kind_of(device).itemsize
     count, places = len(rows.tokens), (len(rows.block_tables.flatten()) + 1) * BLOCK
     least = (2 * batch * (context + tokens) * kv * dim + 2 * count * heads * dim) * item
 
@@ -124,7 +129,7 @@ def attend(config: Config, batch: int, tokens: int, context: int, device: torch.
         return out
 
     seen = _seen_once(rows)
-    yield KernelCase(f"{batch} x {1 + tokens} rows behind {context}", least, make, run)
+    yield KernelCase(f"{batch} x {counted(1 + tokens)} behind {context}", least, make, run)
 
 
 def rope(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
@@ -136,11 +141,11 @@ def rope(config: Config, batch: int, tokens: int, context: int, device: torch.de
     count, places = len(rows.tokens), (len(rows.block_tables.flatten()) + 1) * BLOCK
     tables = tuple(table.to(device) for table in rotary_tables(llama_config(config), context + tokens + 1))
     norms = [_normal(i, device, dim) if config["model_type"] == "qwen3" else None for i in (1, 2)]
-    least = 2 * count * (heads + 2 * kv) * dim * _dtype(device).itemsize
+    least = 2 * count * (heads + 2 * kv) * dim * kind_of(device).itemsize
     seen = _seen_once(rows)
 
     def make(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        cache = torch.zeros(2, places, kv, dim, dtype=_dtype(device), device=device)
+        cache = torch.zeros(2, places, kv, dim, dtype=kind_of(device), device=device)
         return _normal(seed, device, count, (heads + 2 * kv) * dim), cache[0], cache[1]
 
     def run(faces: Any, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -148,36 +153,7 @@ def rope(config: Config, batch: int, tokens: int, context: int, device: torch.de
         out: Tensor = faces.ops.rotate_and_store(qkv, seen(faces), tables, keys, values, *norms, EPS)
         return out
 
-    yield KernelCase(f"{count} rows", least, make, run)
-
-
-def verification(config: Config, batch: int, tokens: int, context: int, device: torch.device) -> Iterator[KernelCase]:
-    """The target's draw at every line, greedy and with temperature 0.8 and top-p 0.9."""
-    lines, vocab = batch * (1 + tokens), config["vocab_size"]
-    slots = torch.arange(batch, device=device).repeat_interleave(1 + tokens)
-    number = torch.arange(lines, device=device)
-    for greedy in (True, False):
-        sampling = SlotSampling.allocate(batch, device)
-        if not greedy:
-            sampling.temperature.fill_(0.8)
-            sampling.top_p.fill_(0.9)
-        history = torch.zeros(batch, context + tokens + 1, dtype=torch.int64, device=device)
-        draws = Draws(
-            slots,
-            context + number % (1 + tokens),
-            torch.zeros_like(slots),
-            torch.where(number % (1 + tokens) > 0, number - 1, -1),
-            history,
-            lines,
-            plain=True,
-            greedy=greedy,
-        )
-        yield KernelCase(
-            f"{'greedy' if greedy else 'T=0.8 top-p 0.9'}, {lines} x {vocab}",
-            lines * vocab * 4,
-            lambda seed: 3 * _normal(seed, device, lines, vocab).float(),
-            lambda faces, logits, d=draws, s=sampling: faces.verify.draw(logits, d, s),  # type: ignore[misc]
-        )
+    yield KernelCase(counted(count), least, make, run)
 
 
 def chain_rows(batch: int, tokens: int, context: int, device: torch.device) -> Rows:
@@ -218,11 +194,4 @@ def _seen_once(rows: Rows) -> Callable[[Any], Any]:
     return view
 
 
-CASES: dict[str, Maker] = {
-    "attend": attend,
-    "linear": linear,
-    "fp8 linear": fp8_linear,
-    "norm": norm,
-    "rope": rope,
-    "verify": verification,
-}
+CASES: dict[str, Maker] = {"attend": attend, "linear": linear, "fp8 linear": fp8_linear, "norm": norm, "rope": rope}

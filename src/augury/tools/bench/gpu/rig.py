@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from augury.config.errors import ConfigError
 from augury.tools.bench.gpu.shapes import Config, Drafter
 
 if TYPE_CHECKING:
+    from augury.config.engine import EngineConfig
     from augury.engine.engine import Engine
     from augury.engine.request import Request
     from augury.model.target import Target
@@ -77,30 +78,26 @@ class Rig:
 
 
 class Bench:
-    """A target's weights and what engines around it are built with."""
+    """A target's weights and what engines around it are built with, by drafter."""
 
-    def __init__(self, directory: Path, target: Target, arguments: dict[str, Any], sizes: Sizes) -> None:
+    def __init__(self, home: Path, target: Target, configs: dict[str, EngineConfig], sizes: Sizes) -> None:
         self.target, self.sizes = target, sizes
-        self._directory, self._arguments = directory, arguments
+        self._home, self._configs = home, configs
 
     @contextmanager
     def rig(self, drafter: Drafter) -> Iterator[Rig]:
         """An engine with a drafter, for as long as it is wanted; its memory is free afterwards."""
         import torch
 
-        from augury.config.engine import EngineConfig
-        from augury.config.facts import read_facts
         from augury.engine.build import build_engine
         from augury.engine.intake import Intake
         from augury.model.tokenizer import NoTokenizer
 
-        home = self._directory / "target"
-        config = EngineConfig.parse(**self._arguments, speculative_config=self._speculation(drafter))
-        config.check_speculation(read_facts(str(home)))
-        engine = build_engine(config, home, self.target)
+        config = self._configs[drafter.name]
+        engine = build_engine(config, self._home, self.target)
         if self.target.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        rig = Rig(engine, Intake(config, engine, NoTokenizer(home)), drafter)
+        rig = Rig(engine, Intake(config, engine, NoTokenizer(self._home)), drafter)
         del engine
         try:
             yield rig
@@ -110,17 +107,11 @@ class Bench:
             if self.target.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _speculation(self, drafter: Drafter) -> Config | None:
-        if not drafter.speculates:
-            return None
-        if drafter.config is None:
-            return drafter.keys
-        return {**drafter.keys, "model": _write(self._directory / drafter.name.replace(":", "-"), drafter.config)}
-
 
 @contextmanager
 def bench_of(
     shape: Config,
+    drafters: Sequence[Drafter],
     sizes: Sizes,
     device: str,
     eager: bool,
@@ -129,7 +120,7 @@ def bench_of(
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[Bench]:
-    """Make a target; on disk it is a config.json for as long as it lives."""
+    """Make a target for some drafters; on disk it is a config.json for as long as it lives."""
     import torch
 
     from augury.model.load import load_target
@@ -155,8 +146,27 @@ def bench_of(
             "quantization": quantization,
             "kv_cache_dtype": kv_cache_dtype,
         }
+        configs = {drafter.name: _engine_config(Path(name), arguments, drafter) for drafter in drafters}
         target = load_target(home, dtype, device, sizes.length, dummy=True, exact=exact, quantization=quantization)
-        yield Bench(Path(name), target, arguments, sizes)
+        yield Bench(Path(home), target, configs, sizes)
+
+
+def _engine_config(directory: Path, arguments: dict[str, Any], drafter: Drafter) -> EngineConfig:
+    """Of an engine with a drafter, checked; before the target is made, which takes a while."""
+    from augury.config.engine import EngineConfig
+    from augury.config.facts import read_facts
+
+    config = EngineConfig.parse(**arguments, speculative_config=_speculation(directory, drafter))
+    config.check_speculation(read_facts(arguments["model"]))
+    return config
+
+
+def _speculation(directory: Path, drafter: Drafter) -> Config | None:
+    if not drafter.speculates:
+        return None
+    if drafter.config is None:
+        return drafter.keys
+    return {**drafter.keys, "model": _write(directory / drafter.name.replace(":", "-"), drafter.config)}
 
 
 def check_device(device: str) -> None:

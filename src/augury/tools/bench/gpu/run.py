@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from augury.config.errors import ConfigError
 from augury.tools.bench.gpu.anchors import CONDITIONS, peer_of
 from augury.tools.bench.gpu.rig import Bench, Rig, Sizes, bench_of
-from augury.tools.bench.gpu.shapes import Drafter, drafter_of, shape_of
+from augury.tools.bench.gpu.shapes import Drafter, drafter_of, fits, shape_of
 
 WARM_UP = 32  # tokens
 TRIES = 3  # runs until one captured no graph
@@ -49,15 +50,24 @@ def measure(
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
     """Everything `augury bench gpu` knows, as one dictionary; `extra` are further keys of speculative_config."""
+    import torch
+
+    from augury.model.errors import ModelError
     from augury.tools.bench.gpu.roofline import copy_speed
 
     config = shape_of(shape)
-    wanted = [drafter_of(name, config, k, length, extra if name != "none" else None) for name in drafters]
+    sizes = Sizes(prompt, new, max(batches))
+    fits(shape, config, sizes.length)
+    if batched is not None and batched < max(batches):
+        raise ConfigError(f"--batched-tokens {batched}: every request needs a row; write {max(batches)} or more.")
+    names = dict.fromkeys(drafters)  # each once
+    if not names:
+        raise ConfigError("--drafter: name at least one, for example none or draft:SHAPE.")
+    wanted = [drafter_of(name, config, k, length, extra if name != "none" else None) for name in names]
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     begun = time.perf_counter()
     say(f"making {shape}")
-    sizes = Sizes(prompt, new, max(batches))
-    with bench_of(config, sizes, device, eager, batched, exact, quantization, kv_cache_dtype) as bench:
+    with bench_of(config, wanted, sizes, device, eager, batched, exact, quantization, kv_cache_dtype) as bench:
         where = bench.target.device
         report: dict[str, Any] = {
             "shape": shape,
@@ -68,7 +78,8 @@ def measure(
             "quantization": quantization,
             "kv_cache_dtype": kv_cache_dtype,
             "batched": batched,
-            **_machine(where),
+            "spec": extra or None,
+            **machine_of(where),
             "peer": CONDITIONS,
             "copy_tb_s": copy_speed(where) / 1e12,
             "making_s": time.perf_counter() - begun,
@@ -79,8 +90,16 @@ def measure(
             try:
                 _measure_drafter(bench, drafter, batches, report, deadline, detail, on_row, say)
             except OutOfTime:
-                report["left_out"].append(f"{drafter.name}: the {minutes:g} minutes were over")
+                _leave_out(report, drafter, batches, f"the {minutes:g} minutes were over")
+            except (ModelError, torch.OutOfMemoryError) as error:  # what is measured already is still told
+                _leave_out(report, drafter, batches, str(error).splitlines()[0])
     return report
+
+
+def _leave_out(report: dict[str, Any], drafter: Drafter, batches: Sequence[int], why: str) -> None:
+    done = sum(row["drafter"] == drafter.name for row in report["rows"])
+    since = f" from batch {batches[done]} on" if done else ""
+    report["left_out"].append(f"{drafter.name}{since}: {why}")
 
 
 def _measure_drafter(
@@ -205,7 +224,8 @@ def _memory(rig: Rig) -> Row:
     }
 
 
-def _machine(device: Any) -> dict[str, Any]:
+def machine_of(device: Any) -> dict[str, Any]:
+    """The device and what runs on it."""
     import torch
 
     from augury.observe.machine import versions_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rich.box import SIMPLE
@@ -54,9 +55,8 @@ def show(console: Console, report: dict[str, Any], kernels: bool = False) -> Non
 def conditions_line(report: dict[str, Any]) -> str:
     """What every figure depends on."""
     libraries = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-    exact = " in exact mode" if report["exact"] else ""
     line = (
-        f"{report['gpu']}; {report['shape']}{exact}, random weights; {report['prompt']} random prompt tokens, "
+        f"{report['gpu']}; {report['shape']}{_modes(report)}, random weights; {report['prompt']} random prompt tokens, "
         f"{report['new']} new, greedy, acceptance given, no prefix cache, all requests at once, after a warm-up; "
         f"copy {report['copy_tb_s']:.3g} TB/s; {libraries}."
     )
@@ -64,6 +64,23 @@ def conditions_line(report: dict[str, Any]) -> str:
     if any(row["peer"] for row in report["rows"]):
         line += f" {peer['peer']}: {peer['measured']}, {peer['gpu']}, torch {peer['torch']}, the same conditions."
     return line
+
+
+def _modes(report: dict[str, Any]) -> str:
+    """What is not as usual about the engine."""
+    named = {
+        "quantization": report["quantization"],
+        "speculative_config": report["spec"] and json.dumps(report["spec"]),
+    }
+    if report["kv_cache_dtype"] != "auto":
+        named["kv_cache_dtype"] = report["kv_cache_dtype"]
+    named["max_num_batched_tokens"] = report["batched"]
+    words = [f"{name} {value}" for name, value in named.items() if value]
+    return (
+        (" in exact mode" if report["exact"] else "")
+        + (" without CUDA graphs" if report["eager"] else "")
+        + "".join(f", {word}" for word in words)
+    )
 
 
 def _speeds(report: dict[str, Any]) -> Table:
@@ -89,9 +106,9 @@ def _speeds(report: dict[str, Any]) -> Table:
 
 
 def _steps(rows: list[Row]) -> Table:
-    title = "a decode step in the middle of the text: ms, kernels; graphs and memory so far"
-    table = Table(title=title, **LOOK)
-    table.add_column("drafter", no_wrap=True, overflow="ellipsis", min_width=8, max_width=16)
+    title = "a decode step amid the text: ms, kernels; graphs, memory so far"
+    table = Table(title=title, **LOOK | {"padding": 0})  # eleven columns, which must fit into eighty characters
+    table.add_column("drafter", overflow="ellipsis", min_width=8, max_width=16)  # the only one that may be cut
     names = (
         "batch",
         "layout\n+target",
@@ -128,7 +145,7 @@ def _steps(rows: list[Row]) -> Table:
 def _kernels(row: Row) -> Table:
     title = f"{_name(row)}, batch {row['batch']}: kernels a step"
     table = Table(title=title, **LOOK)
-    table.add_column("kernel", overflow="ellipsis", no_wrap=True, max_width=60)
+    table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=min(len(title) - 12, 60), max_width=60)
     for name in ("count", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
     for kernel in (row["kernels"] or {}).get("top", []):
@@ -139,9 +156,10 @@ def _kernels(row: Row) -> Table:
 def show_micro(console: Console, report: dict[str, Any]) -> None:
     """One kernel's table."""
     title = f"{report['kernel']}: {report['face']} against {report['reference']}, {report['shape']}"
-    table = Table(title=title, **LOOK)
-    table.add_column("case", no_wrap=True)
-    for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff."):
+    table = Table(title=title, **LOOK | {"padding": 0})
+    table.add_column("case")  # rather in two lines than figures cut short
+    shares = any("of_step" in row for row in report["rows"])
+    for name in ("us", "ref.\nus", "ratio", "GB/s", "of\ncopy", "largest\ndiff.", *(("of\nstep",) if shares else ())):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split("\n"))))
     for row in report["rows"]:
         table.add_row(
@@ -152,8 +170,12 @@ def show_micro(console: Console, report: dict[str, Any]) -> None:
             f"{row['gb_s']:.0f}",
             f"{row['of_copy']:.0%}",
             f"{row['difference']:.2g}",
+            *((f"{row['of_step']:.1%}",) if shares else ()),
         )
     console.print(table)
+    libraries = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    line = f"{report['gpu']}; copy {report['copy_tb_s']:.3g} TB/s; {libraries}."
+    console.print(line, style="dim", soft_wrap=True)
 
 
 def _name(row: Row) -> str:

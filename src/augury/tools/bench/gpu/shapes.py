@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.methods import registry
 from augury.methods.registry import METHODS
+from augury.methods.spec import MAX_NODES
 
 Config = dict[str, Any]
 
@@ -81,6 +82,15 @@ def shape_of(name: str, option: str = "--shape ") -> Config:
     return SHAPES[name]
 
 
+def fits(name: str, shape: Config, length: int) -> None:
+    """Refuse more text than a shape has positions for."""
+    if length > (most := shape["max_position_embeddings"]):
+        raise ConfigError(
+            f"--prompt, --new: {length} tokens with the room that drafts need, and {name} has {most} positions; "
+            "ask for fewer."
+        )
+
+
 def drafter_of(
     name: str, shape: Config, tokens: int | None, length: float | None, extra: Config | None = None
 ) -> Drafter:
@@ -94,6 +104,7 @@ def drafter_of(
     usual = DEFAULTS.get(kind, (3, 3.0))
     tokens = tokens or usual[0]
     length = length or min(usual[1], tokens + 1.0)
+    _check_counts(tokens, length)
     keys = {
         "num_speculative_tokens": tokens,
         "rejection_sample_method": "synthetic",
@@ -104,8 +115,27 @@ def drafter_of(
         return Drafter(name, tokens, length, {**LOOK_UPS[name], **keys}, None)
     if kind == "draft":
         own = dict(shape_of(inner, "--drafter draft:"))
+        _check_words(name, own["vocab_size"], shape["vocab_size"], extra or {})
         return Drafter(name, tokens, length, {"method": "draft_model", **keys}, own)
     return Drafter(name, tokens, length, {"method": name, **keys}, _head(name, shape, tokens))
+
+
+def _check_counts(tokens: int, length: float) -> None:
+    if tokens > MAX_NODES:
+        raise ConfigError(f"--k {tokens}: at most {MAX_NODES} tokens are drafted at once.")
+    if length > tokens + 1:
+        raise ConfigError(
+            f"--length {length:g}: {tokens} drafted tokens and the target's own make at most {tokens + 1}; "
+            "lower it or raise --k."
+        )
+
+
+def _check_words(name: str, own: int, target: int, extra: Config) -> None:
+    if own != target and not extra.get("use_heterogeneous_vocab"):
+        fitting = [f"draft:{other}" for other, config in SHAPES.items() if config["vocab_size"] == target]
+        raise ConfigError(
+            f"--drafter {name}: its vocabulary has {own} tokens and the target's {target}; take {', '.join(fitting)}."
+        )
 
 
 def _head(name: str, shape: Config, tokens: int) -> Config:
