@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from eagle_cases import run_whole
-from hybrid_cases import WithMtp, save_with_mtp
+from hybrid_cases import WithMtp, save_as_speculator, save_with_mtp
 from hybrid_runs import Tokens, ask, engine, generated, random_prompts
 from mtp_cases import foreign_block
 from torch import Tensor
 
 from augury import LLM
+from augury.model.errors import ModelError
 from augury.model.heads.mtp import MtpHead
 from augury.model.load import load_target
 
@@ -83,10 +85,34 @@ def test_text_with_its_drafts(
     assert settings or stats.prefix_cache_hits > 0
 
 
-def test_one_layer(tmp_path: Path) -> None:
-    made = save_with_mtp("qwen3-next", tmp_path, 1)
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WithMtp]:
+    directory = tmp_path_factory.mktemp("one")
+    return directory, save_with_mtp("qwen3-next", directory, 1)
+
+
+def test_the_speculators_format(one: tuple[Path, WithMtp], tmp_path: Path) -> None:
+    """The same layer under other names, in a checkpoint of its own that names the target: the same drafts."""
+    directory, made = one
+    other = save_as_speculator(directory, tmp_path / "speculator", made.target)
+    target = load_target(directory)
+    own, theirs = (MtpHead.load(place, target, torch.float32, 104) for place in (directory, other))
+    assert theirs.layout.name == "speculators" and theirs.layout.centred
+    text, streams = PROMPTS[1][:12], torch.randn(12, target.hidden_size)
+    for ours, same in zip(run_whole(own, text, streams), run_whole(theirs, text, streams), strict=True):
+        assert torch.equal(ours, same)
+    spec = {"method": "mtp", "model": str(other), "num_speculative_tokens": 1}
+    llm = engine(directory, speculative_config=spec)
+    assert ask(llm, PROMPTS[:1], 0.0, NEW) == generated(made.target, PROMPTS[:1], NEW)
+    (other / "config.json").write_text(json.dumps({"transformer_layer_config": {"model_type": "nothing"}}))
+    with pytest.raises(ModelError, match="cannot read the layers in"):
+        MtpHead.load(other, target, torch.float32, 104)
+
+
+def test_one_layer(one: tuple[Path, WithMtp]) -> None:
+    directory, made = one
     greedy = generated(made.target, PROMPTS, NEW)
     for tokens in (1, 3):
-        llm = engine(tmp_path, speculative_config={"method": "mtp", "num_speculative_tokens": tokens})
+        llm = engine(directory, speculative_config={"method": "mtp", "num_speculative_tokens": tokens})
         assert ask(llm, PROMPTS, 0.0, NEW) == greedy
         assert llm.engine.stats.spec.num_draft_tokens > 0

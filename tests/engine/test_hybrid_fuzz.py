@@ -20,3 +20,4 @@ def test_random_engines_say_what_plain_decoding_says(name: str, tmp_path: Path) 
         assert not found.wrong
         went.update(found.counted)
     assert went["requests"] > 20 and went["accepted"] > 20 and went["cached"] > 20, went
+    assert went["preempted"] > 0 and went["aborted"] > 0, went  # case 1: eight at a time, blocks for one

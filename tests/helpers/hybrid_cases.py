@@ -124,3 +124,33 @@ def save_with_mtp(name: str, directory: Path, count: int) -> WithMtp:
     (directory / "config.json").write_text(json.dumps(stated))
     target = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
     return WithMtp(target, whole, parts)
+
+
+def save_as_speculator(directory: Path, into: Path, target: Any) -> Path:
+    """The one MTP layer of a saved target in a directory of its own, by the names of the speculators format."""
+    names = {
+        "mtp.fc.": "input_proj.", "mtp.norm.": "final_layernorm.", "mtp.pre_fc_norm_hidden.": "hidden_layernorm.",
+        "mtp.pre_fc_norm_embedding.": "token_layernorm.", "mtp.layers.0.": "",
+    }  # fmt: skip
+    tensors = {
+        f"mtp_layers.0.{theirs}{key.removeprefix(ours)}": tensor
+        for key, tensor in load_file(directory / "model.safetensors").items()
+        for ours, theirs in names.items()
+        if key.startswith(ours)
+    }
+    into.mkdir()
+    save_file(tensors, into / "model.safetensors", {"format": "pt"})
+    config = {
+        "architectures": ["MTPDraftModel"],
+        "speculators_model_type": "mtp",
+        "num_nextn_predict_layers": 1,
+        "transformer_layer_config": target.config.to_diff_dict(),
+        "speculators_config": {
+            "algorithm": "mtp",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+            "verifier": {"name_or_path": str(directory), "architectures": []},
+        },
+    }
+    (into / "config.json").write_text(json.dumps(config))
+    return into

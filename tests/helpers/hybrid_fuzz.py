@@ -25,6 +25,7 @@ from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, VOCAB, WIDE, engine, generat
 from augury import LLM, SamplingParams
 
 LONGEST, MOST_NEW = 60, 24
+ROOM = {"max_model_len": LONGEST + MOST_NEW}
 DRAFTS: dict[str, Any] = {
     "none": None, "ngram": NGRAM, "suffix": SUFFIX, "suffix tree": SUFFIX_TREE, "chain": WIDE, "tree": WIDE
 }  # fmt: skip
@@ -58,7 +59,7 @@ class Oracle:
     def of(cls, name: str, directory: Path) -> Oracle:
         """A random model of the family."""
         model = save_hybrid(name, directory)
-        return cls(directory, model, engine(directory, max_num_seqs=1, enable_prefix_caching=False))
+        return cls(directory, model, engine(directory, max_num_seqs=1, enable_prefix_caching=False, **ROOM))
 
     def answer(self, asked: Asked) -> list[int]:
         """Plain decoding's, which for greedy requests is held to transformers'."""
@@ -93,11 +94,11 @@ def draw_requests(random: Random) -> list[Asked]:
 
 
 def draw_settings(random: Random) -> dict[str, Any]:
-    """An engine's; blocks for the longest text at least."""
+    """An engine's; blocks for the longest text at least, and often for no more: two that grow preempt each other."""
     size = random.choice((1, 3, 4, 8, 16))
-    settings: dict[str, Any] = {"block_size": size, "max_num_seqs": random.choice((1, 3, 8, 8))}
+    settings: dict[str, Any] = {"block_size": size, "max_num_seqs": random.choice((1, 3, 8, 8)), **ROOM}
     if random.random() < 0.7:
-        settings["num_gpu_blocks_override"] = -(-104 // size) + random.choice((1, 1, 2))
+        settings["num_gpu_blocks_override"] = -(-(LONGEST + MOST_NEW) // size) + random.choice((1, 1, 2))
     if random.random() < 0.5:
         settings["long_prefill_token_threshold"] = random.choice((1, 7, 16))
     if random.random() < 0.3:

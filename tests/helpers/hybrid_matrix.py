@@ -1,10 +1,11 @@
 """Every hybrid family under every drafter and every way of serving: tokens of `generate`, tokens of plain decoding.
 
-    python tests/helpers/hybrid_matrix.py --prompts 200 [--families qwen3-next lfm2]
+    python tests/helpers/hybrid_matrix.py --prompts 200 [--families qwen3-next lfm2] [--split] [--ways NAME ...]
 
-A family and a drafter see all the prompts, shared out over the ways of serving: batches of 1, 3 and 8, chunks of 7 and
-64, preemption, evicted states and blocks. Each share is asked cold and greedy, then at temperature 0.8 with the prefix
-cache warm, then its first half again, greedy. An exception is counted, never passed on.
+A family and a drafter see all the prompts, or with `--split` a family's own share of them, shared out over the ways of
+serving: batches of 1, 3 and 8, chunks of 7 and 64, preemption, evicted states and blocks. Each share is asked cold and
+greedy, then at temperature 0.8 with the prefix cache warm, then its first half again, greedy. An exception is counted,
+never passed on.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def shares(count: int, ways: int) -> list[slice]:
     return [slice(n * count // ways, (n + 1) * count // ways) for n in range(ways)]
 
 
-def sample(plain: LLM, prompts: Tokens, ways: int = len(WAYS)) -> Tokens:
+def sample(plain: LLM, prompts: Tokens, ways: int) -> Tokens:
     """Plain decoding at temperature 0.8; a request's seed is its place in its share."""
     return [answer for share in shares(len(prompts), ways) for answer in ask(plain, prompts[share], 0.8, NEW)]
 
 
-def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int) -> Family:
+def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int, ways: tuple[str, ...]) -> Family:
     """The same family with MTP layers in its files."""
     made = save_with_mtp(name, directory, layers)
     plain = engine(directory)
@@ -98,7 +99,8 @@ def with_mtp(name: str, directory: Path, prompts: Tokens, layers: int) -> Family
         f"mtp, {layers} layers": spec,
         f"mtp, {layers} layers, tree": {**spec, "tree": {"max_nodes": 6, "top_k": 2}},
     }
-    return Family(directory, plain, prompts, generated(made.target, prompts, NEW), sample(plain, prompts), drafters)
+    greedy, sampled = generated(made.target, prompts, NEW), sample(plain, prompts, len(ways))
+    return Family(directory, plain, prompts, greedy, sampled, drafters, ways)
 
 
 @contextmanager
@@ -151,11 +153,11 @@ def serve_every_way(family: Family, label: str) -> Counter[str]:
     return total
 
 
-def families_of(name: str, room: Path, prompts: Tokens) -> Iterator[Family]:
+def families_of(name: str, room: Path, prompts: Tokens, ways: tuple[str, ...]) -> Iterator[Family]:
     """The family as it is and, where it has such, with one MTP layer and with two."""
-    yield make_family(name, room / name, prompts)
+    yield make_family(name, room / name, prompts, ways)
     for layers in (1, 2) if name in WITH_MTP else ():
-        yield with_mtp(name, room / f"{name}-mtp{layers}", prompts, layers)
+        yield with_mtp(name, room / f"{name}-mtp{layers}", prompts, layers, ways)
 
 
 def main() -> None:
@@ -163,12 +165,15 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--prompts", type=int, default=200)
     options.add_argument("--families", nargs="*", default=list(HYBRIDS))
+    options.add_argument("--split", action="store_true", help="share the prompts out over all families: a tenth each")
+    options.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS), help="three prompts rarely preempt")
     given = options.parse_args()
     torch.set_num_threads(1)
     prompts, total = prompts_of(given.prompts), Counter[str]()
     with tempfile.TemporaryDirectory() as room:
         for name in given.families:
-            for family in families_of(name, Path(room), prompts):
+            own = shares(len(prompts), len(HYBRIDS))[list(HYBRIDS).index(name)] if given.split else slice(None)
+            for family in families_of(name, Path(room), prompts[own], tuple(given.ways)):
                 for label in family.drafters:
                     found = serve_every_way(family, label)
                     total += found

@@ -142,11 +142,11 @@ def test_a_row_has_the_same_bits_however_it_comes(delta: bool) -> None:
 @pytest.mark.parametrize("biased", [False, True])
 def test_convolutions(activate: bool, biased: bool) -> None:
     torch.manual_seed(2)
-    x, weight = torch.randn(9, 10), torch.randn(10, 4)
+    x, weight = torch.randn(9, 10), torch.randn(4, 10)
     bias = torch.randn(10) if biased else None
     own = torch.arange(3, 9)
     taps = torch.stack([own, own - 1, own - 2, own - 3])
-    want = torch.nn.functional.conv1d(x.T[None], weight[:, None], bias, groups=10)[0].T
+    want = torch.nn.functional.conv1d(x.T[None], weight.T[:, None], bias, groups=10)[0].T
     want = torch.nn.functional.silu(want) if activate else want
     torch.testing.assert_close(recurrence_numba.convolve(x, taps, weight, bias, activate), want)
     alone = recurrence_numba.convolve(x, taps[:, 3:4], weight, bias, activate)
@@ -155,7 +155,7 @@ def test_convolutions(activate: bool, biased: bool) -> None:
 
 def test_the_reference_convolves_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
-    x, weight, bias = torch.randn(9, 10), torch.randn(10, 3), torch.randn(10)
+    x, weight, bias = torch.randn(9, 10), torch.randn(3, 10), torch.randn(10)
     taps = torch.randint(9, (3, 7))
     want = recurrence.convolve(x, taps, weight, bias, True)
     monkeypatch.setenv("AUGURY_KERNELS", "torch")

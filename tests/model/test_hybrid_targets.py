@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from agreement import LENGTH, check_every_way, check_features, check_tree, reference, tokens
-from hybrid_cases import HYBRIDS, save_hybrid
+from dense_cases import save_random
+from hybrid_cases import DELTA, HYBRIDS, SIZES, save_hybrid
+from hybrid_runs import SUFFIX_TREE, ask, engine
 from rows import Segment, give_cache, make_rows, scattered_tables
 from torch import Tensor
-from transformers import JambaConfig
+from transformers import JambaConfig, Lfm2Config, Qwen3_5TextConfig
 
 from augury.model.errors import ModelError
 from augury.model.load import load_target
@@ -116,8 +118,40 @@ def test_a_state_that_is_not_there_is_an_error(pair: tuple[Target, Any]) -> None
 
 def test_other_recurrent_families_are_refused_by_name(tmp_path: Path) -> None:
     JambaConfig(vocab_size=101, hidden_size=32, num_hidden_layers=4).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="jamba"):
+    with pytest.raises(ModelError, match=r"'jamba'.*\(linear_attention\) of its own kind.* run: bamba, .*qwen3_next"):
         load_target(tmp_path)
+
+
+def test_one_token_convolutions_are_refused(tmp_path: Path) -> None:
+    save_random(Lfm2Config(**SIZES, layer_types=["conv", "full_attention"] * 2, conv_L_cache=1), tmp_path)
+    with pytest.raises(ModelError, match="'lfm2' cannot run here: its convolutions see one token"):
+        load_target(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Lfm2Config(**SIZES, layer_types=["conv"] * 4, conv_L_cache=2),
+        Qwen3_5TextConfig(
+            **{**SIZES, **DELTA, "linear_key_head_dim": 7, "linear_value_head_dim": 9, "linear_num_value_heads": 6},
+            layer_types=["linear_attention"] * 4,
+        ),
+    ],
+    ids=["conv", "delta"],
+)
+def test_models_without_attention(config: Any, tmp_path: Path) -> None:
+    """Nothing is cached by token, and `generate` has no cache for them: token by token without one is the oracle."""
+    model = save_random(config, tmp_path)
+    llm = engine(tmp_path, speculative_config=SUFFIX_TREE)
+    prompt = tokens(9, 101)
+    want = list(prompt)
+    with torch.no_grad():
+        for _ in range(12):
+            want.append(int(model(torch.tensor([want]), use_cache=False).logits[0, -1].argmax()))
+    for _ in range(2):
+        assert ask(llm, [prompt], new=12) == [want[9:]]
+    stats = llm.engine.stats
+    assert stats.prefix_cache_hits == 8 and stats.spec.num_accepted_tokens > 0
 
 
 def test_a_layer_that_computes_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

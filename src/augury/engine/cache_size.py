@@ -43,7 +43,9 @@ def num_blocks(config: EngineConfig, target: Target, drafter: Drafter | None, ta
     # Everyone at full length, and as much again three times over where old prefixes are worth keeping.
     useful = config.max_num_seqs * -(-(longest + extra) // size) * (4 if config.enable_prefix_caching else 1) + 1
     free = max(0, cache_bytes(config, target) - taken)
-    blocks = config.num_gpu_blocks_override or min(useful, free // (per_token * size) + 1)
+    # A model without attention keeps nothing by token: blocks only count its tokens, and name its saved states.
+    fitting = free // (per_token * size) + 1 if per_token else useful
+    blocks = config.num_gpu_blocks_override or min(useful, fitting)
     if target.split is not None:  # a rank with more heads than others has room for fewer blocks
         blocks = target.split.ranks.least(blocks)
     room = (blocks - 1) * size

@@ -45,7 +45,7 @@ def state_room(config: EngineConfig, target: Target, nodes: int, cache_bytes: in
     seqs = config.max_num_seqs
     kept = max(FEWEST, KEPT * seqs) if config.enable_prefix_caching else seqs
     lines = min(kept, cache_bytes // SHARE // line)
-    # A state should not take more than the blocks that lead to it.
+    # A state should not take more than the blocks that lead to it; without attention these take nothing.
     block = bytes_per_token(target.layer_shapes, target.cache_dtype) * config.block_size
-    every = max(-(-line // max(1, block)), -(-CHUNK // config.block_size))
+    every = max(-(-line // block) if block else 1, -(-CHUNK // config.block_size))
     return StateRoom(lines, every, own + lines * line)

@@ -67,7 +67,7 @@ class Course:
 def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activate: bool) -> Tensor:
     """A causal convolution of each channel by itself, over rows that follow each other as `taps` says: [E, C].
 
-    x is [B, C]; taps int64 [T, E] names for every row what precedes it, itself first; weight is [C, T], its last column
+    x is [B, C]; taps int64 [T, E] names for every row what precedes it, itself first; weight is [T, C], its last line
     for the row itself. With `activate` silu comes last.
     """
     if face(x.device) == "numba":
@@ -75,9 +75,9 @@ def convolve(x: Tensor, taps: Tensor, weight: Tensor, bias: Tensor | None, activ
 
         return on_cpu(x, taps, weight, bias, activate)
     size = len(taps)
-    out = x[taps[size - 1]] * weight[:, 0]
+    out = x[taps[size - 1]] * weight[0]
     for j in range(1, size):
-        out = out + x[taps[size - 1 - j]] * weight[:, j]
+        out = out + x[taps[size - 1 - j]] * weight[j]
     out = out if bias is None else out + bias
     return torch.nn.functional.silu(out) if activate else out
 

@@ -84,18 +84,19 @@ def _convolve(begin, end, x, taps, weight, bias, activate, out):
     """Rows begin to end."""
     size, channels = taps.shape[0], x.shape[1]
     for e in range(begin, end):
+        line, given, factor = out[e], x[taps[size - 1, e]], weight[0]
         for c in range(channels):
-            out[e, c] = x[taps[size - 1, e], c] * weight[c, 0]
+            line[c] = given[c] * factor[c]
         for j in range(1, size):
-            row = taps[size - 1 - j, e]
+            given, factor = x[taps[size - 1 - j, e]], weight[j]
             for c in range(channels):
-                out[e, c] += x[row, c] * weight[c, j]
+                line[c] += given[c] * factor[c]
         if bias.size > 0:
             for c in range(channels):
-                out[e, c] += bias[c]
+                line[c] += bias[c]
         if activate:
             for c in range(channels):
-                out[e, c] = out[e, c] / (_ONE + exp(-out[e, c]))
+                line[c] = line[c] / (_ONE + exp(-line[c]))
 
 
 # What a step of a plan says. A place is a line of the memory if it is not negative, -1 for nowhere, and below that a

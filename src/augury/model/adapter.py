@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from augury.kernels import Ops, choose
 from augury.model.checkpoint import read_config
-from augury.model.errors import ModelError
+from augury.model.errors import ModelError, one_line
 from augury.model.foreign import decoder_layers, decoder_of, fix_rotary, quietly, refuse
 from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix, tune_by_position
 from augury.model.mixers import recurrent_layers
@@ -154,6 +154,11 @@ class Adapter:
             ids = torch.arange(3, device=self.device)[None]
             model = self._model
             logits = self._with_reason(lambda: model(input_ids=ids, position_ids=ids, use_cache=False).logits)
+        except ModelError:
+            raise
+        except (AttributeError, TypeError, ValueError, LookupError) as error:  # its own code, given a mask that is none
+            why = f"it does not run without a mask and a cache of its own ({one_line(error)})"
+            raise _unsupported(model, why) from error
         finally:
             current.reset(token)
         attending = self.num_layers

@@ -106,6 +106,17 @@ def read_config(directory: Path, quantised: bool = False) -> Any:
     return text
 
 
+def nested_config(directory: Path, inner: Any) -> Any:
+    """The transformers configuration that another one holds; never runs code that came with it."""
+    try:
+        own = {key: value for key, value in dict(inner).items() if key not in ("model_type", "auto_map")}
+        return auto_config().for_model(str(inner["model_type"]), **own)
+    except ImportError:
+        raise
+    except Exception as error:  # see read_config
+        raise ModelError(f"cannot read the layers in {directory / 'config.json'}: {one_line(error)}") from error
+
+
 def _known_config(directory: Path) -> Any:
     """By transformers, which does not know every type; one with the layers of another is read as that one."""
     raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))

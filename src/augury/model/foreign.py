@@ -29,10 +29,13 @@ def refuse(config: Any) -> None:
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     if config.model_type not in HYBRIDS:
         kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
+        if getattr(model_class, "_is_stateful", False) or "linear_attention" in kinds:
+            # Families share the names of kinds and not what these compute, so the message says which ones run.
+            what = f"recurrent layers ({', '.join(sorted(kinds))})" if kinds else "a recurrent state"
+            running = ", ".join(sorted(HYBRIDS))
+            raise because(f"it has {what} of its own kind; of such families these run: {running}")
         if kinds:
             raise because(f"it has layers of kind {', '.join(sorted(kinds))}")
-        if getattr(model_class, "_is_stateful", False):
-            raise because("it keeps a recurrent state")
     # Some hybrid families attend through the interface without saying so; the dry run counts what really does.
     declared = model_class._supports_attention_backend or config.model_type in HYBRIDS
     if not model_class._can_set_attn_implementation() or not declared:

@@ -156,10 +156,12 @@ def recurrent_layers(model: nn.Module, ops: Ops) -> list[tuple[Any, Mixer]]:
     mixers: list[tuple[Any, Mixer]] = [(m, MIXERS[type(m).__name__](m, ops)) for m in found]
     if len({mixer.shape.taps for _, mixer in mixers}) > 1:
         raise ModelError("its convolutions have different sizes")
+    if any(mixer.shape.taps == 0 for _, mixer in mixers):
+        raise ModelError("its convolutions see one token only, and no published model's do")
     return mixers
 
 
 def _convolution(conv: nn.Conv1d) -> tuple[int, Tensor, Tensor | None]:
-    """Kernel size, weights [C, kernel] and bias of a convolution by channel."""
-    weight = conv.weight.detach()[:, 0].float().contiguous()
-    return weight.shape[1], weight, None if conv.bias is None else conv.bias.detach().float().contiguous()
+    """Kernel size, weights [kernel, C] and bias of a convolution by channel."""
+    weight = conv.weight.detach()[:, 0].float().t().contiguous()
+    return len(weight), weight, None if conv.bias is None else conv.bias.detach().float().contiguous()

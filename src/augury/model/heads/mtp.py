@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from augury.methods.mtp import trained_depth
-from augury.model.checkpoint import read_config
+from augury.model.checkpoint import nested_config, read_config
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, Blocks, Stack, make_rotary, read_layer
 from augury.model.heads.dummy import HEAD_NORMS, DummyWeights
@@ -126,11 +126,17 @@ class MtpHead(BlockHead):
         guesses: int = 1,
     ) -> MtpHead:
         """Find the layers that make `guesses` guesses among the target's own tensors."""
-        config = read_config(directory)
+        config = _layer_config(directory)
         layout = LAYOUTS[-1] if dummy else find_layout(directory, config)
         count = _how_many(directory, layout, config, dummy)
         make = partial(_read_layer, directory, layout, config, dtype, target, max_model_len, dummy)
         return cls(target, layout, [make(i) for i in range(min(count, guesses))], guesses)
+
+
+def _layer_config(directory: Path) -> Any:
+    """What the layers are made of: the target's own configuration, or the one that the speculators format nests."""
+    inner = read_raw_config(directory).get("transformer_layer_config")
+    return read_config(directory) if inner is None else nested_config(directory, inner)
 
 
 def _how_many(directory: Path, layout: Layout, config: Any, dummy: bool) -> int:
@@ -212,7 +218,9 @@ def find_layout(directory: Path, config: Any) -> Layout:
         if layout.centred and "qwen" not in str(config.model_type):
             continue
         if f"{layout.prefix(config, 0)}{layout.join}.weight" in names:
-            return layout
+            # The speculators format has the norms of the target's own family, and hybrid Qwens store theirs around 0.
+            centred = layout.centred or (layout.name == "speculators" and config.model_type in HYBRIDS)
+            return layout._replace(centred=centred)
     raise ModelError(
         f"{directory} does not contain MTP weights (quantised copies often drop them); use the original checkpoint, or "
         "another method."
