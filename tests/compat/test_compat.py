@@ -173,6 +173,18 @@ def test_leaving_a_stream_or_aborting_it_stops_the_request(llm: LLM) -> None:
         engine.shutdown()
 
 
+def test_a_stream_that_is_left_after_the_end_says_nothing(llm: LLM) -> None:
+    async def run() -> None:
+        engine = AsyncLLMEngine(llm)
+        stream = engine.generate(PROMPT, SamplingParams(max_tokens=24), "left")
+        await anext(stream)
+        engine.shutdown()
+        await stream.aclose()  # type: ignore[attr-defined]
+        engine.engine.abort_request("left")
+
+    asyncio.run(run())
+
+
 def test_a_failing_engine_is_told_to_everybody(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> list[Any]:
         raise ArithmeticError("the step failed")

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grammar_cases import some_source
@@ -14,6 +15,7 @@ from structured import EOS
 
 from augury.config.errors import ConfigError
 from augury.engine.grammar import Grammar, Grammars
+from augury.engine.grammar_vocabulary import by_number
 from augury.model.tokenizer import Tokenizer
 
 
@@ -51,6 +53,37 @@ def test_classes_are_those_of_json_schema(
             got = accepts(grammars, {"json": schema}, json.dumps(sign, ensure_ascii=False))
         assert got == (sign in inside), (expression, sign)
     assert re.fullmatch(r"\d", "\u0663")  # Python's is wider
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ({"json": {"const": "a<eos>b"}}, '"a<eos>b"'),
+        ({"choice": ["a<eos>b"]}, "a<eos>b"),
+        ({"regex": "a<eos>b"}, "a<eos>b"),
+        ({"grammar": 'start: "a<eos>b"'}, "a<eos>b"),
+    ],
+)
+def test_a_text_that_spells_a_control_token_is_text(
+    grammars: Grammars, tokenizer: Tokenizer, form: dict[str, Any], text: str
+) -> None:
+    """A constant leaves no choice, and the library would write it as the tokenizer does: as the end of the answer."""
+    grammar = start(grammars, form)
+    for sign in text:
+        [token] = tokenizer.inner.encode(sign, add_special_tokens=False)
+        assert may(grammar.masks[0]) == [token]
+        if not grammar.consume(token):
+            grammar.look_ahead([], [])
+
+
+def test_a_grammar_may_name_a_control_token(grammars: Grammars) -> None:
+    """In Lark, outside of strings; as before they had other names."""
+    lark = 'start: "a" <eos> "<eos>" // <eos>'
+    assert by_number(lark, {"<eos>": 256}) == 'start: "a" <[256]> "<eos>" // <eos>'
+    grammar = start(grammars, {"grammar": 'start: "a" <eos>'})
+    grammar.consume(A)
+    grammar.look_ahead([], [])
+    assert may(grammar.masks[0]) == [EOS]
 
 
 @pytest.mark.parametrize("part", range(4))

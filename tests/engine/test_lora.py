@@ -203,6 +203,7 @@ def test_both_faces_add_the_same(seed: int, rows: int, places: int, rank: int) -
     random = torch.Generator().manual_seed(seed)
     parts, width = [5, 3, 4], 16
     stack = LowRankStack.zeros(places, width, parts, rank, torch.float32, torch.device("cpu"))
+    rank = stack.rank  # filled up
     stack.down.copy_(torch.randn(stack.down.shape, generator=random))
     stack.up.copy_(torch.randn(stack.up.shape, generator=random))
     x, out = torch.randn(rows, width, generator=random), torch.randn(rows, sum(parts), generator=random)

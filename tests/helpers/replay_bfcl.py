@@ -81,7 +81,8 @@ class Replay:
     """One run over dialogues."""
 
     def __init__(self, server: Served, speculative: dict[str, Any], minutes: float) -> None:
-        self.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=3600)
+        # A server under load may say 503 and when to come back, as others' grammars are compiled first.
+        self.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=8, timeout=3600)
         self.speculative, self.limit = speculative, time.monotonic() + 60 * minutes
         self.turns, self.calls, self.good, self.cut = (Counter[str]() for _ in range(4))  # by kind of turn
 

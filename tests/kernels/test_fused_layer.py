@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tiny_gguf import write_and_convert
 from augury.kernels.fused_layer import FusedLayer
 from augury.model.dense import Dense
 from augury.model.load import load_target
+from augury.model.lora import Adapters
 from augury.model.target import Target
 
 CPU = torch.device("cpu")
@@ -54,3 +57,41 @@ def test_layers_in_one_call(
     if not fast:
         floats = load_target(directory, "float32", CPU, 256, packed=False)
         torch.testing.assert_close(fused, scores(floats, TOKENS), rtol=0, atol=2e-4)
+
+
+def adapted(target: Target) -> Dense:
+    """With two adapters on every projection."""
+    assert isinstance(target, Dense)
+    random, adapters = torch.Generator().manual_seed(1), Adapters(target, 2, 3)
+    for place, rank in ((1, 3), (2, 1)):
+        factors = {
+            (layer, name): (torch.randn(rank, width, generator=random), torch.randn(out, rank, generator=random) / 9)
+            for layer, (name, (out, width)) in product(range(target.num_layers), adapters.shapes.items())
+        }
+        adapters.put(place, factors)
+    give_cache(target, slots=3, blocks=48)
+    return target
+
+
+def logits(target: Dense, slots: list[int], adapters: list[int] | None) -> torch.Tensor:
+    rows = make_rows([Segment(slot, 0, TOKENS[:20]) for slot in slots], scattered_tables(3, blocks=48))
+    of_rows = None if adapters is None else torch.tensor([one for one in adapters for _ in range(20)])
+    return target.forward(replace(rows, adapters=of_rows)).logits
+
+
+def test_adapters_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by steps; a row's bits are those it has alone, and a row of the base has those of an engine without any."""
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
+    _, directory = write_and_convert(tmp_path, "llama", Kind.Q8_0)
+    bare = load_target(directory, "float32", CPU, 256)
+    give_cache(bare, slots=3, blocks=48)
+    assert isinstance(bare, Dense)
+    whole = adapted(load_target(directory, "float32", CPU, 256))
+    assert all(isinstance(layer, FusedLayer) for layer in whole._runs)
+    monkeypatch.setattr(FusedLayer, "of", lambda *_: None)
+    steps = adapted(load_target(directory, "float32", CPU, 256))
+    mixed = logits(whole, [0, 1, 2], [1, 0, 2])
+    torch.testing.assert_close(mixed, logits(steps, [0, 1, 2], [1, 0, 2]), rtol=0, atol=2e-4)
+    alone = [logits(whole, [slot], [place]) for slot, place in enumerate((1, 0, 2))]
+    assert torch.equal(mixed, torch.cat(alone)) and len({one.sum().item() for one in alone}) == 3
+    assert torch.equal(alone[1], logits(whole, [1], None)) and torch.equal(alone[1], logits(bare, [1], None))

@@ -115,6 +115,19 @@ def test_a_parser_that_hangs_ends_its_request(server: Served) -> None:
     assert counted(server, "stopped", 1)
 
 
+def test_other_apis_do_not_call_such_an_answer_finished(server: Served) -> None:
+    lure = {"logit_bias": {"64": 100}, "frequency_penalty": 1.0, "temperature": 0}
+    body = {"structured_outputs": {"grammar": late_explosion(300)}, **lure}
+    key = {"Authorization": "Bearer one"}
+    asked = {**body, "input": "x", "max_output_tokens": 400}
+    response = server.http.post("/v1/responses", json=asked, headers=key).json()
+    assert response["status"] == "failed" and "its masks take more than 5 ms" in response["error"]["message"], response
+    assert response["output"][-1]["status"] == "incomplete"
+    asked = {**body, "messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "stream": True}
+    streamed = server.http.post("/v1/messages", json=asked, headers=key)
+    assert "event: error" in streamed.text and "event: message_stop" not in streamed.text, streamed.text[-500:]
+
+
 def test_the_field_that_asked_is_named(server: Served) -> None:
     body = {"prompt": "x", "guided_regex": "(("}
     got = httpx.post(f"{server.url}/v1/completions", json=body, headers={"Authorization": "Bearer one"})

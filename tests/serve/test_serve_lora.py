@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from augury.model.store import cache_dir
 from augury.observe.prometheus_adapters import LoraInfoProm
 from augury.observe.running import running
 from augury.serve.engine_facts import adapters_in_use
+from augury.serve.openai import CompletionRequest
 
 PROMPT = "abcabcabcabc"
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
@@ -135,6 +137,20 @@ def test_loaded_and_unloaded_while_it_runs(server: Served, home: Path, expected:
     assert unload(server, "b").status_code == 200 and said(server, "b").status_code == 404
     assert unload(server, "b").status_code == 404
     assert said(server, "a").json()["choices"][0]["text"] == expected["a"]
+
+
+def test_orders_that_come_together_take_turns(server: Served) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        loads = list(pool.map(lambda _: load(server, "b", "b").status_code, range(4)))
+        unloads = list(pool.map(lambda _: unload(server, "b").status_code, range(4)))
+    assert sorted(loads) == [200, 400, 400, 400] and sorted(unloads) == [200, 404, 404, 404]
+
+
+def test_an_adapter_that_goes_while_its_request_comes() -> None:
+    request = CompletionRequest(prompt="x", model="b")
+    request.came_from("", lora="b")
+    told = request.refusal("lora 'b' is not loaded; a is.")
+    assert (told.status, told.code, told.param) == (404, "model_not_found", "model")
 
 
 def test_only_what_lies_under_the_directory_is_loaded(server: Served, home: Path, toy_model: Path) -> None:

@@ -28,6 +28,8 @@ CHAT: Any = [{"role": "user", "content": "say abc abc abc"}]
 SPEC = "speculative"
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 NO_SCHEMA = [{"type": "function", "function": {"name": "f", "parameters": "any"}}]
+TWICE = [*TOOLS, {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+LOOSE = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": "yes"}}]
 OTHER = {"type": "function", "function": {"name": "g"}}
 REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
     ("completions", {"prompt": "x", "model": "other"}, 404, "model"),
@@ -73,6 +75,18 @@ REFUSED: list[tuple[str, dict[str, Any], int, str | None]] = [
     ("completions", {"prompt": "x", "tool_choice": "required"}, 400, "tool_choice"),
     ("completions", {"prompt": "x", "tools": [{"type": "function"}]}, 400, "tools"),
     ("completions", {"prompt": "x", "guided_regex": "(("}, 400, "guided_regex"),
+    ("completions", {"prompt": "x", "prompt_embeds": "AA"}, 400, "prompt_embeds"),
+    ("completions", {"prompt": "x", "truncate_prompt_tokens": 3}, 400, "truncate_prompt_tokens"),
+    ("completions", {"prompt": "x", "priority": 1}, 400, "priority"),
+    ("completions", {"prompt": "x", "logprobs": -1}, 400, "logprobs"),
+    ("chat/completions", {"messages": CHAT, "echo": True}, 400, "echo"),
+    ("chat/completions", {"messages": CHAT, "modalities": ["text", "audio"]}, 400, "modalities"),
+    ("chat/completions", {"messages": CHAT, "tools": TWICE, "tool_choice": "required"}, 400, "tools"),
+    ("chat/completions", {"messages": CHAT, "tools": LOOSE, "tool_choice": "required"}, 400, "tools"),
+    ("responses", {"input": "x", "n": 2}, 400, "n"),
+    ("responses", {"input": "x", "previous_response_id": ""}, 404, "previous_response_id"),
+    ("responses", {"input": "x", "text": {"format": {"type": "xml"}}}, 400, "text"),
+    ("load_lora_adapter", {"lora_name": "x", "lora_path": "x"}, 404, None),
 ]
 
 
@@ -95,7 +109,7 @@ def test_a_prompt_that_is_too_long_is_told_the_figures(client: openai.OpenAI) ->
 
 
 def test_fields_of_other_servers_are_ignored(client: openai.OpenAI) -> None:
-    extra = {"some_vendor_thing": {"a": 1}, "user": "u", "store": True, "best_of": 1}
+    extra = {"some_vendor_thing": {"a": 1}, "user": "u", "store": True, "best_of": 1, "priority": 0}
     assert client.completions.create(model="toy", prompt="x", max_tokens=2, extra_body=extra).choices
 
 
@@ -222,6 +236,11 @@ def test_refusals_in_our_own_words(server: Served) -> None:
     limit = "stop | stop must be a text or a list of at most 64 texts, each of at most 1000 characters."
     assert said({"stop": ["a"] * 65}) == said({"stop": "a" * 1001}) == said({"stop": ["a" * 1001]}) == limit
     assert said({"stop": 7}, "/v1/chat/completions") == limit
+    assert said({"input": []}, "/v1/responses") == "input | input must be a text, or a list of at least one item."
+    odd = {"messages": [{"role": "user", "content": 5}]}
+    said_of_it = "messages | messages.0.content must be a text, or a list of parts."
+    assert said(odd, "/v1/chat/completions") == said_of_it
+    assert said({"logprobs": -1}).endswith("from 0 to 20; -1, all of them, is not supported.")
     assert said(b"[" * 90_000) == "None | the body is nested too deeply."
     assert said(b'{"prompt": 1' + b"0" * 6000 + b"}") == "None | the body holds a number of more than 4300 digits."
     assert said(b'{"prompt": "\xff"}') == "None | the body is not text in UTF-8."

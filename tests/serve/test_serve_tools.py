@@ -97,6 +97,24 @@ def test_forced_calls_follow_their_schema(client: openai.OpenAI, choice: Any) ->
         assert given["city"] in PLACE["enum"] and given["days"] in (1, 3) and len(given) == 2
 
 
+@pytest.mark.parametrize("nested", [True, False])  # as chats have it, and as responses do
+def test_some_of_the_tools_may_be_allowed(client: openai.OpenAI, nested: bool) -> None:
+    def only(name: str) -> Any:
+        allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": name}}]}
+        return {"type": "allowed_tools", **({"allowed_tools": allowed} if nested else allowed)}
+
+    said, _ = said_in(ask(client, tool_choice=only("now"), parallel_tool_calls=False).choices[0])
+    assert [name for name, _ in said["calls"]] == ["now"]
+    with pytest.raises(openai.BadRequestError, match="'never' is not among the tools"):
+        ask(client, tool_choice=only("never"))
+
+
+def test_a_function_without_parameters_takes_none(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "ping"}}]
+    said, end = said_in(ask(client, tools=tools, tool_choice="required", parallel_tool_calls=False).choices[0])
+    assert (said["calls"], end) == ([["ping", "{}"]], "tool_calls")
+
+
 def test_calls_that_the_model_writes_are_read_out_of_its_text(client: openai.OpenAI) -> None:
     arguments = '{"city": "Rome", "days": 3}'
     wanted = {

@@ -19,6 +19,7 @@ from typing import Any
 
 from augury.engine.grammar_limits import Limits
 from augury.engine.grammar_process import serve
+from augury.engine.grammar_vocabulary import read_vocabulary
 from augury.engine.grammar_wire import ENDED, FAILED, FORK, READY, RECORD, Link
 
 PR_SET_PDEATHSIG = 1
@@ -95,13 +96,11 @@ def die_with_parent() -> None:
 
 def main(descriptor: int, vocabulary: int) -> int:
     """Read the vocabulary, say so, and serve."""
-    from llguidance import LLTokenizer
-
     control = socket.socket(fileno=descriptor)
     with os.fdopen(vocabulary) as file:
         given = json.load(file)
     try:
-        tokenizer = LLTokenizer(given["tokenizer"], n_vocab=given["n_vocab"], eos_token=given["ends"])
+        read = read_vocabulary(given["tokenizer"], given["n_vocab"], given["ends"])
     except ValueError as error:
         words = " ".join(str(error).split())[:500].encode()
         control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
@@ -111,7 +110,7 @@ def main(descriptor: int, vocabulary: int) -> int:
     gc.freeze()  # what is never collected is never written to, and stays shared with the children
     with suppress(ConnectionError):
         control.sendall(RECORD.pack(READY, 0, 0))
-        ForkServer(control, tokenizer, *rest).run()
+        ForkServer(control, read, *rest).run()
     return 0
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from augury.engine.grammar_limits import MESSAGE, Limits
 from augury.engine.grammar_match import Place, end_words
 from augury.engine.grammar_source import Source, readable
+from augury.engine.grammar_vocabulary import Vocabulary
 from augury.engine.grammar_wire import Gone, Link
 
 MEASURED_EVERY = 64  # steps: asking the system takes longer than many a mask
@@ -31,9 +32,9 @@ def earn(seconds: float, most: float) -> None:
 class GrammarProcess:
     """Answers the engine."""
 
-    def __init__(self, link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
-        self._link, self._tokenizer, self._width, self._limits = link, tokenizer, width, limits
-        self._ends = end_words(tokenizer.eos_tokens, width)
+    def __init__(self, link: Link, vocabulary: Vocabulary, width: int, limits: Limits) -> None:
+        self._link, self._vocabulary, self._width, self._limits = link, vocabulary, width, limits
+        self._ends = end_words(vocabulary.tokenizer.eos_tokens, width)
         self._places: dict[int, Place] = {}
         self._base, self._grown, self._steps = resident(), 0, 0
 
@@ -76,7 +77,9 @@ class GrammarProcess:
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(verbose_errors=False)
-        return Place(LLMatcher(self._tokenizer, readable(source), log_level=0, limits=limits), self._width, None)
+        tokenizer, controls = self._vocabulary
+        grammar = readable(source, controls)
+        return Place(LLMatcher(tokenizer, grammar, log_level=0, limits=limits), self._width, None)
 
     def _step(self, asked: list[list[Any]], burst: float) -> None:
         earn(0, burst)
@@ -124,11 +127,11 @@ def limit_memory(growth: int) -> None:
             resource.setrlimit(kind, (now * resource.getpagesize() + growth,) * 2)
 
 
-def serve(link: Link, tokenizer: Any, width: int, limits: Limits) -> None:
+def serve(link: Link, vocabulary: Vocabulary, width: int, limits: Limits) -> None:
     """Run a grammar's process on a stack that deep grammars need."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(limits.stack_bytes)
-    worker = threading.Thread(target=GrammarProcess(link, tokenizer, width, limits).run)
+    worker = threading.Thread(target=GrammarProcess(link, vocabulary, width, limits).run)
     worker.start()
     worker.join()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
 from augury.config.structured import StructuredOutputsParams
+from augury.engine.grammar_vocabulary import by_number
 
 LARGE = 32 << 10  # bytes from which a source counts as a large one
 
@@ -47,7 +48,7 @@ def source_of(asked: StructuredOutputsParams) -> Source:
     return Source(kind, getattr(asked, kind), options)
 
 
-def readable(source: Source) -> str:
+def readable(source: Source, controls: dict[str, int]) -> str:
     """The grammar in llguidance's own form; a ValueError or RecursionError if there is none."""
     from llguidance import LLMatcher, grammar_from, regex_to_lark
 
@@ -60,7 +61,7 @@ def readable(source: Source) -> str:
     if source.kind == "regex":
         # \d and \w are ASCII's, as ECMA says, in JSON schemas' patterns and here.
         return grammar_from("regex", regex_to_lark(source.text, use_ascii="dw"))
-    return grammar_from("grammar", source.text)
+    return grammar_from("grammar", by_number(source.text, controls))
 
 
 def _verbatim(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
 from augury.kernels.layer_numba import run_layer
 from augury.kernels.tiles import Tiled
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from augury.model.layers import AnyLinear, Layer
 
 
+NOBODY = np.empty(0, np.int64)
+NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np.empty(0, np.int64))
+
+
 @dataclass(slots=True)
 class View:
     """A pass as numpy arrays."""
@@ -25,6 +31,7 @@ class View:
     rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
     block_size: int
     keys: int  # cache rows seen by all rows together, about
+    adapters: Array  # each row's adapter; empty: nobody has one
 
 
 @dataclass(slots=True)
@@ -36,6 +43,7 @@ class FusedLayer:
     norms: tuple[Array, Array, Array]  # of the MLP, of queries and keys
     digits: tuple[int, ...]
     rotary: tuple[Array, Array]
+    stacks: tuple[tuple[Array, Array, Array], ...]  # the adapters of each matrix: both factors, and bounds
     numbers: tuple[float, int, float]  # scale and window of the attention, epsilon of the norms
 
     @classmethod
@@ -49,10 +57,11 @@ class FusedLayer:
             return None
         return cls(
             threads,
-            tuple((m.tiles, optional(getattr(by, "bias", None))) for m, by in zip(matrices, linears, strict=True) if m),
+            tuple((m.tiles, _bias(by)) for m, by in zip(matrices, linears, strict=True) if m),
             (lasting(layer.mlp_norm), optional(attention.q_norm), optional(attention.k_norm)),
             first.digits,
             (lasting(attention.rotary[0]), lasting(attention.rotary[1])),
+            tuple(_stack(linear) for linear in linears),
             (attention.scale, attention.window, attention.eps),
         )
 
@@ -69,6 +78,7 @@ class FusedLayer:
             self.matrices,
             (self.norms[0], lasting(norm), *self.norms[1:]),
             self.digits,
+            (view.adapters, self.stacks),
             self.rotary,
             cache,
             view.rows,
@@ -81,5 +91,14 @@ class FusedLayer:
 
 
 def _tiled(linear: AnyLinear) -> Tiled | None:
-    weight = getattr(linear, "weight", None)  # a projection with adapters around it has none of its own
+    weight = getattr(getattr(linear, "base", linear), "weight", None)  # one with adapters lies around another
     return weight if isinstance(weight, Tiled) else None
+
+
+def _bias(linear: AnyLinear) -> Array:
+    return optional(getattr(getattr(linear, "base", linear), "bias", None))
+
+
+def _stack(linear: AnyLinear) -> tuple[Array, Array, Array]:
+    stack = getattr(linear, "stack", None)
+    return NO_STACK if stack is None else (lasting(stack.down), lasting(stack.up), lasting(stack.bounds))

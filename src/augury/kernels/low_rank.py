@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+FEW, MANY = 4, 16  # ranks are filled up to a multiple of the first, columns of the first factor of the second
+
 
 @dataclass(slots=True)
 class LowRankStack:
     """The factors of every adapter, scaled and transposed; a place that is not in use holds zeros."""
 
-    down: Tensor  # [S, in, parts * rank]
+    down: Tensor  # [S, in, parts * rank], and columns of zeros that fill up its lines
     up: Tensor  # [S, rank, out]
     bounds: Tensor  # int64 [parts]: where each part's columns of the output end
 
@@ -31,8 +33,9 @@ class LowRankStack:
     ) -> LowRankStack:
         """Room for so many adapters of a projection from `width` to parts of these sizes."""
         ends = torch.tensor(parts).cumsum(0)
+        rank = -(-rank // FEW) * FEW
         return cls(
-            torch.zeros(places, width, len(parts) * rank, dtype=dtype, device=device),
+            torch.zeros(places, width, -(-len(parts) * rank // MANY) * MANY, dtype=dtype, device=device),
             torch.zeros(places, rank, int(ends[-1]), dtype=dtype, device=device),
             ends,
         )

@@ -25,7 +25,7 @@ from augury.kernels import (  # noqa: E402
 )
 from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
-from augury.kernels.fused_layer import FusedLayer, View  # noqa: E402
+from augury.kernels.fused_layer import NOBODY, FusedLayer, View  # noqa: E402
 from augury.kernels.layer_numba import PANEL_ROWS, PARALLEL_SIGHT  # noqa: E402
 from augury.kernels.quantized import Quantized  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
@@ -55,7 +55,8 @@ class NumbaOps:
         fields = (rows.positions, rows.slots, rows.context, rows.base, rows.ancestors, rows.block_tables)
         arrays = tuple(np.ascontiguousarray(field.numpy()) for field in fields)
         first = np.array([rows.first], np.int64)
-        return View(arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()))
+        adapters = NOBODY if rows.adapters is None else np.ascontiguousarray(rows.adapters.numpy())
+        return View(arrays[0], rows.write.numpy(), (*arrays, first), rows.block_size, int(arrays[2].sum()), adapters)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Row-invariant, except for many rows in bf16 on machines that multiply bf16, which is many times faster."""
@@ -100,8 +101,8 @@ class NumbaOps:
 
     def add_low_rank(self, out: Tensor, x: Tensor, stack: LowRankStack, adapters: Tensor) -> None:
         """Each row by itself; rows of the base cost nothing."""
-        factors = lasting(stack.down), lasting(stack.up), stack.bounds.numpy()
-        low_rank_numba.add_low_rank(array_of(x), *factors, np.ascontiguousarray(adapters.numpy()), out.numpy())
+        factors = lasting(stack.down), lasting(stack.up), lasting(stack.bounds)
+        low_rank_numba.add_low_rank(self._threads, array_of(x), factors, lasting(adapters), array_of(out))
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """One pass over each row."""

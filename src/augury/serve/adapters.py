@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,22 +41,13 @@ def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[
     """Add the routes, where there may be adapters."""
     if not service.settings.engine.get("enable_lora"):
         return
+    turn = asyncio.Lock()  # what is loaded must still be so when the engine has answered
 
     @app.post("/v1/load_lora_adapter", responses=errors, response_class=PlainTextResponse)
     async def load_adapter(body: LoadRequest) -> PlainTextResponse:
         """Load an adapter; running requests go on."""
-        path = str(_place(body.lora_path, service.settings.lora_from))
-        if body.lora_name in service.settings.names:
-            raise ApiError(400, f"lora_name: {body.lora_name[:100]!r} is the base model's name.", "lora_name")
-        if body.lora_name in service.adapters and not body.load_inplace:
-            why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or say load_inplace."
-            raise ApiError(400, why, "lora_name")
-        try:
-            await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
-        except ApiError as error:
-            said = error.message.replace(path, body.lora_path)  # where it lies on this machine is the operator's
-            raise ApiError(error.status, said, error.param, error.code) from None
-        _remember(service, {**service.adapters, body.lora_name: path})
+        async with turn:
+            await _load(service, body)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     @app.post("/v1/unload_lora_adapter", responses=errors, response_class=PlainTextResponse)
@@ -63,11 +55,27 @@ def mount_adapters(app: FastAPI, service: Service, errors: dict[int | str, dict[
         """Forget an adapter; requests that have it finish with it."""
         if service.settings.lora_from is None:
             raise _closed()
-        if body.lora_name not in service.adapters:
-            raise ApiError(404, f"lora_name: {body.lora_name[:100]!r} is not loaded.", "lora_name")
-        await service.client.order({"type": "lora", "name": body.lora_name, "path": None})
-        _remember(service, {name: path for name, path in service.adapters.items() if name != body.lora_name})
+        async with turn:
+            if body.lora_name not in service.adapters:
+                raise ApiError(404, f"lora_name: {body.lora_name[:100]!r} is not loaded.", "lora_name")
+            await service.client.order({"type": "lora", "name": body.lora_name, "path": None})
+            _remember(service, {name: path for name, path in service.adapters.items() if name != body.lora_name})
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+
+async def _load(service: Service, body: LoadRequest) -> None:
+    path = str(_place(body.lora_path, service.settings.lora_from))
+    if body.lora_name in service.settings.names:
+        raise ApiError(400, f"lora_name: {body.lora_name[:100]!r} is the base model's name.", "lora_name")
+    if body.lora_name in service.adapters and not body.load_inplace:
+        why = f"lora_name: {body.lora_name[:100]!r} is loaded; unload it first, or say load_inplace."
+        raise ApiError(400, why, "lora_name")
+    try:
+        await service.client.order({"type": "lora", "name": body.lora_name, "path": path})
+    except ApiError as error:
+        said = error.message.replace(path, body.lora_path)  # where it lies on this machine is the operator's
+        raise ApiError(error.status, said, error.param, error.code) from None
+    _remember(service, {**service.adapters, body.lora_name: path})
 
 
 def _remember(service: Service, adapters: dict[str, str]) -> None:

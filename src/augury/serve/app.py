@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from augury.config.sampling import MAX_LOGPROBS
 from augury.serve.adapters import mount_adapters, shown_path
 from augury.serve.chat import chat
 from augury.serve.completions import completions
@@ -57,10 +58,19 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 FORMS = {
     "stop": f"a text or a list of at most {MOST_STOPS} texts, each of at most {LONGEST_STOP} characters",
     "prompt": "a text, token ids, or a list of either",
+    "input": "a text, or a list of at least one item",
+    "tool_choice": "a text, or an object with a type",
+    "content": "a text, or a list of parts",
+    "system": "a text, or a list of text blocks",
 }
 # Routes of OpenAI's that are not here, and why.
 NO_POOLING = "is for pooling models; this server runs one that generates text, so it has no such route."
 MISSING = {f"/v1/{name}": f"/v1/{name} {NO_POOLING}" for name in ("embeddings", "rerank", "score", "classify")}
+MISSING |= {
+    f"/v1/{name}_lora_adapter": f"{name}_lora_adapter needs a server started with --enable-lora --lora-from DIR."
+    for name in ("load", "unload")
+}
+ALL_OF_THEM = f"must be a number from 0 to {MAX_LOGPROBS}; -1, all of them, is not supported."  # log-probabilities
 STREAMED = {200: {"description": "The answer, or its events.", "content": {"text/event-stream": {}}}, **ERRORS}
 
 
@@ -219,8 +229,11 @@ def _wrong_field(first: Any) -> ApiError:
     where = [str(part) for part in first["loc"] if part != "body"]
     name = where[0] if where else None
     line = f"{'.'.join(where) or 'the body'}: {first['msg'].lower()}."
-    if len(where) > 1 and name in FORMS:  # of several forms, the first that failed says little
-        line = f"{name} must be {FORMS[name]}."
+    form = where[-2] if where[1:] and where[-1] == "str" else name
+    if len(where) > 1 and form in FORMS:  # of several forms, the first that failed says little
+        line = f"{'.'.join(where[:-1]) if form != name else name} must be {FORMS[form]}."
+    elif name in ("logprobs", "top_logprobs") and first["type"].endswith("_than_equal"):
+        line = f"{name} {ALL_OF_THEM}"
     return ApiError(400, line.encode("utf-8", "replace").decode(), name)
 
 

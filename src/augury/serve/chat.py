@@ -106,11 +106,11 @@ async def chat(
     }
     if use.shown and "tools" not in str(prompts.tokenizer.inner.chat_template):
         _say_that_tools_are_dropped()
-    tokens = await prompts.chat(request.messages, use.shown, options, request.chat_template_kwargs)
+    tokens = await prompts.chat(request.messages, use.shown, options, request.template_options)
     if request.prediction is not None:
         params = await prompts.expected(request.prediction.text, params)
     end = await prompts.decode(tokens[-PROMPT_END:]) if parsers.family is not None else ""
-    begins: bool | None = thinks(parsers.family, request.chat_template_kwargs or {}, end) or None
+    begins: bool | None = thinks(parsers.family, request.template_options, end) or None
     if begins and request.structure() is not None:
         begins = False  # the structure holds from the first token on: it has room for reasoning, or there is none
     shape = ChatShape(request, use, begins, parsers.short_ids)

@@ -60,13 +60,10 @@ IGNORED = (
     "store",
     "metadata",
     "service_tier",
-    "reasoning_effort",
-    "modalities",
     "verbosity",
     "prompt_cache_key",
     "safety_identifier",
     "request_id",
-    "priority",
 )
 
 
@@ -190,6 +187,10 @@ class Generation(Structured):
 
     def refusal(self, why: str) -> ApiError:
         """The 400 for a reason that names one of our fields; a structure is called by the field that asked for it."""
+        if self._lora is not None and why.startswith(f"lora {self._lora!r} is not loaded"):  # since it was looked up
+            return ApiError(
+                404, f"the model {cut(self._lora, 100)!r} was unloaded just now.", "model", "model_not_found"
+            )
         why = re.sub(r"^structured_outputs(\.\w+)?", lambda found: self.structure_field() or found.group(), why)
         return ApiError(400, why, field_of(why, type(self).model_fields))
 
@@ -253,6 +254,7 @@ class ChatRequest(Generation):
     add_generation_prompt: bool | None = True
     continue_final_message: bool | None = False
     add_special_tokens: bool | None = False
+    reasoning_effort: str | None = Field(None, max_length=100, description="For the chat template.")
     chat_template_kwargs: dict[str, Any] | None = None
     chat_template: str | None = None
 
@@ -271,6 +273,12 @@ class ChatRequest(Generation):
             raise ApiError(
                 400, "continue_final_message and add_generation_prompt exclude each other.", "continue_final_message"
             )
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """What the chat template is told besides messages and tools."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return {**effort, **(self.chat_template_kwargs or {})}
 
     def structure_field(self) -> str | None:
         """The field that asks for a structure: `tools`, where a call is forced."""

@@ -69,8 +69,9 @@ class Service:
         """404 for a model that is not served; the name is only ever compared."""
         if name is not None and name not in self.settings.names and name not in self.adapters:
             shown = name if len(name) <= 100 else name[:97] + "..."
-            served = ", ".join([*self.settings.names, *self.adapters])
-            raise ApiError(404, f"the model {shown!r} is not served here; {served} is.", "model", "model_not_found")
+            names = [*self.settings.names, *self.adapters]
+            served = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+            raise ApiError(404, f"the model {shown!r} is not served here; {served}.", "model", "model_not_found")
 
     def named(self, name: str | None) -> str:
         """The name in a response to a request for this model: an adapter's own, or the base's first."""

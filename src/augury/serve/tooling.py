@@ -35,6 +35,8 @@ class ToolUse:
     def read(cls, tools: list[Tool] | None, choice: Any, parallel: bool | None, parsers: Parsers) -> ToolUse:
         """Check what a request says of tools; where the model is free to call, a parser is needed."""
         reads = parsers.reasoning is not None or parsers.harmony
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            tools, choice = _allowed(tools, choice)
         if choice in (None, "auto", "none") and not tools:
             return cls(None, None, (lambda begins: parsers.of(None, begins)) if reads else None)
         if choice == "none":
@@ -67,14 +69,41 @@ def check_tools(tools: list[Tool] | None) -> dict[str, Any]:
             raise ApiError(400, f"tools[{number}] {why}", "tools")
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
             raise ApiError(400, f"tools[{number}].function.name must be a name.", "tools")
-        schema = function.get("parameters") or {"type": "object", "properties": {}}
-        if not isinstance(schema, dict):
-            raise ApiError(400, f"tools[{number}].function.parameters must be a JSON schema.", "tools")
-        try:
-            found[name] = closed(schema) if function.get("strict") else schema
-        except RecursionError:
-            raise ApiError(400, f"tools[{number}].function.parameters nests too deep.", "tools") from None
+        schema = _schema(function, f"tools[{number}].function")
+        if found.setdefault(name, schema) != schema:
+            raise ApiError(400, f"tools[{number}]: two functions are called {name[:100]!r}.", "tools")
     return found
+
+
+def _schema(function: Tool, where: str) -> dict[str, Any]:
+    """The schema of a function's arguments; a function that names none takes none, as at OpenAI's."""
+    schema, strict = function.get("parameters"), function.get("strict")
+    if schema is None:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(schema, dict):
+        raise ApiError(400, f"{where}.parameters must be a JSON schema.", "tools")
+    if not isinstance(strict, bool | None):
+        raise ApiError(400, f"{where}.strict must be true or false.", "tools")
+    schema = schema or {"type": "object", "properties": {}}
+    try:
+        return closed(schema) if strict else schema  # type: ignore[no-any-return]
+    except RecursionError:
+        raise ApiError(400, f"{where}.parameters nests too deep.", "tools") from None
+
+
+def _allowed(tools: list[Tool] | None, choice: Tool) -> tuple[list[Tool], str]:
+    """Some of the tools, and whether one must be called: `allowed_tools`, which chats nest and responses do not."""
+    given = choice.get("allowed_tools", choice)
+    mode, wanted = (given.get("mode"), given.get("tools")) if isinstance(given, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(wanted, list) or not all(isinstance(t, dict) for t in wanted):
+        why = "tool_choice.allowed_tools must have a mode, 'auto' or 'required', and a list of tools."
+        raise ApiError(400, why, "tool_choice")
+    functions = [tool.get("function", tool) for tool in wanted]
+    names = [function.get("name") if isinstance(function, dict) else None for function in functions]
+    found = check_tools(tools)
+    if unknown := [name for name in names if not isinstance(name, str) or name not in found]:
+        raise ApiError(400, f"tool_choice: {str(unknown[0])[:100]!r} is not among the tools.", "tool_choice")
+    return [tool for tool in tools or () if tool["function"]["name"] in names], mode
 
 
 def _named(choice: Any) -> str:

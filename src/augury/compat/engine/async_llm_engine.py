@@ -57,7 +57,7 @@ class AsyncLLMEngine:
                 finished = output.finished
                 yield output
         finally:
-            if not finished:
+            if not finished and self.is_running:
                 self._order(lambda: self._abort([request_id]))
 
     async def abort(self, request_id: str | list[str]) -> None:

@@ -77,6 +77,8 @@ class MessageAnswers(Answers):
 
     def _ending(self, end: dict[str, Any]) -> dict[str, Any]:
         """Why it ended: a stop sequence of the client's, a call, the limit, or by itself."""
+        if end["reason"] == "error":
+            raise ApiError(500, f"the answer could not be finished: {end['stop']}")
         stop = end["stop"] if isinstance(end["stop"], str) and end["reason"] == "stop" else None
         if end["reason"] == "length":
             return {"stop_reason": "max_tokens", "stop_sequence": None}

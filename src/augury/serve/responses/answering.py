@@ -78,7 +78,7 @@ class ResponseAnswers(Answers):
                 self._reasoning.append(event.text)
             found += self._writer.write(event)
         if end:
-            found += self._writer.close(end["reason"] != "length")
+            found += self._writer.close(end["reason"] not in ("length", "error"))
         return found
 
     def _numbered(self, told: Told) -> Told:
@@ -86,9 +86,10 @@ class ResponseAnswers(Answers):
         return {**told, "sequence_number": self._number - 1}
 
     def _finished(self, end: dict[str, Any]) -> dict[str, Any]:
-        cut = end["reason"] == "length"
-        response = self._response("incomplete" if cut else "completed")
+        cut, failed = end["reason"] == "length", end["reason"] == "error"
+        response = self._response("incomplete" if cut else "failed" if failed else "completed")
         response["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
+        response["error"] = {"code": "server_error", "message": str(end["stop"])} if failed else None
         response["output"], used = self._writer.items, self.usage()
         thought = self._tokens_of("".join(self._reasoning)) if self._reasoning else 0
         response["usage"] = {

@@ -15,6 +15,7 @@ from augury.serve.responses.echo import check_conversation, check_echo, written
 SAME = (*DIRECT, "model", "parallel_tool_calls", "include_reasoning", "cache_salt", "speculative", "structured_outputs")
 # What OpenAI does on its own machines; each with the values that ask for nothing.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "n": ((None, 1), "a response is one answer; ask again for another"),
     "background": ((None, False), "answers are not kept running without a client; leave it out"),
     "prompt": ((None,), "there are no stored prompts; put the text into input"),
     "conversation": ((None,), "there are no stored conversations; use previous_response_id"),
@@ -24,6 +25,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
+FORMATS = ("text", "json_object", "json_schema")
 ECHOED = ("instructions", "metadata", "reasoning", "text", "tools", "tool_choice", "input")
 
 
@@ -76,8 +78,6 @@ class ResponsesRequest(Generation):
         """The same as a request for a chat, after the items of an earlier response."""
         given = {name: value for name in SAME if (value := getattr(self, name)) is not None}
         conversation = messages([*before, *self.items()], self.instructions)
-        effort = (self.reasoning or {}).get("effort")
-        options = {**({"reasoning_effort": effort} if effort else {}), **(self.chat_template_kwargs or {})}
         try:
             made = ChatRequest.model_validate(
                 {
@@ -87,7 +87,8 @@ class ResponsesRequest(Generation):
                     "tool_choice": _choice(self.tool_choice),
                     "response_format": _format(self.text) or self.response_format,
                     "max_completion_tokens": self.max_output_tokens or self.max_tokens,
-                    "chat_template_kwargs": options or None,
+                    "reasoning_effort": (self.reasoning or {}).get("effort"),
+                    "chat_template_kwargs": self.chat_template_kwargs,
                     "stream": self.stream,
                 }
             )
@@ -129,4 +130,10 @@ def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     if not isinstance(given, dict):
         raise ApiError(400, "text.format must be an object with a type.", "text")
-    return {"type": "json_schema", "json_schema": given} if given.get("type") == "json_schema" else given
+    if given.get("type") not in FORMATS:
+        raise ApiError(400, f"text.format.type must be one of {', '.join(FORMATS)}.", "text")
+    if given["type"] != "json_schema":
+        return given
+    if not isinstance(given.get("schema"), dict):
+        raise ApiError(400, "text.format.schema must be a JSON schema.", "text")
+    return {"type": "json_schema", "json_schema": given}

@@ -67,7 +67,7 @@ def _prepared(body: ResponsesRequest, store: Store) -> tuple[ChatRequest, Asked]
     size = body.check()
     body.check_common()
     earlier = body.previous_response_id
-    before = json.loads(store.get(body.client, earlier, "previous_response_id").items) if earlier else []
+    before = json.loads(store.get(body.client, earlier, "previous_response_id").items) if earlier is not None else []
     if before:
         size += check_conversation([*before, *body.items()])  # turn by turn it may have grown
     return body.chat(before), Asked(body, before, size)
