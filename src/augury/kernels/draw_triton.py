@@ -190,9 +190,7 @@ def list_contenders(
     inside = tokens < vocab
     x = scores(rows, tokens, inside, line, slot, stride, vocab, table, edits, BARS)
     distance = distances(x, top, temperature)
-    possible = inside & (
-        distance < INFINITE
-    )  # a grammar bars most tokens; listing them would take longer than the rest
+    possible = inside & (distance < INFINITE)  # a grammar bars most tokens: a list of them would be the longest part
     listed = possible & (distance <= high) & (distance > low)
     if RACING:
         kept = possible & (distance <= tl.minimum(low, allowed))
