@@ -148,7 +148,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "wizard", "content": "x"}]}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"text": {"format": {"type": "xml"}}}, "response_format"),
+    ({"text": {"format": {"type": "xml"}}}, "text"),
     ({"temperature": -1}, "temperature"),
 ]
 
