@@ -45,7 +45,7 @@ lint: check  ## ruff, and mypy over the package and its tests
 	cd tests && ../$(BIN)/mypy --config-file mypy.ini .
 
 # Debian's packages that some tests drive for real, each with its command and those tests.
-PARTS := chromium,chromium,tests/serve/test_page.py chromium-driver,chromedriver,tests/serve/test_page.py \
+PARTS := chromium,chromium,tests/serve/test_page*.py chromium-driver,chromedriver,tests/serve/test_page*.py \
 	prometheus,prometheus,the-scrape-by-Prometheus-and-promtool prometheus-alertmanager,amtool,tests/tools/monitor/test_monitor_promtool.py
 
 parts:  ## the browser and the Prometheus that some tests drive, where root may install them

@@ -31,8 +31,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core already: their threa
 
 LONGEST = (  # more than half a minute each on one core, the longest first
     "test_embedded", "test_triton_compile", "test_certify_model", "test_bench_methods", "test_serve_faults",
-    "test_page", "test_monitor_promtool", "test_serve_attacks", "test_structured", "test_bench_serve", "test_laws",
-    "test_live_servers", "test_bench", "test_triton_engine", "test_eagle", "test_bench_serve_requests",
+    "test_page_views", "test_monitor_promtool", "test_serve_attacks", "test_structured", "test_bench_serve",
+    "test_laws", "test_live_servers", "test_bench", "test_triton_engine", "test_eagle", "test_bench_serve_requests",
     "test_serve_life", "test_mutations", "test_triton_draw", "test_tune", "test_guilty_requests", "test_siege",
     "test_hostile_commands", "test_hostile_traces", "test_hybrid_engine", "test_ray_serve", "test_tensor_parallel",
     "test_serve_ranks",

@@ -1,9 +1,10 @@
 """What verification takes on a GPU: `python verify_speed.py MODEL TEXT [STEP_MS]` prints a line for each rule.
 
-Batch 64, K=5, 128,256 words, temperature 0.8, top-p 0.9; drafts are drawn from a distribution near the target's. The
-logits are a small model's on real text, repeated 4 nats lower until they are as wide as Llama 3's: random ones are
-flatter than any text. Each rule is timed in a CUDA graph, and its verdicts are compared with the reference's; the walk
-of `coupled` is left out, since one kernel does it together with what a step does anyway.
+`augury bench gpu --micro verify` measures the same on made-up logits, without a model's file. Here they are a small
+model's on real text, repeated 4 nats lower until they are as wide as Llama 3's. Batch 64, K=5, 128,256 words,
+temperature 0.8, top-p 0.9; drafts are drawn from a distribution near the target's. Each rule is timed in a CUDA graph,
+and its verdicts are compared with the reference's; the walk of `coupled` is left out, since one kernel does it together
+with what a step does anyway.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from augury.serve.bodies import SMALL, Bodies
 from augury.serve.connection import UNREAD
 from augury.serve.errors import ApiError
 from augury.serve.limits import ALL_BODIES
-from augury.serve.openai import MOST_MESSAGES, ChatRequest, DetokenizeRequest, TokenizeRequest
+from augury.serve.openai import MOST_MESSAGES, ChatRequest
+from augury.serve.tokenizing import DetokenizeRequest, TokenizeRequest
 
 KEY, MOST = "the-key", 1 << 20
 PATIENCE = 2.0

@@ -60,8 +60,7 @@ def lay_groups(
     for g in range(segments.shape[1]):
         slot, start, known, nodes = segments[0, g], segments[1, g], segments[2, g], segments[3, g]
         scored, active, ends = segments[4, g], segments[5, g] != 0, start + known
-        groups[0, g], groups[1, g] = line, line + scored - 1 if active else -1
-        groups[2, g], groups[3, g] = ends, row
+        groups[0, g], groups[1, g], groups[2, g], groups[3, g] = line, line + scored - 1 if active else -1, ends, row
         tokens[g], parents[g] = pending_tokens[slot], pending_parents[slot]
         for logical in range(start, ends):
             token, write = history[slot, logical], physical(block_tables, slot, logical, block_size)

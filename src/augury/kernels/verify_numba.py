@@ -18,6 +18,7 @@ from augury.kernels.threads import in_shares
 from augury.kernels.verify_numba_edits import Bars, Bias, Lines, Penalties, edited, first_unbarred
 from augury.kernels.verify_numba_filters import lowest_allowed
 from augury.kernels.verify_numba_race import BLOCK, NOTHING, block_peaks, first_with, race
+from augury.kernels.walk_numba import follow
 from augury.verify.sampling import Draws, Outcome, SlotSampling
 from augury.verify.tree import Draft
 
@@ -166,14 +167,7 @@ def walk_groups(
         if first[g] < 0:
             accepted[g] = -1
             continue
-        node, depth = -1, 0
-        emitted[g, 0] = drawn[first[g]]
-        for child in range(count[g]):
-            if parents[g, child] == node and tokens[g, child] == emitted[g, depth]:
-                path[g, depth] = node = child
-                depth += 1
-                emitted[g, depth] = drawn[first[g] + 1 + node]
-        accepted[g] = depth
+        accepted[g] = follow(drawn[first[g] :], tokens[g, : count[g]], parents[g], emitted[g], path[g])
 
 
 def walk(drawn: Tensor, first: Tensor, draft: Draft) -> Outcome:

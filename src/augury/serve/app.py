@@ -22,20 +22,14 @@ from augury.serve.errors import ApiError
 from augury.serve.limits import Gate
 from augury.serve.messages.errors import error_response
 from augury.serve.messages.routes import mount_messages
-from augury.serve.openai import (
-    LONGEST_STOP,
-    MOST_STOPS,
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
+from augury.serve.openai import LONGEST_STOP, MOST_STOPS, ChatRequest, CompletionRequest
 from augury.serve.reading import BodyRoute
 from augury.serve.responses.routes import mount_responses
 from augury.serve.service import Service
 from augury.serve.static_page import mount_page
 from augury.serve.stream import answer, while_connected
 from augury.serve.swapping import mount_swaps
+from augury.serve.tokenizing import DetokenizeRequest, TokenizeRequest
 from augury.serve.writing import respond
 
 logger = logging.getLogger("augury")

@@ -283,25 +283,3 @@ class ChatRequest(Generation):
     def structure_field(self) -> str | None:
         """The field that asks for a structure: `tools`, where a call is forced."""
         return super().structure_field() or ("tools" if self.tools else None)
-
-
-class TokenizeRequest(BaseModel):
-    """POST /tokenize: a prompt, or messages."""
-
-    model: str | None = None
-    prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(
-        None, min_length=1, max_length=MOST_MESSAGES
-    )
-    add_special_tokens: bool | None = None
-    add_generation_prompt: bool | None = True
-    return_token_strs: bool | None = False
-    tools: Objects | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-
-class DetokenizeRequest(BaseModel):
-    """POST /detokenize."""
-
-    model: str | None = None
-    tokens: Ids

@@ -83,6 +83,14 @@ def test_minutes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["left_out"] == ["none: the 3 minutes were over", "ngram: the 3 minutes were over"]
 
 
+def test_operations_of_the_reference_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In torch every operation is one that the counter sees; the compiled loops of a CPU are not."""
+    monkeypatch.setenv("AUGURY_KERNELS", "torch")
+    rows = measure(**{**SMALL, "batches": [1]}, drafters=["none", "eagle3"])["rows"]
+    plain, drafted = (row["kernels"]["kernels"] for row in rows)
+    assert drafted > 2 * plain > 2 * 40
+
+
 def test_minutes_end_it_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, now = list[dict[str, Any]](), [0.0]
     monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
