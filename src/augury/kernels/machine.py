@@ -49,9 +49,15 @@ def kernels_in_words() -> dict[str, str]:
     }
 
 
-DOT_PRODUCTS = ARM and "dotprod" in extensions()  # sixteen products of bytes an instruction
+# Floats in a vector register: half a tile of packed weights has as many lines.
+LINES = 16 if "avx512bw" in extensions() else 8 if "avx2" in extensions() else 4
+# Instructions that add up four products of bytes, for a register full of sums: ARM's take signed bytes, x86's unsigned
+# by signed ones.
+ARM_DOTS = ARM and "dotprod" in extensions()
+X86_DOTS = not ARM and ("avx512vnni" if LINES == 16 else "avxvnni") in extensions()
+# Products of bytes added up in pairs, with 16 bits for a sum, which is enough for codes of 4 bits.
+X86_PAIRS = not ARM and not X86_DOTS and bool(extensions() & {"avx2", "avx512bw"})
+DOT_PRODUCTS = ARM_DOTS or X86_DOTS
 BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch's take minutes a prompt
 # Sums of sixteen floats that fit the registers, beside what is added to them: rows and columns of a product.
 REGISTER_TILE = (4, 4) if "avx512f" in extensions() else (2, 2)
-# Floats in a vector register: half a tile of packed weights has as many lines.
-LINES = 16 if "avx512f" in extensions() else 8 if "avx2" in extensions() else 4

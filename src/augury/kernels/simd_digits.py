@@ -13,25 +13,26 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from augury.kernels.machine import DOT_PRODUCTS, LINES
+from augury.kernels.machine import LINES, X86_DOTS
+from augury.kernels.simd_dots import BYTES, INTS, RAISE, call, codes_to_multiply, dot_groups, raised
 from augury.kernels.tiles import GROUP, code_bytes, factors_of, record_bytes
 from augury.kernels.unpack import BLOCK
 from augury.kernels.vectors import F32, I8, I32, INDEX, at, const, loop_of, mask, pointers
 
 GROUPS = BLOCK // GROUP
 BASE_BITS = 8
-FACTORS = 2  # floats beside a block of digits: its scale, and the sum of its activations
+# Numbers beside a block of digits: its scale, the sum of its activations, and where codes are raised, what that adds to
+# the sums of each digit over the halves of a block (as integers).
+SUMS, HALF = 2, BLOCK // 2
+FACTORS = SUMS + (2 * 3 if X86_DOTS else 0)
 TOP = {1: 127, 3: 127 << 16}  # the largest activation of a block in units, by digits; rounded up, it still has no more
 LITTLE_BITS = 0x0D800000  # 2**-100: a block with nothing larger counts as zeros, whose inverse would overflow
 INFINITY_BITS = 0x7F800000
 
 FLOATS = ir.VectorType(F32, LINES)
-INTS = ir.VectorType(I32, LINES)
-BYTES = ir.VectorType(I8, GROUP * LINES)
 BLOCK_FLOATS = ir.VectorType(F32, BLOCK)
 BLOCK_INTS = ir.VectorType(I32, BLOCK)
 BLOCK_BYTES = ir.VectorType(I8, BLOCK)
@@ -69,7 +70,8 @@ def _make_tile(rows: int, halves: int) -> Any:
                     groups, scales, shift = _read_half(builder, record, builder.add(half, const(half, h)), halved)
                     for r in range(rows):
                         step, whole = (_splat(builder, part(scaled[r], FACTORS), i) for i in (0, 1))
-                        sums = _block_sums(builder, groups, part(lines[r], digits * BLOCK), digits, len(scales))
+                        begun = at(builder, part(scaled[r], FACTORS), I32(SUMS)) if raised(halved) else None
+                        sums = _block_sums(builder, groups, part(lines[r], digits * BLOCK), begun, digits, len(scales))
                         place = r * halves + h
                         for scale, exact in zip(scales, sums, strict=True):
                             done[place] = _fma(builder, exact, builder.fmul(scale, step), done[place])
@@ -103,7 +105,7 @@ def _read_half(builder: Any, record: Any, half: Any, halved: bool) -> tuple[list
     codes = at(builder, record, builder.mul(half, const(half, size)))
     place = builder.add(builder.mul(half, const(half, 4 * parts * LINES)), const(half, 2 * size))
     *scales, shift = _vectors(builder, at(builder, record, place), FLOATS, parts)
-    return _code_groups(builder, codes, halved), scales, shift
+    return codes_to_multiply(builder, _code_groups(builder, codes, halved), halved), scales, shift
 
 
 @intrinsic
@@ -122,12 +124,14 @@ def split(typing, x, block, numbers, factors, places):
         values = _vectors(builder, part(0, BLOCK), BLOCK_FLOATS, 1)[0]
         step, inverse = _step(builder, values, TOP[digits])
         scaled = builder.fmul(values, _splatted(builder, inverse, BLOCK_FLOATS))
-        rest = builder.fptosi(_call(builder, "llvm.rint.v32f32", BLOCK_FLOATS, scaled), BLOCK_INTS)
-        whole = builder.sitofp(_call(builder, "llvm.vector.reduce.add.v32i32", I32, rest), F32)
+        rest = builder.fptosi(call(builder, "llvm.rint.v32f32", BLOCK_FLOATS, scaled), BLOCK_INTS)
+        whole = builder.sitofp(call(builder, "llvm.vector.reduce.add.v32i32", I32, rest), F32)
         for digit in reversed(range(digits)):
             low = builder.trunc(rest, BLOCK_BYTES)
             target = at(builder, part(2, digits * BLOCK), I32(digit * BLOCK))
             builder.store(low, builder.bitcast(target, BLOCK_BYTES.as_pointer())).align = 1
+            if X86_DOTS:
+                _store_raised(builder, low, at(builder, part(3, FACTORS), I32(SUMS + 2 * digit)))
             rest = builder.ashr(builder.sub(rest, builder.sext(low, BLOCK_INTS)), mask(*[BASE_BITS] * BLOCK))
         for n, value in enumerate((step, builder.fmul(whole, step))):
             builder.store(value, at(builder, part(3, FACTORS), I32(n)))
@@ -136,10 +140,21 @@ def split(typing, x, block, numbers, factors, places):
     return signature, generate
 
 
+def _store_raised(builder: Any, low: Any, target: Any) -> None:
+    """What raising the codes adds to the sums of a digit over either half of a block, to be taken off."""
+    words = builder.sext(low, BLOCK_INTS)
+    for half in range(2):
+        lanes = builder.shuffle_vector(words, words, mask(*range(half * HALF, half * HALF + HALF)))
+        total = call(builder, f"llvm.vector.reduce.add.v{HALF}i32", I32, lanes)
+        builder.store(
+            builder.mul(total, I32(-RAISE)), builder.bitcast(at(builder, target, I32(half)), I32.as_pointer())
+        )
+
+
 def _step(builder: Any, values: Any, top: int) -> tuple[Any, Any]:
     """What one unit of a block is worth, and its inverse."""
     bits = builder.and_(builder.bitcast(values, BLOCK_INTS), mask(*[0x7FFFFFFF] * BLOCK))
-    largest = _call(builder, "llvm.vector.reduce.umax.v32i32", I32, bits)
+    largest = call(builder, "llvm.vector.reduce.umax.v32i32", I32, bits)
     magnitude = builder.bitcast(largest, F32)
     step = builder.fmul(magnitude, F32(1 / top))
     inverse = builder.fdiv(F32(float(top)), magnitude)
@@ -168,23 +183,40 @@ def _code_groups(builder: Any, address: Any, halved: bool) -> list[Any]:
     return [builder.and_(vector, low) for vector in raw] + [builder.lshr(vector, four) for vector in raw]
 
 
-def _block_sums(builder: Any, groups: Sequence[Any], address: Any, digits: int, parts: int) -> list[Any]:
-    """The sums of codes times activations over the parts of a block, each rounded once to float32."""
-    activations = [
-        _vectors(builder, at(builder, address, I32(digit * BLOCK)), FOUR_GROUPS, GROUPS // 4) for digit in range(digits)
-    ]
+def _block_sums(builder: Any, groups: Sequence[Any], address: Any, begun: Any, digits: int, parts: int) -> list[Any]:
+    """The sums of codes times activations over the parts of a block, each rounded once to float32.
+
+    `begun` is where the sums of 8-bit codes begin, on machines that raise them.
+    """
+    activations = [_activations(builder, at(builder, address, I32(digit * BLOCK))) for digit in range(digits)]
     found = []
     each = GROUPS // parts
-    for first in range(0, GROUPS, each):
-        sums = []
-        for four in activations:
-            total = ir.Constant(INTS, [0] * LINES)
-            for n in range(first, first + each):
-                splat = builder.shuffle_vector(four[n // 4], four[n // 4], mask(*[n % 4] * LINES))
-                total = _dot(builder, total, groups[n], builder.bitcast(splat, BYTES))
-            sums.append(total)
+    for part in range(parts):
+        sums, chosen = [], slice(part * each, (part + 1) * each)
+        for digit, four in enumerate(activations):
+            start = _ints(0)
+            if begun is not None:
+                kept = builder.bitcast(at(builder, begun, I32(2 * digit + part)), I32.as_pointer())
+                start = _splatted(builder, builder.load(kept), INTS)
+            sums.append(dot_groups(builder, groups[chosen], four[chosen], start, parts == 1))
         found.append(_rounded(builder, sums, carries=parts > 1))
     return found
+
+
+def _activations(builder: Any, address: Any) -> list[Any]:
+    """A digit of a block's activations, four at a time, each four beside every line."""
+    if X86_DOTS:  # read one by one: an instruction reads and spreads what it multiplies
+        fours = builder.bitcast(address, I32.as_pointer())
+        return [builder.bitcast(_splatted(builder, _unaligned(builder, fours, n), INTS), BYTES) for n in range(GROUPS)]
+    four = _vectors(builder, address, FOUR_GROUPS, GROUPS // 4)
+    lanes = [(four[n // 4], mask(*[n % 4] * LINES)) for n in range(GROUPS)]
+    return [builder.bitcast(builder.shuffle_vector(vector, vector, lane), BYTES) for vector, lane in lanes]
+
+
+def _unaligned(builder: Any, address: Any, n: int) -> Any:
+    value = builder.load(at(builder, address, I32(n)))
+    value.align = 4
+    return value
 
 
 def _rounded(builder: Any, sums: Sequence[Any], carries: bool) -> Any:
@@ -197,23 +229,6 @@ def _rounded(builder: Any, sums: Sequence[Any], carries: bool) -> Any:
         rest = builder.and_(rest, _ints((1 << 2 * BASE_BITS) - 1))
     base = ir.Constant(FLOATS, [float(1 << 2 * BASE_BITS)] * LINES)
     return _fma(builder, builder.sitofp(high, FLOATS), base, builder.sitofp(rest, FLOATS))
-
-
-def _dot(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """total[i] += a[4i] * b[4i] + ... + a[4i+3] * b[4i+3], signed bytes."""
-    if DOT_PRODUCTS:
-        return _call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, total, a, b)
-    # Pairs of 16-bit products: compilers know this form (pmaddwd, and vpdpwssd with the addition).
-    words, half = ir.VectorType(ir.IntType(16), BYTES.count), BYTES.count // 2
-    wide, pairs = [builder.sext(vector, words) for vector in (a, b)], ir.VectorType(I32, half)
-    products = []
-    for odd in (0, 1):
-        lanes = mask(*range(odd, BYTES.count, 2))
-        left, right = (builder.sext(builder.shuffle_vector(v, v, lanes), pairs) for v in wide)
-        products.append(builder.mul(left, right))
-    sums = builder.add(*products)
-    even, odd_ = (builder.shuffle_vector(sums, sums, mask(*range(first, half, 2))) for first in (0, 1))
-    return builder.add(total, builder.add(even, odd_))
 
 
 def _ints(number: int) -> Any:
@@ -229,10 +244,5 @@ def _splatted(builder: Any, scalar: Any, kind: Any) -> Any:
     return builder.shuffle_vector(builder.insert_element(nothing, scalar, I32(0)), nothing, mask(*[0] * kind.count))
 
 
-def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
-
-
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return _call(builder, f"llvm.fma.v{LINES}f32", FLOATS, a, b, c)
+    return call(builder, f"llvm.fma.v{LINES}f32", FLOATS, a, b, c)
