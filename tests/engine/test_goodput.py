@@ -42,7 +42,7 @@ def test_rows_are_shared_out_as_an_exhaustive_search_would(
     def rate(nodes: tuple[int, ...]) -> float:
         tokens = requests + sum(reach[i, :n].sum() for i, n in enumerate(nodes))
         drafting = machine.drafter(np.array([float(max(nodes))]), requests)[0] if max(nodes) else 0.0
-        return float(tokens / (machine.target(np.array([float(requests + sum(nodes))]))[0] + drafting))
+        return float(tokens / (machine.target.of(requests + sum(nodes)) + drafting))
 
     best = max(rate(nodes) for nodes in itertools.product(range(4), repeat=requests))
     given = tuple(share_out(reach, requests, machine).tolist())
@@ -56,9 +56,9 @@ def test_costs_follow_what_steps_take() -> None:
     rows = RowCost({1: 1.0, 2: 1.1, 4: 1.2, 8: 2.0})
     for _ in range(200):
         rows.learn(4, 3.0)
-    assert rows(np.array([4.0]))[0] == pytest.approx(3.0, rel=0.02)
-    assert rows(np.array([8.0]))[0] >= rows(np.array([4.0]))[0]  # never less than a smaller pass
-    assert rows(np.array([3.0]))[0] == rows(np.array([4.0]))[0]  # rounded up to it
+    assert rows.of(4) == pytest.approx(3.0, rel=0.02)
+    assert rows.of(8) >= rows.of(4)  # never less than a smaller pass
+    assert rows.of(3) == rows.of(4)  # rounded up to it
     drafter = DraftCost(level=9.0)
     for depth, requests in itertools.product((1, 2, 4), (1, 8)):
         for _ in range(20):
@@ -69,7 +69,7 @@ def test_costs_follow_what_steps_take() -> None:
 def test_one_slow_step_says_little() -> None:
     rows = RowCost({1: 1.0, 2: 1.1})
     rows.learn(1, 1000.0)
-    assert rows(np.array([1.0]))[0] < 1.1
+    assert rows.of(1) < 1.1
 
 
 def test_every_size_that_passes_are_rounded_to_is_timed() -> None:

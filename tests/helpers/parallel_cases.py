@@ -58,15 +58,20 @@ def engine(model: Path | str, kept: Kept | None, **arguments: Any) -> LLM:
 def said(llm: LLM, *batches: tuple[dict[str, Any], ...]) -> tuple[list[list[list[int]]], list[Any]]:
     """The tokens of every batch, and all that was drafted on the way."""
     drafts: list[Any] = []
-    runner, propose = llm.engine.runner, llm.engine.runner.propose
+    runner, propose, look_up = llm.engine.runner, llm.engine.runner.propose, llm.engine.runner.look_up
 
-    def watched(*given: Any) -> Any:
-        draft = propose(*given)
+    def note(draft: Any) -> Any:
         if draft is not None:
             drafts.append([draft.tokens.tolist(), draft.parents.tolist(), draft.count.tolist()])
         return draft
 
-    runner.propose = watched  # type: ignore[method-assign]
+    def looked_up(flight: Any, report: Any) -> None:
+        look_up(flight, report)
+        if llm.engine.drafter is not None and llm.engine.drafter.looks_up:
+            note(flight.drafts)
+
+    runner.propose = lambda *given: note(propose(*given))  # type: ignore[method-assign]
+    runner.look_up = looked_up  # type: ignore[method-assign]
     texts = []
     for laws in batches:
         params = [SamplingParams(max_tokens=NEW, ignore_eos=True, seed=i, **law) for i, law in enumerate(laws)]

@@ -77,6 +77,7 @@ class Drafter:
     branching = False  # whether a node may have more than one child
     keeps_drafts = False  # it takes accepted drafts for its own, and does not read them again
     on_host = True  # whether it looks at tokens outside the device; otherwise it is captured with the target's pass
+    looks_up = False  # it reads slots, lengths, budgets and texts alone, on the host, and catches up on missed passes
 
     @property
     def network(self) -> object | None:

@@ -56,12 +56,13 @@ class HybridDrafter(Drafter):
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Build every part."""
-        self.nodes, self.device = config.max_nodes, setup.target.device
+        self.nodes = config.max_nodes
         self.parts_of = [self._built(part, setup) for part in config.parts]
         self.look_ups = [part for part in self.parts_of if not part.scores.is_model]
         self.model = next((part for part in self.parts_of if part.scores.is_model), None)
         if self.model is not None:
             self.needs = self.model.drafter.needs
+        self.looks_up = all(part.drafter.looks_up for part in self.parts_of)
         self._pending: dict[int, Pending] = {}  # by slot
 
     @staticmethod
@@ -143,8 +144,9 @@ class HybridDrafter(Drafter):
         draft = Draft.empty(len(slots), self.nodes)
         for g, slot in enumerate(slots):
             self._write(draft, g, slot, choices[g], drafted[g], budgets[g])
-        tokens, count = draft.tokens.to(self.device), draft.count.to(self.device)
-        return Draft(tokens, chain_parents(len(slots), self.nodes, self.device), count, branching=False)
+        device = inputs.history.device
+        parents = chain_parents(len(slots), self.nodes, device)
+        return Draft(draft.tokens.to(device), parents, draft.count.to(device), branching=False)
 
     def _learn(self, slots: list[int], lengths: list[int], inputs: DraftInput) -> None:
         """Compare what was guessed with the text that came since."""

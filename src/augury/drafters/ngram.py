@@ -16,6 +16,7 @@ class NgramDrafter(TextDrafter):
     """Finds repeated n-grams on the host, in an index that grows with each slot's text."""
 
     name = "ngram"
+    looks_up = True
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup) -> None:
         """Take the lookup bounds, the match rule and the length of drafts from the configuration."""

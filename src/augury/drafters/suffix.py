@@ -28,6 +28,7 @@ class SuffixDrafter(TextDrafter):
     """Keeps a suffix cache in step with the slots: a request starts when its slot is first seen and stops at reset."""
 
     name = "suffix"
+    looks_up = True
 
     def __init__(self, config: SpeculativeConfig, setup: DrafterSetup, cache: SuffixCache | None = None) -> None:
         """Take depth, limits and rule from the configuration; `cache` may be one loaded from disk."""

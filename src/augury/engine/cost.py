@@ -12,10 +12,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from augury.kernels.budget_numba import learn_pass, pass_seconds, refit
+
 Floats = np.ndarray
 BOUND = 1.25  # one step may say at most this much, up or down: a machine that others use has slow moments
 TOGETHER, ALONE = 0.03, 0.25  # how far all sizes, and a step's own on top of it, follow what it says
 FORGET = 0.98  # of what is known of a drafter, with each of its calls
+RIDGE = 1e-3  # of what is known: depths that never vary tell the parts apart by size alone
 ROUNDS, FEW = 3, 16  # larger passes are timed once: they are rarer, and steps will correct them
 
 
@@ -24,24 +27,17 @@ class RowCost:
 
     def __init__(self, points: Mapping[int, float]) -> None:
         sizes = sorted(points)
-        self._sizes = np.array(sizes)
-        self._seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
+        self.sizes = np.array(sizes, np.float64)
+        self.seconds = np.array(list(accumulate((points[size] for size in sizes), max)))  # never cheaper with more
 
-    def __call__(self, rows: Floats) -> Floats:
+    def of(self, rows: int) -> float:
         """Past the last size each further row costs what those before it do on average."""
-        seconds = self._seconds[np.minimum(np.searchsorted(self._sizes, rows), len(self._sizes) - 1)]
-        beyond = np.maximum(rows - self._sizes[-1], 0)
-        return seconds + beyond * (self._seconds[-1] / self._sizes[-1])  # type: ignore[no-any-return]
+        return float(pass_seconds(float(rows), self.sizes, self.seconds))
 
     def learn(self, rows: int, seconds: float) -> None:
         """Hear what a pass took."""
-        if seconds <= 0:
-            return
-        ratio = min(max(seconds / float(self(np.array(rows))), 1 / BOUND), BOUND)
-        self._seconds *= ratio**TOGETHER
-        if rows <= self._sizes[-1]:
-            self._seconds[np.searchsorted(self._sizes, rows)] *= ratio**ALONE
-        self._seconds = np.maximum.accumulate(self._seconds)
+        if seconds > 0:
+            learn_pass(rows, seconds, self.sizes, self.seconds, BOUND, TOGETHER, ALONE)
 
 
 class DraftCost:
@@ -61,10 +57,7 @@ class DraftCost:
     def learn(self, depth: int, requests: int, seconds: float) -> None:
         """Hear what a call took."""
         x = np.array([1.0, depth, depth * requests])
-        self._squares = FORGET * self._squares + np.outer(x, x)
-        self._products = FORGET * self._products + x * seconds
-        ridge = 1e-3 * np.trace(self._squares) * np.eye(3)  # depths that never vary tell the parts apart by size alone
-        self._fit = np.linalg.solve(self._squares + ridge, self._products + ridge @ np.maximum(self._fit, 0))
+        refit(self._squares, self._products, self._fit, x, seconds, FORGET, RIDGE)
 
 
 def sizes_of(most: int, rounded: Callable[[int], int]) -> list[int]:

@@ -96,7 +96,7 @@ class Engine:
         """Whether a pass must land before the next is launched: `depth` is reached, or somebody needs the host."""
         if not self.flights or len(self.flights) > self.depth:
             return bool(self.flights)
-        by_drafter = self.drafter is not None and (self.drafter.on_host or self.saver is not None)
+        by_drafter = self.saver is not None or any(self.runner.waits_for(flight) for flight in self.flights)
         return by_drafter or any(r.in_flight and r.needs_host for r in self.scheduler.running)
 
     def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
@@ -154,6 +154,8 @@ class Engine:
     def seat(self, request: Request, fresh: bool = True) -> None:
         """Write the host's record of a request to its slot; the drafter hears of it if it has just been admitted."""
         self.state.seat(request)
+        if self.drafter is not None and self.drafter.looks_up:
+            self.runner.texts.seat(request)
         request.seated_at = request.seated_at or time.perf_counter()
         if fresh:
             self._restore(request)
@@ -188,6 +190,7 @@ class Engine:
         report = flight.land()  # here the host waits for the pass
         if self.state.leader is not None:
             self.state.leader.ranks.check()  # a pass that lost a rank on its way holds nothing
+        self.runner.look_up(flight, report)
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
         ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes, predicted)

@@ -17,6 +17,7 @@ from augury.engine.cost import DraftCost, Floats, RowCost
 from augury.engine.odds import Odds
 from augury.engine.paired import Paired, Speedup
 from augury.engine.request import Request
+from augury.kernels.budget_numba import longest_without, share_rows
 from augury.observe.steps import Step
 
 logger = logging.getLogger("augury")
@@ -101,21 +102,17 @@ class GoodputBudget:
     def _all_or_none(self, reach: Floats, rows: int) -> np.ndarray:
         """Trees are grown whole: everyone's pay together, or nobody's."""
         requests = len(reach)
-        without = requests / self.costs.target(np.array([rows]))[0]
-        seconds = self.costs.target(np.array([rows + requests * self.nodes])) + self.costs.drafter(
-            np.array([self.nodes]), requests
-        )
-        pays = (requests + reach.sum()) / seconds[0] > GAIN * without
+        without = requests / self.costs.target.of(rows)
+        drafting = float(self.costs.drafter(np.array([self.nodes]), requests)[0])
+        seconds = self.costs.target.of(rows + requests * self.nodes) + drafting
+        pays = (requests + reach.sum()) / seconds > GAIN * without
         return np.full(requests, self.nodes if pays else 0)
 
     def _with_probe(self, given: np.ndarray, slots: np.ndarray, rows: int, most: np.ndarray) -> np.ndarray:
         """Ask whoever has been without drafts for longest, if that is long enough and can be afforded."""
-        self._quiet[slots] += 1
-        self._patience[slots[given > 0]] = SOON
         self._credit = min(self._credit + PROBES_MAY_COST, 1.0)
-        overdue = np.where((given == 0) & (most > 0), self._quiet[slots] - self._patience[slots], -1)
-        who = int(overdue.argmax())
-        if overdue[who] < 0:
+        who = longest_without(given, most, slots, self._quiet, self._patience, SOON)
+        if who < 0:
             return given
         nodes = min(self.nodes if self._branching else PROBE, int(most[who]))
         price = self._price(rows + int(given.sum()), nodes, len(slots), given.max() == 0)
@@ -127,9 +124,9 @@ class GoodputBudget:
 
     def _price(self, rows: int, nodes: int, requests: int, wakes: bool) -> float:
         """What a probe adds to a pass, in passes; where nobody else drafts, the drafter's part too."""
-        before, after = self.costs.target(np.array([rows, rows + nodes]))
+        before, after = self.costs.target.of(rows), self.costs.target.of(rows + nodes)
         drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) if wakes else 0.0
-        return float((after - before + drafting) / before)
+        return (after - before + drafting) / before
 
     def _pause_where_it_loses(self, requests: int, found: Speedup) -> None:
         if found.high < 1:
@@ -145,14 +142,5 @@ def share_out(reach: Floats, rows: int, costs: Costs) -> np.ndarray:
     For every depth the drafter may go to, the best rows are taken in order; the best of all these wins.
     """
     requests, positions = reach.shape
-    best_rate = GAIN * requests / costs.target(np.array([float(rows)]))[0]
-    given = np.zeros(requests, dtype=np.int64)
     drafting = costs.drafter(np.arange(1.0, positions + 1), requests)
-    for depth in range(1, positions + 1):
-        worth = np.sort(reach[:, :depth], axis=None)[::-1]
-        seconds = costs.target(rows + np.arange(1.0, len(worth) + 1)) + drafting[depth - 1]
-        rates = (requests + np.cumsum(worth)) / seconds
-        top = int(rates.argmax())
-        if rates[top] > best_rate and worth[top] > 0:
-            best_rate, given = rates[top], (reach[:, :depth] >= worth[top]).sum(axis=1)
-    return given
+    return share_rows(reach, rows, costs.target.sizes, costs.target.seconds, drafting, GAIN)  # type: ignore[no-any-return]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from augury.kernels.budget_numba import enter_drafts, reach_of
+
 Floats = np.ndarray
 Ints = np.ndarray
 OWN_FADES, SHARED_FADES = 0.94, 0.98  # with every draft that is entered
@@ -25,7 +27,6 @@ class Odds:
         self._shared = np.zeros((TENANTS + 1, 2, positions))
         self._tenants: dict[str, int] = {}
         self._tenant_of = np.zeros(slots, dtype=np.int64)
-        self._position = np.arange(positions)
 
     def seat(self, slot: int, tenant: str) -> None:
         """A request takes a slot: its own record begins."""
@@ -36,23 +37,8 @@ class Odds:
 
     def see(self, slots: Ints, depth: Ints, accepted: Ints) -> None:
         """Enter one draft of each of these slots: all positions up to the first that failed were tried."""
-        tried = self._position < np.minimum(accepted + 1, depth)[:, None]
-        new = np.stack([tried, self._position < accepted[:, None]], axis=1).astype(np.float64)
-        self._own[slots] = self._own[slots] * OWN_FADES + new
-        tenants = self._tenant_of[slots]
-        lines = np.concatenate([np.zeros_like(tenants), tenants[tenants > 0]])
-        self._shared *= (SHARED_FADES ** np.bincount(lines, minlength=TENANTS + 1))[:, None, None]
-        np.add.at(self._shared, lines, np.concatenate([new, new[tenants > 0]]))
+        enter_drafts(self._own, self._shared, self._tenant_of, slots, depth, accepted, OWN_FADES, SHARED_FADES)
 
     def reach(self, slots: Ints) -> Floats:
         """The chance that each position of a draft is reached and accepted, falling, [requests, positions]."""
-        everyone = _lean(self._shared[:1], np.full(len(self._position), FIRST))
-        tenants = self._tenant_of[slots]
-        shared = np.where((tenants > 0)[:, None], _lean(self._shared[tenants], everyone), everyone)
-        return np.cumprod(_lean(self._own[slots], shared), axis=1)
-
-
-def _lean(record: Floats, prior: Floats) -> Floats:
-    """The chances of a record, a prior standing in for what it has not seen."""
-    tried, passed = record[:, 0], record[:, 1]
-    return (passed + LEAN * prior) / (tried + LEAN)
+        return reach_of(self._own, self._shared, self._tenant_of, slots, FIRST, LEAN)  # type: ignore[no-any-return]

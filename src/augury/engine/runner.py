@@ -20,6 +20,7 @@ from augury.engine.advance import StepOutput, advance
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
+from augury.engine.look_up import LookUps
 from augury.engine.masks import gather
 from augury.engine.request import Request
 from augury.engine.resume import resume
@@ -80,6 +81,7 @@ class Runner:
         self.looks_up = face(target.device) == "triton"
         self.on_gpu = target.device.type == "cuda"
         self._drafter_seconds: float | None = None
+        self.texts = LookUps(state, block_size)
         self.backlog: Backlog | None = None  # where the drafter's reading may wait while nobody drafts
 
     @property
@@ -88,7 +90,7 @@ class Runner:
         return self._nodes if self.drafter is not None else 0
 
     def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
-        """Queue a pass for these; a drafter on the host is asked before this returns."""
+        """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
         self._drafter_seconds = None
         step_input = self.prepare(scheduled)
         with self._together("run", step_input):
@@ -163,9 +165,20 @@ class Runner:
 
     def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:
         """Draft for every group that drew a token, unless the pass has done so already."""
-        if self.drafter is None or output.draft is not None:
+        if self.drafter is None or self.drafter.looks_up or output.draft is not None:
             return output.draft
         return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
+
+    def look_up(self, flight: Flight, report: list[list[int]]) -> None:
+        """Draft from the text that a pass has left, where that is all the drafter reads."""
+        if self.drafter is not None and self.drafter.looks_up:
+            flight.drafts = self.texts.after(flight, report, self.drafter, self.target.vocab_size)
+
+    def waits_for(self, flight: Flight) -> bool:
+        """Whether the host must see a pass before it can plan the next: it drafts from its tokens."""
+        if self.drafter is None or not self.drafter.on_host:
+            return False
+        return flight.step.budget > 0 or not self.drafter.looks_up
 
     def _draft(self, step_input: StepInput, segments: Segments, output: StepOutput) -> Draft:
         """Ask the drafter, and leave the drafts in the slots."""
@@ -209,6 +222,7 @@ class Runner:
         leader = self.state.leader
         with nullcontext() if leader is None else leader.together("leave", slot, length):
             self.leave(slot, length)
+        self.texts.leave(slot, length, self.drafter)
         self.drafter.reset(slot)
 
     def let_rest(self) -> None:
@@ -218,6 +232,7 @@ class Runner:
 
     def forget(self, slot: int) -> None:
         """Another request takes a slot."""
+        self.texts.forget(slot)
         if self.backlog is not None:
             self.backlog.forget(slot)
 

@@ -1,0 +1,127 @@
+"""Drafts from the text alone, looked up on the host between two passes.
+
+The tokens of a pass come with its report, and on a GPU the host has its own copy of every slot's text, so a look-up
+waits for nothing but the pass, and its drafts go back in one copy. While nobody may draft, nothing is looked up, and a
+pass need not land before the next one is launched; a drafter reads what it has missed when it is asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from augury.drafters.base import Drafter, DraftInput
+from augury.engine.request import Request
+from augury.verify.tree import Draft, first_outside
+
+if TYPE_CHECKING:
+    from augury.engine.runner import Flight
+    from augury.engine.state import SlotState
+
+NONE = torch.empty(0, dtype=torch.int64)
+
+
+class LookUps:
+    """The host's side of the slots' texts, and what is looked up in them."""
+
+    def __init__(self, state: SlotState, block_size: int) -> None:
+        self._state = state
+        self._block_size = block_size
+        self._on_host = state.history.device.type == "cpu"
+        self._texts: Tensor | None = state.history if self._on_host else None
+        self._unread: set[int] = set()  # slots whose drafter has missed something
+
+    def seat(self, request: Request) -> None:
+        """A request's text is written to its slot."""
+        if not self._on_host:
+            texts = self._table()
+            texts[request.slot, : request.length] = torch.tensor(request.tokens)
+
+    def after(self, flight: Flight, report: list[list[int]], drafter: Drafter, vocab: int) -> Draft | None:
+        """The next drafts after a pass that has landed, in the order of its requests; they are left in the slots."""
+        begun, groups = time.perf_counter(), self._groups(flight, report, drafter.branching)
+        slots, lengths, budget = (torch.tensor(column, dtype=torch.int64) for column in groups)
+        draft = None
+        if flight.step.budget:
+            draft = self._ask(drafter, slots, lengths, budget)
+            draft.count = torch.minimum(draft.count, first_outside(draft.tokens, vocab))
+            self._unread.difference_update(groups[0])
+            self._leave_in_slots(slots, draft)
+        else:
+            self._unread.update(groups[0])
+            if any(item.nodes for item in flight.scheduled):
+                self._state.draft.count[self._there(slots)] = 0
+                self._state.note("drafts", groups[0], [], [], [0] * len(slots))
+        flight.step.drafter_seconds = time.perf_counter() - begun
+        return draft
+
+    def forget(self, slot: int) -> None:
+        """Another request takes a slot."""
+        self._unread.discard(slot)
+
+    def leave(self, slot: int, length: int, drafter: Drafter) -> None:
+        """A request leaves its slot: the drafter reads what it has missed, because others may draft from it."""
+        if slot in self._unread:
+            self._unread.discard(slot)
+            self._ask(drafter, torch.tensor([slot]), torch.tensor([length]), torch.tensor([0]))
+
+    def _groups(self, flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], ...]:
+        """Slot, length of the text and nodes that may be drafted, of every request; padding where one has left."""
+        slots, lengths, budget = [], [], []
+        for item, line in zip(flight.scheduled, report, strict=False):
+            request, emitted = item.request, line[1]
+            here = item.epoch == request.epoch
+            length = request.length + emitted if emitted else item.start + item.num_new_tokens
+            if here and emitted and not self._on_host:
+                self._table()[request.slot, request.length : length] = torch.tensor(line[2 : 2 + emitted])
+            left = request.max_len - length
+            most = request.allowed if branching else min(left - 1, request.allowed)
+            slots.append(request.slot if here else self._state.padding_slot)
+            lengths.append(length if here else 0)
+            budget.append(most if here and emitted and left > 1 else 0)
+        return slots, lengths, budget
+
+    def _ask(self, drafter: Drafter, slots: Tensor, lengths: Tensor, budget: Tensor) -> Draft:
+        """Drafts as tensors of the host; a look-up reads nothing else of its input."""
+        state = self._state
+        return drafter.propose(
+            DraftInput(
+                slots,
+                lengths,
+                budget,
+                self._table(),
+                state.sampling,
+                state.block_tables,
+                self._block_size,
+                most_rows=0,
+                span=0,
+                row_begin=NONE,
+                start=NONE,
+                num_new_tokens=NONE,
+                nodes=NONE,
+                path=NONE,
+            )
+        )
+
+    def _leave_in_slots(self, slots: Tensor, draft: Draft) -> None:
+        pending, width = self._state.draft, draft.tokens.shape[1]
+        parts = [slots[:, None], draft.count[:, None], draft.tokens, draft.parents]
+        sent = self._there(torch.cat(parts, dim=1))
+        at = sent[:, 0]
+        pending.count[at] = sent[:, 1]
+        pending.tokens[:, :width][at] = sent[:, 2 : 2 + width]
+        pending.parents[:, :width][at] = sent[:, 2 + width :]
+        if self._state.leader is not None:
+            told = (part.tolist() for part in (slots, draft.tokens, draft.parents, draft.count))
+            self._state.note("drafts", *told)
+
+    def _there(self, values: Tensor) -> Tensor:
+        return self._state.staging.send(values.numpy())
+
+    def _table(self) -> Tensor:
+        if self._texts is None:
+            self._texts = torch.zeros(self._state.history.shape, dtype=torch.int64)
+        return self._texts

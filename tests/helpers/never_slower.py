@@ -1,0 +1,116 @@
+"""What "auto" brings beside plain decoding and every fixed K, at several numbers of requests, by turns in one process.
+
+    python tests/helpers/never_slower.py [--device cuda] [--method ngram] [--streams 1 4 16] [--fixed 1 3 6] [--json]
+
+chat and edit are `augury bench`'s prompts, mixed is half of either, hostile is tokens at random answered at temperature
+1.5, where next to nothing is accepted. Engines share their weights. A round runs every contender once; the figures are
+medians of the rounds' ratios to plain, which ran seconds before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from random import Random
+from statistics import median
+from typing import Any
+
+from augury import LLM, SamplingParams
+from augury.tools.shared.prompts import SETS
+
+
+def prompt_sets(llm: LLM, most: int) -> dict[str, tuple[list[Any], float]]:
+    """Token ids and a temperature, for each kind of traffic."""
+
+    def asked(name: str) -> list[Any]:
+        found = [llm.tokenizer.chat(p.messages(), **p.template_options()) for p in SETS[name]]
+        return [found[i % len(found)] for i in range(most)]
+
+    chat, edit, random = asked("chat"), asked("edit"), Random(0)
+    words = llm.engine.target.vocab_size
+    hostile = [[random.randrange(100, words) for _ in range(64)] for _ in range(most)]
+    mixed = [(chat, edit)[i % 2][i] for i in range(most)]
+    return {"chat": (chat, 0.0), "edit": (edit, 0.0), "mixed": (mixed, 0.0), "hostile": (hostile, 1.5)}
+
+
+def engines(given: argparse.Namespace) -> dict[str, LLM]:
+    """Plain, each fixed K, and "auto", on one copy of the weights."""
+    room: Any = {"device": given.device, "max_model_len": 1024, "max_num_seqs": max(given.streams)}
+    if given.device == "cuda":
+        room |= {"num_gpu_blocks_override": max(given.streams) * 1024 // 16 + 64}
+    spec = json.loads(given.spec) if given.spec else {"method": given.method}
+    made = {"plain": LLM(given.model, **room)}
+    for k in [*given.fixed, "auto"]:
+        chosen = {**spec, "num_speculative_tokens": k}
+        if k == "auto" and given.most:
+            chosen |= {"num_speculative_tokens": given.most, "adaptive": True}
+        made[str(k)] = LLM(given.model, weights_of=made["plain"], speculative_config=chosen, **room)
+    return made
+
+
+def timed(llm: LLM, prompts: list[Any], temperature: float, tokens: int) -> float:
+    """Tokens a second, the prompts included."""
+    llm.reset_prefix_cache()
+    asked = [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=tokens, ignore_eos=True) for i in range(len(prompts))
+    ]
+    begun = time.perf_counter()
+    llm.generate(prompts, asked, use_tqdm=False)
+    return len(prompts) * tokens / (time.perf_counter() - begun)
+
+
+def measured(made: dict[str, LLM], given: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row for each kind of traffic and number of requests."""
+    rows = []
+    sets = prompt_sets(made["plain"], max(given.streams))
+    for name in given.sets:
+        prompts, temperature = sets[name]
+        for streams in given.streams:
+            speeds: dict[str, list[float]] = {who: [] for who in made}
+            for turn in range(given.rounds + 1):
+                for who, llm in made.items():
+                    speed = timed(llm, prompts[:streams], temperature, given.tokens)
+                    if turn:  # the first warms up, and lets "auto" learn
+                        speeds[who].append(speed)
+            ratios = {who: [a / b for a, b in zip(s, speeds["plain"], strict=True)] for who, s in speeds.items()}
+            rows.append(
+                {
+                    "set": name,
+                    "streams": streams,
+                    "plain": round(median(speeds["plain"]), 1),
+                    **{
+                        who: [round(f(r), 3) for f in (median, min, max)] for who, r in ratios.items() if who != "plain"
+                    },
+                }
+            )
+            if not given.json:
+                told = ", ".join(
+                    f"{who} {r[0]:.2f} ({r[1]:.2f} to {r[2]:.2f})" for who, r in list(rows[-1].items())[3:]
+                )
+                print(f"{name}, {streams} requests: plain {rows[-1]['plain']} tokens/s; x plain: {told}", flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--method", default="ngram")
+    parser.add_argument("--spec", default="", help="a whole speculative_config, as JSON, instead of a method")
+    parser.add_argument("--streams", type=int, nargs="*", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--fixed", type=int, nargs="*", default=[1, 3, 6])
+    parser.add_argument("--most", type=int, default=0, help="of what auto may draft; 0: the method's own most")
+    parser.add_argument("--sets", nargs="*", default=["chat", "edit", "mixed", "hostile"])
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rows = measured(engines(given), given)
+    if given.json:
+        print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
