@@ -35,7 +35,9 @@ def some(tmp_path: Path, toy_model: Path, monkeypatch: pytest.MonkeyPatch) -> li
 def test_the_drafter_of_the_target_is_taken(some: list[Installed], toy_model: Path) -> None:
     target = read_facts(str(toy_model))
     asked = with_drafter({"method": "eagle3"}, target)
-    assert asked == {"method": "eagle3", "model": str(some[0].directory), "num_speculative_tokens": 4}
+    own = {"method": "eagle3", "model": str(some[0].directory), "num_speculative_tokens": 4}
+    assert asked == {**own, "adaptive": True}  # nobody said how many
+    assert with_drafter({"method": "eagle3", "num_speculative_tokens": 4}, target) == own
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 2}, target)["num_speculative_tokens"] == 2
     assert with_drafter({"method": "eagle3", "parallel_drafting": True}, target)["model"] == str(some[1].directory)
 

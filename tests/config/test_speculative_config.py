@@ -194,7 +194,9 @@ def test_an_instance_is_checked_like_a_dictionary() -> None:
     again = resolve(SpeculativeConfig(method="suffix"))
     assert again is not None and again.num_speculative_tokens == 24
     with pytest.raises(ConfigError, match="num_speculative_tokens"):
-        resolve(SpeculativeConfig(method="ngram"))
+        resolve(SpeculativeConfig(method="ngram"), as_of="0.32.0")
+    adapts = resolve(SpeculativeConfig(method="ngram"))
+    assert adapts is not None and adapts.adaptive and adapts.num_speculative_tokens == 16
     assert "zzz" in repr(SpeculativeConfig(method="zzz"))
     assert len({again, resolve({"method": "suffix"})}) == 1
 

@@ -32,6 +32,8 @@ SHAPE = {
 SPECS: dict[str, dict[str, Any] | None] = {
     "plain": None,
     "draft_model": {"method": "draft_model", "num_speculative_tokens": 3},
+    "ngram": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
+    "suffix": {"method": "suffix", "num_speculative_tokens": 3},
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
 }
 STEADY = range(12, 30)  # steps after everybody has joined and before anybody leaves

@@ -81,9 +81,9 @@ def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mappin
     mark = fingerprint(target.directory) if target is not None and target.directory is not None else ""
     for one in choices:
         if one.fingerprint == mark:
-            tokens = wanted.get("num_speculative_tokens")
-            found = {**wanted, "model": str(one.directory), "num_speculative_tokens": tokens or one.tokens}
-            return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if tokens == "auto" else found
+            found, tokens = {**wanted, "model": str(one.directory)}, wanted.get("num_speculative_tokens")
+            adapts = tokens == "auto" or not (tokens or wanted.get("num_speculative_tokens_per_batch_size"))
+            return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if adapts else found
     known = ", ".join(sorted({f"{one.target} ({one.package})" for one in choices}))
     raise ConfigError(
         f"speculative_config.model is missing, and no installed {choices[0].method} drafter was trained for this "

@@ -15,7 +15,7 @@ from augury.config.checks import check_against
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.history import renew_keys
-from augury.config.parts import joined, resolve_parts
+from augury.config.parts import OF_ALL, joined, resolve_parts
 from augury.config.read import Written, read
 from augury.config.releases import check_method, vllm_quirks
 from augury.config.rules import settle_rule
@@ -70,7 +70,9 @@ def resolve(
 def _of_parts(keys: Mapping[str, Any], parts: tuple[SpeculativeConfig, ...]) -> dict[str, Any]:
     """The keys of several drafters together: each as it was resolved, and the longest draft of any."""
     longest = max(part.num_speculative_tokens for part in parts)
-    return {**keys, "drafters": [part.to_dict() for part in parts], "num_speculative_tokens": longest}
+    listed = [{name: value for name, value in part.to_dict().items() if name not in OF_ALL} for part in parts]
+    adapts = {"adaptive": True} if any(part.adaptive for part in parts) else {}  # one of them was given no number
+    return {**keys, **adapts, "drafters": listed, "num_speculative_tokens": longest}
 
 
 def _stages(card: Method, written: Written, as_of: str | None) -> tuple[Callable[[Case], Change], ...]:

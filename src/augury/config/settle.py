@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from difflib import get_close_matches
 from functools import partial
+from typing import Any
 
 from augury.config.errors import ConfigError, problem, shown
 from augury.config.facts import find
@@ -19,6 +20,7 @@ from augury.methods.recognise import SPECULATORS, choose, is_import_path, vllm_v
 from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Change, Method
 
+ADAPTS = Note("inferred", "adaptive", "true, because num_speculative_tokens is not given.", refused=True)
 ADAPTIVE_TOKENS = 6  # most that an adaptive drafter with weights is asked for where its checkpoint says nothing
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
@@ -102,9 +104,10 @@ def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
     literal = case.keys.get("speculative_token_tree")
     notes: tuple[Note, ...] = ()
     full = case._replace(keys={**DEFAULTS, **case.keys})
-    tokens = case.keys.get("num_speculative_tokens")
+    tokens, settled = case.keys.get("num_speculative_tokens"), dict[str, Any]()
     if not tokens:
-        tokens, notes = _default_tokens(card, full)
+        tokens, notes = _default_tokens(card, full, as_of is None)
+        settled = {"adaptive": True} if ADAPTS in notes else {}
     deepest = max(map(len, read_tree(literal))) if literal else tokens
     wrong = card.check_tokens(deepest, full) if deepest < tokens or not literal else None
     if wrong and as_of is not None and not card.vllm_checks_tokens:
@@ -113,17 +116,19 @@ def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
         raise problem("num_speculative_tokens", tokens, wrong)
     if says := card.remark_tokens(tokens, full):
         notes = (*notes, Note("warning", "num_speculative_tokens", says))
-    return Change({"num_speculative_tokens": tokens}, notes)
+    return Change({"num_speculative_tokens": tokens, **settled}, notes)
 
 
-def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
+def _default_tokens(card: Method, case: Case, ours: bool) -> tuple[int, tuple[Note, ...]]:
+    """K where none is given; on our engine it is then the most that adaptive drafting goes up to."""
     tree = case.keys.get("speculative_token_tree")
     if tree is not None:
         count = len(read_tree(tree))
         return count, (Note("inferred", "num_speculative_tokens", f"{count}, the nodes of speculative_token_tree."),)
     told = card.default_tokens(case)
     found = told or stated_tokens(case.draft)
-    if found is None and case.keys.get("adaptive"):
+    adapts = ours and not case.keys.get("num_speculative_tokens_per_batch_size")
+    if found is None and (adapts or case.keys.get("adaptive")):
         longest = max(card.look_up.lengths) if card.look_up else ADAPTIVE_TOKENS
         found = longest, "what adaptive drafting may go up to"
     if found is None:
@@ -133,4 +138,5 @@ def _default_tokens(card: Method, case: Case) -> tuple[int, tuple[Note, ...]]:
         )
     alike = card.vllm_tells_tokens and told is not None
     says = f"{found[0]}, from {found[1]}{'' if alike else '; vLLM wants it written out'}."
-    return found[0], (Note("inferred", "num_speculative_tokens", says, refused=not alike),)
+    noted = Note("inferred", "num_speculative_tokens", says, refused=not alike)
+    return found[0], (noted, ADAPTS) if adapts and not alike and not case.keys.get("adaptive") else (noted,)
