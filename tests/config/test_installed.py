@@ -100,9 +100,12 @@ def test_the_shipped_drafter_is_found_and_changes_no_token(default_model: Path) 
     """An honest acceptance on a prompt nobody trained on: a drafter of noise would stay near 1."""
     assert any(one.package == SHIPPED for one in installed()), "make setup installs it"
     plain = LLM("default", max_model_len=256)
-    llm = LLM("default", max_model_len=256, weights_of=plain, speculative_config={"method": "eagle3"})
+    asked_for = {"method": "eagle3", "num_speculative_tokens": 3}
+    llm = LLM("default", max_model_len=256, weights_of=plain, speculative_config=asked_for)
     spec = llm.config.speculative_config
-    assert spec is not None and spec.num_speculative_tokens == 3 and Path(str(spec.model)).name == "eagle3"
+    assert spec is not None and not spec.adaptive and Path(str(spec.model)).name == "eagle3"
+    given = with_drafter({"method": "eagle3"}, read_facts(str(plain.model_path)))
+    assert given["num_speculative_tokens"] == 3 and given["adaptive"] and given["model"] == spec.model
     asked = [[{"role": "user", "content": text}] for text in ("Count from one to ten.", "What is a violin?")]
     params = [SamplingParams(temperature=heat, seed=7, max_tokens=48) for heat in (0.0, 0.7)]
     for one in params:

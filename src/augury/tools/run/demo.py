@@ -136,7 +136,8 @@ def contenders(quiet: bool) -> dict[str, LLM]:
     mark = fingerprint(first.model_path)
     for one in installed():
         if one.fingerprint == mark:
-            wanted = {"method": one.method, **one.settings}
+            # The drafter's own number: left to adapt, it would show what the machine allows instead of what it guesses.
+            wanted = {"method": one.method, "num_speculative_tokens": one.tokens, **one.settings}
             length = first.config.max_model_len
             found[one.directory.name] = LLM(
                 "default", weights_of=first, max_model_len=length, speculative_config=wanted
