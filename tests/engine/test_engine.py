@@ -280,7 +280,10 @@ def test_a_tenants_prompts_are_found_again_by_itself_alone(toy_model: Path) -> N
         ({"kv_cache_memory_bytes": 1}, "even one block of tokens needs more KV cache"),
         ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 2}}, "did you mean 'ngram'"),
         ({"speculative_config": {"method": "dspark", "num_speculative_tokens": 2}}, "speculative_config.model"),
-        ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 0}}, "num_speculative_tokens"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens_per_batch_size": [[1, 4, 3]]}},
+            "num_speculative_tokens was not provided",
+        ),
         ({"speculative_config": {"method": "ngram", "num_spec_tokens": 2}}, "num_speculative_tokens"),
         ({"speculative_config": {**NGRAM, "prompt_lookup_min": 9}}, "prompt_lookup_min"),
         ({"speculative_config": {**NGRAM, "num_speculative_tokens": 0}}, "num_speculative_tokens"),

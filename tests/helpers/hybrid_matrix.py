@@ -167,6 +167,7 @@ def main() -> None:
     options.add_argument("--families", nargs="*", default=list(HYBRIDS))
     options.add_argument("--split", action="store_true", help="share the prompts out over all families: a tenth each")
     options.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS), help="three prompts rarely preempt")
+    options.add_argument("--drafters", nargs="*", default=[], help="by the names of the lines; none: all")
     given = options.parse_args()
     torch.set_num_threads(1)
     prompts, total = prompts_of(given.prompts), Counter[str]()
@@ -174,7 +175,7 @@ def main() -> None:
         for name in given.families:
             own = shares(len(prompts), len(HYBRIDS))[list(HYBRIDS).index(name)] if given.split else slice(None)
             for family in families_of(name, Path(room), prompts[own], tuple(given.ways)):
-                for label in family.drafters:
+                for label in [name for name in family.drafters if name in given.drafters or not given.drafters]:
                     found = serve_every_way(family, label)
                     total += found
                     print(f"{name} | {label} | {dict(found)}", flush=True)
