@@ -62,12 +62,12 @@ class Oracle:
         return cls(directory, model, engine(directory, max_num_seqs=1, enable_prefix_caching=False, **ROOM))
 
     def answer(self, asked: Asked) -> list[int]:
-        """Plain decoding's, which for greedy requests is held to transformers'."""
+        """Plain decoding's, which for greedy requests is held to transformers', without its cache."""
         if asked not in self.known:
             [output] = self.plain.generate({"prompt_token_ids": list(asked.prompt)}, asked.params, use_tqdm=False)
             self.known[asked] = list(output.outputs[0].token_ids)
             if asked.temperature == 0:
-                [theirs] = generated(self.model, [list(asked.prompt)], asked.new)
+                [theirs] = generated(self.model, [list(asked.prompt)], asked.new, cached=False)
                 assert self.known[asked] == theirs, f"plain decoding is not generate's: {asked}"
         return self.known[asked]
 

@@ -21,7 +21,7 @@ from augury.methods.registry import ALIASES, METHODS
 from augury.methods.spec import Case, Change, Method
 
 ADAPTS = Note("inferred", "adaptive", "true, because num_speculative_tokens is not given.", refused=True)
-ADAPTIVE_TOKENS = 6  # most that an adaptive drafter with weights is asked for where its checkpoint says nothing
+ADAPTIVE_TOKENS = 3  # most that an adaptive drafter with weights is asked for where its checkpoint says nothing
 DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 

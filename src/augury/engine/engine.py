@@ -46,7 +46,8 @@ class Engine:
         self.flights: deque[Flight] = deque()  # passes under way, oldest first
         self.last = NO_STEP  # the pass that landed in the last step
         self.in_step: list[Request] = []  # whose pass that was, or whose has failed
-        self._landed = 0.0
+        self._landed = 0.0  # when the last pass landed; 0 if nothing has run since
+        self._drafts = 0  # most nodes that it let requests draft
         captured = self.runner.captured
         assert captured is None or not captured.graphs or self.runner.state.tracks == (depth > 0)
         self.runner.state.tracks = depth > 0
@@ -89,6 +90,8 @@ class Engine:
                 return self._relaunch(scheduled, error)
         if self.flights and (not scheduled or self._must_land):
             return self.land()  # text, stops, cache, metrics
+        if not self.flights:
+            self._landed = 0.0
         return []
 
     @property
@@ -107,6 +110,10 @@ class Engine:
             self.target.cache.states.save_next(*self.scheduler.states.plan(scheduled))
         step = self._begin(scheduled)
         flight = self.runner.launch(scheduled, step)
+        if self.runner.on_gpu and self.drafter is not None and self.drafter.looks_up:
+            waits = self._landed and not self.flights  # the device has waited for look-ups, and all that goes with them
+            step.drafter_seconds = time.perf_counter() - self._landed if waits else 0.0
+            step.drafter_depth = self._drafts if waits else 0
         self.scheduler.launched(scheduled)
         return flight
 
@@ -124,6 +131,7 @@ class Engine:
         self.last = flight.step
         if not self.busy:
             self.flights.clear()  # only requests that have ended are left in them
+            self._landed = 0.0
         return updates
 
     def _relaunch(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
@@ -188,6 +196,9 @@ class Engine:
     def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
         report = flight.land()  # here the host waits for the pass
+        now = time.perf_counter()
+        flight.step.seconds, self._landed = now - (self._landed or flight.step.begun), now
+        self._drafts = flight.step.budget
         if self.state.leader is not None:
             self.state.leader.ranks.check()  # a pass that lost a rank on its way holds nothing
         self.runner.look_up(flight, report)
@@ -207,8 +218,6 @@ class Engine:
                 update = end(self, item.request, error)
             if update is not None:
                 updates.append(update)
-        now = time.perf_counter()
-        flight.step.seconds, self._landed = now - max(flight.step.begun, self._landed), now
         self.budget.learn(flight.step)
         return updates
 

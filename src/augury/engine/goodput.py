@@ -85,8 +85,8 @@ class GoodputBudget:
             self._seen.clear()
         spent = step.drafter_seconds
         self.costs.target.learn(step.rows, step.seconds - (spent or 0.0))
-        if spent is not None and step.budget and step.decoding_only:
-            self.costs.drafter.learn(step.budget, step.requests, spent)
+        if spent is not None and step.drafter_depth and step.decoding_only:
+            self.costs.drafter.learn(step.drafter_depth, step.requests, spent)
         self.paired.enter(step)
         found = self.paired.estimate(step.requests) if step.requests else None
         if found is not None:

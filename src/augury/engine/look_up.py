@@ -55,7 +55,8 @@ class LookUps:
             if any(item.nodes for item in flight.scheduled):
                 self._state.draft.count[self._there(slots)] = 0
                 self._state.note("drafts", groups[0], [], [], [0] * len(slots))
-        flight.step.drafter_seconds = time.perf_counter() - begun
+        if self._on_host:  # on a GPU all that the device waits for counts, not the look-up alone: see Engine.launch
+            flight.step.drafter_seconds, flight.step.drafter_depth = time.perf_counter() - begun, flight.step.budget
         return draft
 
     def forget(self, slot: int) -> None:

@@ -97,7 +97,7 @@ class Runner:
             output = self.run(step_input)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(step_input, output)  # what to try next
         if not self.on_gpu:
-            step.drafter_seconds = self._drafter_seconds
+            step.drafter_seconds, step.drafter_depth = self._drafter_seconds, step.budget
             return Flight(scheduled, step, output, drafts, output.report, None)
         report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
         report.copy_(output.report, non_blocking=True)

@@ -14,8 +14,8 @@ class Step:
     prompt_rows: int  # rows that are prompt tokens
     budget: int  # most nodes a request may draft for the next step
     begun: float  # on time.perf_counter()
-    seconds: float = 0.0
-    drafter_seconds: float | None = None  # None where it cannot be measured separately: a captured pass, a GPU
+    seconds: float = 0.0  # from the landing of the pass before it to its own
+    drafter_seconds: float | None = None  # None where it cannot be measured separately: a captured pass
     generation_tokens: int = 0
     drafts: list[tuple[int, int, int]] = field(default_factory=list)  # nodes, accepted, depth of each verified draft
     speedup: tuple[float, float, float] | None = None  # measured times plain at its load, and a 95 % interval
@@ -24,6 +24,7 @@ class Step:
     tagged: list[tuple[int, str]] = field(default_factory=list)  # numbers of drafts, with a tag of their requests
     probe_tokens: int = 0  # of the generated ones: those of probes
     parts: list[tuple[str, int, int]] = field(default_factory=list)  # name, drafted, accepted, where several draft
+    drafter_depth: int = 0  # most nodes that `drafter_seconds` went into
 
     @property
     def decoding_only(self) -> bool:
