@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.engine.build import IMPLEMENTATIONS
 from augury.engine.follower import launched
 from augury.engine.team import Team, assemble, is_launched
-from augury.model.checkpoint import read_config
+from augury.model.checkpoint import layers_config
 from augury.model.load import check_split
 
 
@@ -21,7 +21,7 @@ def join(config: EngineConfig, directory: Path, lent: bool) -> Team | None:
         return None
     if lent:
         raise ConfigError(f"weights_of does not go with tensor_parallel_size={size}; leave one out.")
-    check_split(read_config(directory, quantised=True), IMPLEMENTATIONS.get(config.model_impl, config.model_impl), size)
+    check_split(layers_config(directory), IMPLEMENTATIONS.get(config.model_impl, config.model_impl), size)
     if is_launched(size) and int(os.environ["RANK"]) > 0:
         launched(config)
     return assemble(config)

@@ -169,7 +169,7 @@ class LLM:
 
     def get_tokenizer(self) -> Any:
         """transformers' tokenizer."""
-        return self.tokenizer.inner
+        return self.tokenizer.whole()
 
     def get_metrics(self) -> list[Metric]:
         """Counters and gauges since the start, by vLLM's names."""

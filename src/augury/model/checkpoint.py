@@ -15,6 +15,7 @@ from torch import Tensor
 
 from augury.model.configurations import auto_config
 from augury.model.errors import ModelError, one_line
+from augury.model.plain_config import plain_config
 from augury.model.plausible import check_plausible
 from augury.model.weight_files import SAFE, index_of, indexed
 
@@ -104,6 +105,15 @@ def read_config(directory: Path, quantised: bool = False) -> Any:
             f"{directory} holds quantised weights, which are not supported here; use the unquantised checkpoint."
         )
     return text
+
+
+def layers_config(directory: Path) -> Any:
+    """What the dense family's layers depend on: read_config's, without transformers where that adds nothing.
+
+    Who may run a quantised or a foreign model finds out by it.
+    """
+    check_plausible(directory)
+    return plain_config(directory) or read_config(directory, quantised=True)
 
 
 def nested_config(directory: Path, inner: Any) -> Any:

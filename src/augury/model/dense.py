@@ -11,7 +11,7 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.kernels.faces import face
-from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.checkpoint import Checkpoint, layers_config
 from augury.model.dense_plan import Plan, Reader
 from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Layer, Linear, PackedLinear, Pass
@@ -133,7 +133,7 @@ class Dense:
         `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part; `rounds`: layers'
         matrices to 8 bits.
         """
-        config, ops = read_config(directory, quantised=True), choose(device, exact)
+        config, ops = layers_config(directory), choose(device, exact)
         plan, length = Plan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:

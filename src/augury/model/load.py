@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from augury.model import dense
-from augury.model.checkpoint import Checkpoint, read_config
+from augury.model.checkpoint import Checkpoint, layers_config, read_config
 from augury.model.encoders import explained
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
@@ -43,7 +43,7 @@ def load_target(
     a quantised checkpoint is found in its config.json.
     """
     directory, device = Path(directory), torch.device(device)
-    config = read_config(directory, quantised=True)
+    config = layers_config(directory)
     rounds = _check_quantization(config, quantization)
     kind = choose_dtype(directory, dtype, device, dummy)
     fits = runs_dense(config)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from augury.model.errors import ModelError
 
@@ -30,10 +29,10 @@ def rotary_tables(config: Any, length: int) -> tuple[Tensor, Tensor]:
         frequencies, factor = _plain(config, parameters), 1.0
     elif kind in ("dynamic", "longrope"):
         frequencies, factor = _by_length(config, kind, parameters, length)
-    elif kind in ROPE_INIT_FUNCTIONS:
-        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    elif kind in (scalings := _scalings()):
+        frequencies, factor = scalings[kind](config, torch.device("cpu"))
     else:
-        known = ", ".join(sorted(ROPE_INIT_FUNCTIONS))
+        known = ", ".join(sorted(scalings))
         raise ModelError(f"rope_type {kind!r} is unknown; known are default, {known}.")
     angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies.float()
     return angles.cos() * factor, angles.sin() * factor
@@ -60,7 +59,7 @@ def switch_length(config: Any) -> int:
 
 def long_tables(config: Any, length: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """LongRoPE's cos and sin for texts up to its original length, and for those beyond; see rotary_tables."""
-    compute, original = ROPE_INIT_FUNCTIONS["longrope"], config.rope_parameters["original_max_position_embeddings"]
+    compute, original = _scalings()["longrope"], config.rope_parameters["original_max_position_embeddings"]
     found = []
     for size in (original, original + 1):
         frequencies, factor = compute(config, torch.device("cpu"), seq_len=size)
@@ -74,6 +73,13 @@ def head_dim(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
+def _scalings() -> dict[str, Any]:
+    """transformers' formulas by their names; most models have none, and importing it takes a second."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    return ROPE_INIT_FUNCTIONS  # type: ignore[no-any-return]
+
+
 def _plain(config: Any, parameters: dict[str, Any]) -> Tensor:
     partial = 1.0 if config.model_type in WHOLE else parameters.get("partial_rotary_factor", 1.0)
     rotated = int(head_dim(config) * partial)
@@ -82,7 +88,7 @@ def _plain(config: Any, parameters: dict[str, Any]) -> Tensor:
 
 def _by_length(config: Any, kind: str, parameters: dict[str, Any], length: int) -> tuple[Tensor, float]:
     """Frequencies [length, rotated / 2] of scalings that depend on the length of the sequence."""
-    compute = ROPE_INIT_FUNCTIONS[kind]
+    compute = _scalings()[kind]
     lengths = torch.arange(1, length + 1)[:, None]
     if kind == "dynamic":
         return compute(config, torch.device("cpu"), seq_len=lengths)

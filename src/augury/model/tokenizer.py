@@ -12,14 +12,13 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.model.configurations import import_lightly
 from augury.model.errors import ModelError, one_line
+from augury.model.plain_tokenizer import PLAIN, plain_tokenizer
 from augury.model.plausible import check_plausible
 from augury.model.token_bytes import TokenBytes
 
-PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # one class: its old name, and its new
-
 
 class Tokenizer:
-    """A thin wrapper over transformers' tokenizer, with the fast decoder the engine calls for every token."""
+    """A thin wrapper over transformers' tokenizer, or what does its work, with the fast decoder the engine calls for every token."""
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores
@@ -34,6 +33,11 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return len(self.inner)
+
+    def whole(self) -> Any:
+        """transformers' own tokenizer; who has it may change it, so it is the one in use from then on."""
+        self.inner = getattr(self.inner, "whole", self.inner)
+        return self.inner
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids of a text, with the special tokens the model expects around it."""
@@ -105,6 +109,8 @@ class NoTokenizer(Tokenizer):
 
 def _load(directory: Path) -> Any:
     """The tokenizer of a directory; looking for its class takes longer than all the rest, so a plain one is named."""
+    if (plain := plain_tokenizer(directory)) is not None:
+        return plain
     settings = directory / "tokenizer_config.json"
     if settings.is_file() and json.loads(settings.read_text()).get("tokenizer_class") in PLAIN:
         from transformers import PreTrainedTokenizerFast
