@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from augury.kernels.threads import wait_quietly
+from augury.observe.collection import uncollected
 
 if TYPE_CHECKING:
     from augury.config.lora import LoRARequest
@@ -45,4 +46,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'augury' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with uncollected():
+        return getattr(import_module(_HOMES[name]), name)

@@ -40,6 +40,7 @@ from augury.model.lora import Adapters
 from augury.model.split import Split
 from augury.model.states import States
 from augury.model.target import KVCache, Target
+from augury.observe.collection import set_aside, uncollected
 from augury.observe.stats import EngineStats
 from augury.parallel.ranks import Ranks
 
@@ -65,9 +66,10 @@ def build_engine(
     if team is not None:
         runner.state.leader = Leader(team.ranks)
     assert config.max_num_seqs
-    runner.warm_up((1, 8))
-    if drafter is not None:
-        drafter.warm_up(runner.target.device)
+    with set_aside():
+        runner.warm_up((1, 2) if runner.target.any_size else (1, 8))  # compiled code serves any number of rows
+        if drafter is not None:
+            drafter.warm_up(runner.target.device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     depth = int(runner.target.device.type == "cuda")
     return Engine(runner, built.scheduler, _budget(config, runner, directory), built.stats, depth)
@@ -81,6 +83,7 @@ class Built(NamedTuple):
     stats: EngineStats
 
 
+@uncollected()
 def build_runner(
     config: EngineConfig, directory: Path, loaded: Target | None = None, ranks: Ranks | None = None
 ) -> Built:

@@ -10,8 +10,9 @@ import torch
 from numba import set_num_threads
 from torch import Tensor
 
-from augury.kernels import fused, threads
+from augury.kernels import fused, stored_code, threads
 
+stored_code.load_lightly()
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
 from augury.kernels import (  # noqa: E402

@@ -77,12 +77,13 @@ def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:
     size, blocks = len(weight), weight.scales.shape[1]
     tiles, halved = -(-size // TILE), weight.codes.dtype == torch.uint8
     out = np.zeros((tiles, blocks, record_bytes(halved)), np.uint8 if halved else np.int8)
-    split = 2 * code_bytes(halved)
     codes, factors = _whole(weight.codes.numpy(), tiles * TILE), _whole(weight.scales.numpy(), tiles * TILE)
-    groups = codes.reshape(tiles, 2, LINES, blocks, -1, GROUP).transpose(0, 3, 1, 4, 2, 5)
-    out[..., :split] = groups.reshape(tiles, blocks, split)
-    vectors = np.ascontiguousarray(factors.reshape(tiles, 2, LINES, blocks, -1).transpose(0, 3, 1, 4, 2))
-    out[..., split:] = vectors.reshape(tiles, blocks, -1).view(out.dtype)
+    # A group and a factor have four bytes each: moved as one number they take a quarter of the time.
+    groups = codes.view(np.uint32).reshape(tiles, 2, LINES, blocks, -1).transpose(0, 3, 1, 4, 2)
+    vectors = factors.view(np.uint32).reshape(tiles, 2, LINES, blocks, -1).transpose(0, 3, 1, 4, 2)
+    records, split = out.view(np.uint32), 2 * code_bytes(halved) // GROUP
+    records[..., :split].reshape(groups.shape)[...] = groups
+    records[..., split:].reshape(vectors.shape)[...] = vectors
     return Tiled(out, size, digits)
 
 

@@ -55,9 +55,9 @@ def _q4_0(raw: Array) -> Unpacked:
 
 
 def _q4_1(raw: Array) -> Unpacked:
-    block = _blocks(raw, 20)
-    scales = np.concatenate([_half(block, 0), _half(block, 2)], -1)
-    return np.ascontiguousarray(block[..., 4:]).reshape(len(raw), -1), scales
+    words = np.ascontiguousarray(raw).view(np.uint32).reshape(len(raw), -1, 5)  # both factors, and sixteen codes
+    codes, factors = np.ascontiguousarray(words[..., 1:]), np.ascontiguousarray(words[..., :1])
+    return codes.reshape(len(raw), -1).view(np.uint8), factors.view(np.float16).astype(np.float32)
 
 
 def _q4_k(raw: Array) -> Unpacked:

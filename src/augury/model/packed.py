@@ -69,5 +69,5 @@ class PackedFile:
         parts = [UNPACK[self._kinds[name]](self._file.get_tensor(name)) for name in names]
         if len({codes.dtype for codes, _ in parts}) > 1:  # Q4_K_M has six bits for values, four for keys and queries
             parts = [widened(*part) for part in parts]
-        codes, scales = (np.concatenate(side) for side in zip(*parts, strict=True))
+        codes, scales = parts[0] if len(parts) == 1 else (np.concatenate(side) for side in zip(*parts, strict=True))
         return Packed(torch.from_numpy(codes), torch.from_numpy(scales))

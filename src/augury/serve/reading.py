@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from augury.observe.collection import uncollected
 from augury.serve.errors import ApiError
 from augury.serve.scope import BODY
 
@@ -36,18 +35,6 @@ def nested(value: Any, levels: int) -> bool:
     return True
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No collections of garbage meanwhile: each looks at all lists so far, again and again, and finds none to free."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def parsed(body: bytes) -> Any:
     """The value of a JSON text; ApiError where it holds too much, the parser's error where it is none."""
     if (marks := sum(map(body.count, MARKS))) > MOST_MARKS:
@@ -55,7 +42,7 @@ def parsed(body: bytes) -> Any:
         raise ApiError(413, why)
     if (colons := body.count(b":")) > MOST_COLONS:
         raise ApiError(413, f"the body has {colons} colons; at most {MOST_COLONS}. Send fewer at a time.")
-    with _uncollected():
+    with uncollected():
         value = json.loads(body)
     if sum(map(body.count, (b"[", b"{"))) > DEEPEST and nested(value, DEEPEST):
         raise ApiError(400, f"the body is nested too deeply: more than {DEEPEST} levels.")

@@ -25,7 +25,7 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
         raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):
-        from augury.engine.llm import LLM
+        from augury import LLM
 
         return LLM(model, **arguments)
 
