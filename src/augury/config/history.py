@@ -18,7 +18,7 @@ NOTHING = "nothing: it has no meaning any more"
 class DroppedKeys(BaseModel):
     """What older documents still show."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     disable_by_batch_size: int | None = key(
         None,

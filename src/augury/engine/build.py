@@ -67,7 +67,7 @@ def build_engine(
         runner.state.leader = Leader(team.ranks)
     assert config.max_num_seqs
     with set_aside():
-        runner.warm_up((1, 2) if runner.target.any_size else (1, 8))  # compiled code serves any number of rows
+        runner.warm_up((1, 2) if runner.target.any_size else (1, 8))
         if drafter is not None:
             drafter.warm_up(runner.target.device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from augury.kernels.lean_torch import import_lean
+from augury.observe.collection import uncollected
 from augury.tools.shared.terminal import waiting
 
 if TYPE_CHECKING:
@@ -25,8 +29,11 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
         raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):
-        from augury import LLM
+        with uncollected():
+            import_lean()
+            from augury.engine.llm import LLM
 
+        atexit.register(gc.freeze)  # the interpreter looks for garbage three times over before it ends
         return LLM(model, **arguments)
 
 
