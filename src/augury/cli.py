@@ -128,6 +128,10 @@ def main() -> None:
             before = 1 if words[:2] == ["bench", "serve"] else 0
             words = [*words[:before], *surfaces.unfold_yaml(words[before:])]
         if words[:1] == ["serve"]:
+            if "--help" not in words:
+                from augury.serve.engine_start import start_ahead
+
+                start_ahead()
             from augury.tools.run.serve_words import from_vllm
 
             words = from_vllm(words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from augury.serve.backlog import Backlog
 from augury.serve.controls import Controls, with_drafter
 from augury.serve.costs import Scores
-from augury.serve.engine_start import EngineFailed, ending, start_engine
+from augury.serve.engine_start import EngineFailed, Process, ending, start_engine
 from augury.serve.errors import ApiError
 from augury.serve.figures import SafeEar
 from augury.serve.jobs import ANSWERS, Batch, Ear, Job, check_room, failure

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import socket
 import sys
-from asyncio.subprocess import Process
+from importlib.util import find_spec
+from subprocess import DEVNULL, Popen
 from typing import NamedTuple
 
 from augury.serve.wire import Closed, Message, pack, read
 
 # Collections of garbage would look at all that is imported again and again: an eighth of the time until it is ready.
-ENGINE = ("-c", "import gc; gc.disable(); from augury.serve.engine_process import start; start()")
+ENGINE = (
+    "import gc; gc.disable(); from augury.kernels.lean_torch import import_lean; import_lean(); "
+    "from augury.serve.engine_process import start; start()"
+)
 
 
 class EngineFailed(Exception):
     """The engine could not be started; the message is for the user."""
+
+
+class Process:
+    """An engine process, and our end of the socket pair."""
+
+    def __init__(self) -> None:
+        self.socket, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._child = Popen(
+                    [sys.executable, "-c", ENGINE, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=DEVNULL,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self.socket.close()
+            raise
+        self.pid = self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._child.poll()
+
+    async def wait(self) -> int:
+        """How it ended, once it has."""
+        return await asyncio.to_thread(self._child.wait)
+
+    def kill(self) -> None:
+        """End it."""
+        self._child.kill()
+
+
+_ahead: list[Process] = []  # started before it was known what to load
+
+
+def start_ahead() -> None:
+    """Start a process that imports the engine while the server is still being put together."""
+    if find_spec("torch") is not None:
+        _ahead.append(Process())
+        atexit.register(end_ahead)
+
+
+def end_ahead() -> None:
+    """Nobody takes it: the server is another one, or could not be made."""
+    while _ahead:
+        _ahead.pop().kill()
 
 
 class Started(NamedTuple):
@@ -29,24 +82,14 @@ class Started(NamedTuple):
 
 async def start_engine(start: Message) -> Started:
     """Start a process and wait until it is ready; nothing of it is left where that fails."""
-    ours, theirs = socket.socketpair()
-    process: Process | None = None
+    process = _ahead.pop() if _ahead else Process()
     writer: asyncio.StreamWriter | None = None
     try:
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *ENGINE,
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=process.socket)
         return Started(process, reader, writer, await _greet(process, reader, writer, start))
     except BaseException:  # also where the server is told to end while the model loads
-        (writer or ours).close()
-        if process is not None and process.returncode is None:
+        (writer or process.socket).close()
+        if process.returncode is None:
             process.kill()
         raise
 

@@ -130,9 +130,6 @@ def serve(
     **given: Any,
 ) -> None:
     """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
-    from augury.serve.settings import settings_of
-    from augury.tools.run.serve import run, run_replicas
-
     server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
     given["speculative_config"] = options.speculation(given)
     for name in ("kv_transfer_config", "hf_overrides"):
@@ -141,5 +138,11 @@ def serve(
     if not all(key.strip() for key in server.api_key or ()):
         raise ConfigError("--api-key is empty, which would let everybody in; give a key, or leave the option out.")
     EngineConfig.parse(model=model, **given)  # a typing error should not wait for torch
+    from augury.serve.engine_start import end_ahead
+    from augury.serve.settings import settings_of
+    from augury.tools.run.serve import run, run_replicas
+
+    if server.on_ray:
+        end_ahead()  # each replica starts its own
     settings = settings_of(model, given, server)
     raise typer.Exit(run_replicas(settings, server) if server.on_ray else run(settings))
