@@ -46,5 +46,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'augury' has no attribute {name!r}")
-    with uncollected():
+    with uncollected(lasting=True):
         return getattr(import_module(_HOMES[name]), name)

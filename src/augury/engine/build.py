@@ -83,7 +83,7 @@ class Built(NamedTuple):
     stats: EngineStats
 
 
-@uncollected()
+@uncollected(lasting=True)
 def build_runner(
     config: EngineConfig, directory: Path, loaded: Target | None = None, ranks: Ranks | None = None
 ) -> Built:

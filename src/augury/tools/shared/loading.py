@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +28,13 @@ def load(model: str, quiet: bool = False, **arguments: Any) -> LLM:
         raise ModuleNotFoundError(f"no module named {missing}", name=missing)  # before 93 MB come for nothing
     resolve(model, quiet)  # shows its own progress where it has to fetch or convert
     with waiting(f"loading {model}", quiet):
-        with uncollected():
+        with uncollected(lasting=True):
             import_lean()
             from augury.engine.llm import LLM
 
-        atexit.register(gc.freeze)  # the interpreter looks for garbage three times over before it ends
-        return LLM(model, **arguments)
+        llm = LLM(model, **arguments)
+        gc.freeze()  # it stays until the end, and the interpreter looks for garbage three times over before that
+        return llm
 
 
 def with_installed(wanted: Mapping[str, Any] | None, model: str, quiet: bool = False) -> Any:
