@@ -6,6 +6,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+DEFAULT = """
+import gc, sys
+from augury import LLM, SamplingParams
+llm = LLM("default")
+assert gc.isenabled() and not gc.get_freeze_count()
+[one] = llm.chat([{"role": "user", "content": "Hello"}], SamplingParams(max_tokens=1), use_tqdm=False)
+assert one.outputs[0].token_ids and "torch._meta_registrations" in sys.modules
+print([name for name in ("transformers", "torch._dynamo") if name in sys.modules])
+"""
+LEAN = """
+import sys
+from augury.kernels.lean_torch import import_lean
+import_lean()
+import torch
+lean = "torch._meta_registrations" not in sys.modules
+assert lean == (torch.version.cuda is None and torch.version.hip is None)
+import torch._decomp  # who needs the kernels imports this, or transformers
+assert "torch._meta_registrations" in sys.modules
+empty = torch.empty(2, 3, device="meta")
+known = torch._C._dispatch_has_kernel_for_dispatch_key("aten::nonzero", "Meta")
+print(torch.nn.functional.softmax(empty, 1).shape == (2, 3), known)
+"""
 START = """
 import sys
 from augury import LLM, SamplingParams
@@ -36,3 +58,15 @@ def test_an_engine_starts_without_torchs_compiler(toy_model: Path) -> None:
     done = subprocess.run([sys.executable, "-c", START, str(toy_model)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "True"
+
+
+def test_the_embedded_model_starts_without_transformers() -> None:
+    done = subprocess.run([sys.executable, "-c", DEFAULT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_torch_is_whole_again_for_those_who_need_it() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True True"

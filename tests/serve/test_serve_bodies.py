@@ -276,9 +276,9 @@ def test_levels_are_counted(value: Any) -> None:
 
 
 def test_nothing_is_collected_while_a_body_is_parsed() -> None:
-    with pytest.raises(ValueError, match="x"), reading._uncollected():
+    with pytest.raises(ValueError, match="x"), reading.uncollected():
         assert not gc.isenabled()
-        with reading._uncollected():
+        with reading.uncollected():
             pass
         assert not gc.isenabled()
         raise ValueError("x")

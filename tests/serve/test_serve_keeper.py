@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -151,14 +152,14 @@ def descriptors() -> int:
 
 def test_an_engine_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(kept: Kept) -> None:
-        spawn, failures, before = asyncio.create_subprocess_exec, iter(range(5)), descriptors()
+        spawn, failures, before = subprocess.Popen, iter(range(5)), descriptors()
 
-        async def scarce(*words: Any, **options: Any) -> Any:
+        def scarce(*words: Any, **options: Any) -> Any:
             if next(failures, None) is not None:
                 raise OSError(errno.EMFILE, "Too many open files")
-            return await spawn(*words, **options)
+            return spawn(*words, **options)
 
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+        monkeypatch.setattr(subprocess, "Popen", scarce)
         assert await kept.failure(DEATH) == "engine_died"
         await kept.until(lambda: kept.client.healthy)
         assert await kept.answer(1) == "!" and not kept.said and kept.faults("start") == 5
@@ -169,16 +170,34 @@ def test_an_engine_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mon
 
 def test_a_server_whose_engine_never_starts_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(kept: Kept) -> None:
-        async def scarce(*words: Any, **options: Any) -> Any:
+        def scarce(*words: Any, **options: Any) -> Any:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+        monkeypatch.setattr(subprocess, "Popen", scarce)
         assert await kept.failure(DEATH) == "engine_died"
         await kept.until(lambda: kept.said)
         assert len(kept.said) == 1 and "Too many open files" in kept.said[0]
         assert await kept.failure(1) == "engine_unavailable"
 
     keeping(monkeypatch, play)
+
+
+def test_an_engine_that_was_started_ahead_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_start, "ENGINE", (fake_engine.__file__,))
+    engine_start.start_ahead()
+    [ahead] = engine_start._ahead
+
+    async def play(kept: Kept) -> None:
+        assert kept.client.pid == ahead.pid and await kept.answer(1) == "!"
+        assert await kept.failure(DEATH) == "engine_died"  # and the next is another one
+        await kept.until(lambda: kept.client.healthy)
+        assert kept.client.pid != ahead.pid and await kept.answer(1) == "!"
+
+    keeping(monkeypatch, play)
+    engine_start.start_ahead()
+    [unused] = engine_start._ahead
+    engine_start.end_ahead()
+    assert not engine_start._ahead and asyncio.run(unused.wait()) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("where", ["_mourn", "_revive"])

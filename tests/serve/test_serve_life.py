@@ -157,11 +157,17 @@ def test_a_model_without_a_tokenizer_is_one_line(toy_model: Path, tmp_path: Path
     one_line(run(str(tmp_path), "--port", "0"), 1, "tokenizer")
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has said what it does on a signal."""
+    [caught] = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_told_to_end_while_it_loads(toy_model: Path) -> None:
     command = [sys.executable, "-c", RUN, "serve", str(toy_model), "--port", "0", "--device", "cpu"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not children.read_text():
+    while not (children.read_text() and catches(process.pid, signal.SIGTERM)):
         time.sleep(0.02)
     engine = children.read_text().split()[0]
     process.send_signal(signal.SIGTERM)

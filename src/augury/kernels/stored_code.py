@@ -30,4 +30,4 @@ def load_lightly() -> None:
             return inner(self, sig, target_context)
 
     if usual.__qualname__ == "Cache.load_overload":  # not yet exchanged
-        Cache.load_overload = load_overload
+        Cache.load_overload = load_overload  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from augury.model.token_bytes import TokenBytes
 
 
 class Tokenizer:
-    """A thin wrapper over transformers' tokenizer, or what does its work, with the fast decoder the engine calls for every token."""
+    """A thin wrapper over transformers' tokenizer, or what stands for it, with the decoder that runs every token."""
 
     def __init__(self, directory: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool and ours would fight over the cores

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import atexit
 import socket
+import subprocess
 import sys
 from importlib.util import find_spec
-from subprocess import DEVNULL, Popen
 from typing import NamedTuple
 
 from augury.serve.wire import Closed, Message, pack, read
 
 # Collections of garbage would look at all that is imported again and again: an eighth of the time until it is ready.
 ENGINE = (
+    "-c",
     "import gc; gc.disable(); from augury.kernels.lean_torch import import_lean; import_lean(); "
-    "from augury.serve.engine_process import start; start()"
+    "from augury.serve.engine_process import start; start()",
 )
 
 
@@ -30,10 +31,10 @@ class Process:
         self.socket, theirs = socket.socketpair()
         try:
             with theirs:
-                self._child = Popen(
-                    [sys.executable, "-c", ENGINE, str(theirs.fileno())],
+                self._child = subprocess.Popen(
+                    [sys.executable, *ENGINE, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
-                    stdin=DEVNULL,
+                    stdin=subprocess.DEVNULL,
                     start_new_session=True,
                 )
         except BaseException:
