@@ -108,7 +108,7 @@ MESSAGES = [
 ]
 TEMPLATES = [
     None,
-    "  {%- for m in messages %}\n  {% if loop.index > 1 %}{% break %}{% endif %}\n{{ m | tojson(indent=2) }}\n{%endfor%}",
+    "  {%- for m in messages %}\n {% if loop.last %}{% continue %}{% endif %}\n{{ m|tojson(indent=2) }}\n{% endfor %}",
     "{{ bos_token }}{{ tools | tojson if tools else 'no' }}{{ documents }}{{ extra }}{{ messages[0].content | upper }}",
     "{{ strftime_now('%Y') }}{{ eos_token }}{{ add_generation_prompt }}{{ undefined_name }}",
 ]

@@ -37,6 +37,7 @@ from augury.methods.registry import drafter_class
 from augury.model.dense import Dense
 from augury.model.load import load_target
 from augury.model.lora import Adapters
+from augury.model.memory import let_go
 from augury.model.split import Split
 from augury.model.states import States
 from augury.model.target import KVCache, Target
@@ -72,6 +73,8 @@ def build_engine(
             drafter.warm_up(runner.target.device)
     runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
     depth = int(runner.target.device.type == "cuda")
+    if runner.target.device.type == "cpu":
+        let_go()
     return Engine(runner, built.scheduler, _budget(config, runner, directory), built.stats, depth)
 
 
