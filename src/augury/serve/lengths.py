@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from augury.config.prediction import KEY as PREDICTION
@@ -73,6 +74,7 @@ def in_bytes(texts: Iterable[str]) -> int:
     return sum(len(s) if s.isascii() else len(s.encode("utf-8", "surrogatepass")) for s in texts)
 
 
+@lru_cache(maxsize=1)
 def longest_token(inner: Any) -> int:
     """Bytes of text that one token stands for at most.
 

@@ -17,6 +17,7 @@ from augury.model.store import resolve
 from augury.model.tokenizer import Tokenizer
 from augury.serve.defaults import Defaults
 from augury.serve.engine_client import EngineClient
+from augury.serve.lengths import longest_token
 from augury.serve.observatory import Observatory
 from augury.serve.parsers.choose import settled
 from augury.serve.prompts import Prompts
@@ -31,7 +32,9 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     missing: Any = None
     if sys.modules.setdefault("torch", missing) is None:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # and does not complain
-    return Tokenizer(directory)
+    tokenizer = Tokenizer(directory)
+    longest_token(tokenizer.inner)  # takes as long again, and the first request would wait for it
+    return tokenizer
 
 
 @asynccontextmanager
