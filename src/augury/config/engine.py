@@ -22,7 +22,7 @@ from augury.methods.hybrid import as_one
 from augury.methods.notes import LOUD
 
 logger = logging.getLogger("augury")
-Quantization = Literal["fp8", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
+Quantization = Literal["fp8", "int8", "int4", "compressed-tensors", "awq", "gptq", "awq_marlin", "gptq_marlin"]
 
 
 class EngineConfig(BaseModel):
@@ -65,7 +65,7 @@ class EngineConfig(BaseModel):
     )
     quantization: Quantization | None = Field(
         default=None,
-        description="'fp8' rounds the layers' matrices to 8 bits; that of a quantised checkpoint is found by itself.",
+        description="'fp8' (on a CPU 'int8', 'int4') rounds the layers' matrices; a quantised checkpoint says its own.",
     )
     kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto", description="Type of keys and values: the model's own, or 8-bit floats on a GPU."

@@ -126,12 +126,12 @@ class Dense:
         exact: bool = False,
         fast: bool = False,
         split: Split | None = None,
-        rounds: bool = False,
+        rounds: str = "",
     ) -> Dense:
         """Read a checkpoint directory; `packed` takes matrices in their file's precision, `dummy` makes random ones.
 
         `exact`: see kernels.choose; `fast`: see Ops.arrange; `split`: read this rank's part; `rounds`: layers'
-        matrices to 8 bits.
+        matrices so.
         """
         config, ops = layers_config(directory), choose(device, exact)
         plan, length = Plan(config), max_model_len or context_length(config)

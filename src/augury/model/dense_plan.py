@@ -18,6 +18,7 @@ from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, P
 from augury.model.packed import Packed, PackedFile
 from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import head_dim
+from augury.model.rounded import KINDS, rounded
 from augury.model.split import Heads, Inward, Split, SplitWords, gate_lines, inward
 from augury.parallel.shares import widths
 
@@ -33,7 +34,7 @@ class Reader:
         dtype: torch.dtype,
         device: torch.device,
         fast: bool,
-        rounds: bool = False,
+        rounds: str = "",
     ) -> None:
         self._fast, self._rounds = fast, rounds
         self._checkpoint, self._stored, self._ops, self._dtype, self._device = checkpoint, stored, ops, dtype, device
@@ -54,15 +55,17 @@ class Reader:
         added = self.vector(*(f"{name}.bias" for name in names)) if bias else None
         if lines is not None and added is not None:
             added = added[lines.to(added.device)]
-        weight = self._weight(names, rounds and self._rounds)
+        weight = self._weight(names, self._rounds if rounds else "")
         if isinstance(weight, Tensor):
             return Linear(self._ops, weight if lines is None else weight[lines.to(weight.device)].contiguous(), added)
         some = weight if lines is None else weight.some(lines)
         arranged = some if isinstance(some, Quantized) else self._ops.arrange(some, self._fast)
         return PackedLinear(self._ops, arranged, added)
 
-    def _weight(self, names: list[str], rounds: bool) -> Tensor | Packed | Quantized:
-        """Matrices as they are stored, or rounded to 8 bits; a CPU, which has no use for those, gets them unpacked."""
+    def _weight(self, names: list[str], rounds: str) -> Tensor | Packed | Quantized:
+        """Matrices as they are stored, or rounded; a CPU, which has no use for 8-bit floats, gets those unpacked."""
+        if rounds in KINDS:
+            return rounded(self.matrix(*(f"{name}.weight" for name in names)), rounds, names[0])
         if rounds:
             found: Tensor | Packed | Quantized | None = quantised(self.matrix(*(f"{name}.weight" for name in names)))
         elif isinstance(self._stored, PackedFile):

@@ -13,6 +13,7 @@ from augury.model.encoders import explained
 from augury.model.errors import ModelError
 from augury.model.packed import PACKED_FILE
 from augury.model.rope import head_dim, switch_length
+from augury.model.rounded import KINDS
 from augury.model.schemes import read_scheme
 from augury.model.split import Heads, Split
 from augury.model.target import Target
@@ -39,13 +40,17 @@ def load_target(
     Converted GGUF models run in the precision of their file where the CPU kernels can: the same numbers, less memory
     read. `dummy` reads config.json alone and makes random weights. `exact`: on a GPU a row's bits depend on its own
     tokens alone, as they do on a CPU. `fast`: activations are rounded to 8 bits where weights are packed. `split`: this
-    rank's part of the model. `quantization`: "fp8" rounds the layers' matrices of a plain checkpoint to 8 bits; that of
-    a quantised checkpoint is found in its config.json.
+    rank's part of the model. `quantization`: "fp8", or "int8" and "int4" on a CPU, rounds the layers' matrices of a
+    plain checkpoint; that of a quantised checkpoint is found in its config.json.
     """
     directory, device = Path(directory), torch.device(device)
     config = layers_config(directory)
     rounds = _check_quantization(config, quantization)
     kind = choose_dtype(directory, dtype, device, dummy)
+    packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
+    packed = packed and (directory / PACKED_FILE).is_file()
+    if rounds in KINDS:
+        _check_rounded(rounds, device, kind, packed)
     fits = runs_dense(config)
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
@@ -59,20 +64,34 @@ def load_target(
 
         with explained(directory):
             return Adapter.load(directory, kind, device, max_model_len, dummy)
-    packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
-    packed = packed and (directory / PACKED_FILE).is_file()
     with explained(directory):
         return dense.Dense.load(directory, kind, device, max_model_len, packed, dummy, exact, fast, split, rounds)
 
 
-def _check_quantization(config: Any, asked: str | None) -> bool:
-    """Whether matrices are to be rounded; refuses what neither the checkpoint is nor can be made of it."""
+def _check_quantization(config: Any, asked: str | None) -> str:
+    """How matrices are to be rounded, if they are; refuses what neither the checkpoint is nor can be made of it."""
     written = getattr(config, "quantization_config", None)
     if read_scheme(written, asked) is not None or asked is None:
-        return False
-    if asked != "fp8":
-        raise ModelError(f"quantization={asked!r} is for checkpoints that are quantised so; for this one use 'fp8'.")
-    return True
+        return ""
+    if asked not in ("fp8", *KINDS):
+        raise ModelError(
+            f"quantization={asked!r} is for checkpoints that are quantised so; for this one use 'fp8', or on a CPU "
+            "'int8' or 'int4'."
+        )
+    return asked
+
+
+def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype, packed: bool) -> None:
+    """Refuse to round to integers where no kernel of ours would read them."""
+    if device.type != "cpu":
+        raise ModelError(f"quantization={asked!r} is for CPUs; on a GPU use 'fp8'.")
+    if dtype != torch.float32:
+        raise ModelError(f"quantization={asked!r} needs float32 activations; leave out dtype.")
+    if packed:
+        raise ModelError(
+            f"quantization={asked!r}: this model's weights are quantised already; leave it out, or give "
+            "load_format='safetensors' to round them anew."
+        )
 
 
 def check_split(config: Any, implementation: str, size: int, field: str = "tensor_parallel_size") -> None:
