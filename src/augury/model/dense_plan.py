@@ -103,7 +103,10 @@ class Reader:
 
     def _stack(self, names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
         parts = [self._checkpoint.tensor(name).to(self._device, dtype) for name in names]
-        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+        if len(parts) > 1:
+            return torch.cat(parts)
+        # A tensor as it was read holds the whole file in memory, most of which is not kept where it is rounded.
+        return parts[0].clone() if self._rounds in KINDS else parts[0].contiguous()
 
 
 class Plan:
