@@ -158,11 +158,13 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--cases", type=int, default=100)
     options.add_argument("--first", type=int, default=0)
+    options.add_argument("--families", nargs="*", choices=HYBRIDS, default=list(HYBRIDS))
     given = options.parse_args()
     torch.set_num_threads(1)
     total, wrong = Counter[str](), 0
     with tempfile.TemporaryDirectory() as room:
-        for place, name in enumerate(HYBRIDS):
+        for name in given.families:
+            place = list(HYBRIDS).index(name)
             oracle = Oracle.of(name, Path(room) / name)
             for number in range(given.first + place, given.first + given.cases, len(HYBRIDS)):
                 found = run_case(number, oracle)
