@@ -31,8 +31,8 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     if key[0].device.type != "cpu":
         return _rounds(*counter, *key)
     # The same operators of numpy begin in a tenth of torch's time, which is most of the time where draws are few.
-    arrays = (part.numpy() for part in (*counter, *key))
-    a, b, c, d = (torch.from_numpy(word) for word in _rounds(*arrays))
+    arrays = (part.numpy()[..., None] for part in (*counter, *key))  # single numbers would not wrap in silence
+    a, b, c, d = (torch.from_numpy(word[..., 0]) for word in _rounds(*arrays))
     return a, b, c, d
 
 
