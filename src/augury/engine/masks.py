@@ -46,6 +46,8 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
             counts[g] = 1 + item.nodes
             parts.append(item.request.grammar.masks[: counts[g]])
     bits, begin = np.concatenate(parts), np.cumsum(counts) - counts
+    if bits.ndim != 2:  # one alone can be put together with nobody's; a kernel would be compiled for it, in vain
+        raise ValueError(f"masks have {bits.ndim} dimensions instead of 2")
     sent = [torch.from_numpy(part).to(device) for part in (bits, begin, counts)]
     return GroupMasks(sent[0], sent[1], sent[2], int(counts.max()))
 

@@ -71,6 +71,7 @@ class Teacher:
             model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         self.model = model.to(device).eval().requires_grad_(False)
         self.directory, self.device, self._layers, self._found = directory, device, layers, dict[int, Tensor]()
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the batch of a corpus that is a single one
         self.embedding: Tensor = self.model.get_input_embeddings().weight
         self.head: Tensor = self.model.get_output_embeddings().weight
         stack = decoder_layers(self.model)
@@ -97,10 +98,18 @@ class Teacher:
         for row, text in zip(tokens, texts, strict=True):
             row[: len(text)] = text
         tokens = tokens.to(self.device)
-        normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        streams = [normed if layer == NORMED else self._found[layer] for layer in self._layers]
+        normed, streams = self._seen(tokens, keep=len(numbers) == len(corpus))
         lengths = torch.tensor([len(text) for text in texts], device=self.device)
         starts = corpus.starts[numbers].to(self.device)
         dice = torch.Generator().manual_seed(Random(f"{step} {numbers}").getrandbits(62))
         noise = torch.rand(tokens.shape, generator=dice).to(self.device)
-        return Batch(tokens, starts, lengths, torch.cat(streams, dim=2), normed, noise)
+        return Batch(tokens, starts, lengths, streams, normed, noise)
+
+    def _seen(self, tokens: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+        """The last states of a batch and its layers' streams; kept where the next batch has the same texts."""
+        if self._kept is not None and torch.equal(self._kept[0], tokens):
+            return self._kept[1:]
+        normed: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        streams = torch.cat([normed if layer == NORMED else self._found[layer] for layer in self._layers], dim=2)
+        self._kept = (tokens, normed, streams) if keep else None
+        return normed, streams

@@ -259,6 +259,8 @@ class Chain:
 
     def feed(self, text: str) -> list[Event]:
         """Take more of the answer; what it settles."""
+        if len(self._parsers) == 1:  # as nearly always
+            return self._parsers[0].feed(text)
         return self._through(self._parsers, [Event(CONTENT, text)] if text else [])
 
     def finish(self) -> list[Event]:
