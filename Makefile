@@ -7,8 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 # errors only: a site with several package indexes gets a page of warnings otherwise
-# bytecode is compiled when it is imported: of all that is installed only a quarter ever is, and pip compiles on one core
-PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 # The stamp carries a checksum of what was installed from, so that a changed pin installs again and nothing else does.
 DRAFTERS := packages/augury-smollm2-drafters
