@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    MixtralConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 SIZES: dict[str, Any] = {
     "vocab_size": 101,
@@ -35,6 +43,25 @@ LONG = {
     "short_factor": [1.0 + i / 8 for i in range(8)],
     "long_factor": [2.0 + i for i in range(8)],
 }
+WIDE: dict[str, Any] = {**SIZES, "max_position_embeddings": 128}  # long enough for the engine's prompts
+MIXTURES: dict[str, Any] = {
+    "qwen3-moe": Qwen3MoeConfig(  # type: ignore[call-arg]  # a configuration takes any keyword
+        **WIDE, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, head_dim=16, decoder_sparse_step=2
+    ),
+    "qwen3-moe-normed": Qwen3MoeConfig(  # type: ignore[call-arg]
+        **WIDE,
+        moe_intermediate_size=48,
+        num_experts=8,
+        num_experts_per_tok=3,
+        head_dim=32,
+        norm_topk_prob=True,
+        mlp_only_layers=[1],
+        use_sliding_window=True,
+        sliding_window=6,
+    ),
+    "mixtral": MixtralConfig(**WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+    "mixtral-window": MixtralConfig(**WIDE, num_local_experts=5, num_experts_per_tok=2, sliding_window=6, head_dim=32),
+}
 FAMILIES: dict[str, Any] = {
     "llama": LlamaConfig(**SIZES, rope_parameters=LLAMA3),
     "llama-biased-tied": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
@@ -55,6 +82,7 @@ FAMILIES: dict[str, Any] = {
     "proportional": LlamaConfig(
         **SIZES, rope_parameters={"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}
     ),
+    **MIXTURES,
 }
 
 

@@ -35,6 +35,7 @@ from augury.engine.team import Team
 from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
 from augury.model.dense import Dense
+from augury.model.layers import Mixture
 from augury.model.load import load_target
 from augury.model.lora import Adapters
 from augury.model.memory import let_go
@@ -143,6 +144,8 @@ def _make_room_for_adapters(config: EngineConfig, target: Target) -> None:
         raise ConfigError(
             "enable_lora needs our own model code, and this model runs through transformers; leave it out."
         )
+    if any(isinstance(layer.mlp, Mixture) for layer in target.layers):
+        raise ConfigError("enable_lora: adapters of a model with mixtures of experts are not supported; leave it out.")
     target.adapters = Adapters(target, config.lora_places, config.max_lora_rank)
 
 

@@ -67,6 +67,20 @@ class Ops(Protocol):
         """silu of the first half of each row, times the second half."""
         ...
 
+    def route(self, logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
+        """The `count` most likely experts of each row, most likely first: shares float32 [R, count], experts int64.
+
+        Shares are likelihoods by a softmax over all of logits [R, E], or, to `normalise`, over the chosen ones.
+        """
+        ...
+
+    def run_experts(self, x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+        """What each row's experts make of x [R, H], each times its share, added up in their order.
+
+        gate_up is [E, 2 * I, H] and down [E, H, I]; experts and shares are route's.
+        """
+        ...
+
     def rotate_and_store(
         self,
         qkv: Tensor,

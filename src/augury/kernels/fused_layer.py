@@ -15,7 +15,7 @@ from augury.kernels.unpack import BLOCK
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from augury.model.layers import AnyLinear, Layer
+    from augury.model.layers import Layer
 
 
 NOBODY = np.empty(0, np.int64)
@@ -90,15 +90,16 @@ class FusedLayer:
         return with_array(following), with_array(stream)
 
 
-def _tiled(linear: AnyLinear) -> Tiled | None:
+def _tiled(linear: object) -> Tiled | None:
+    """The tiles of a projection; the matrices of a mixture's experts are none."""
     weight = getattr(getattr(linear, "base", linear), "weight", None)  # one with adapters lies around another
     return weight if isinstance(weight, Tiled) else None
 
 
-def _bias(linear: AnyLinear) -> Array:
+def _bias(linear: object) -> Array:
     return optional(getattr(getattr(linear, "base", linear), "bias", None))
 
 
-def _stack(linear: AnyLinear) -> tuple[Array, Array, Array]:
+def _stack(linear: object) -> tuple[Array, Array, Array]:
     stack = getattr(linear, "stack", None)
     return NO_STACK if stack is None else (lasting(stack.down), lasting(stack.up), lasting(stack.bounds))

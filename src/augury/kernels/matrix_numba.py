@@ -137,7 +137,7 @@ def columns_of(thread, threads, columns, step):
 
 
 @njit(**OPTIONS)
-def _share(thread, threads, x, weight, out):
+def share_of_product(thread, threads, x, weight, out):
     """What one thread does of out [R, out] = x [R, in] times weight [out, in]."""
     many = x.shape[0] >= MANY_ROWS and weight.shape[0] >= LINES
     first, last = columns_of(thread, threads, weight.shape[0], LINES if many else 4)
@@ -150,7 +150,7 @@ def _share(thread, threads, x, weight, out):
 @njit(**OPTIONS)
 def linear_alone(x, weight, bias, out):
     """out = x times weight, plus bias if it has any elements, on one thread."""
-    _share(0, 1, x, weight, out)
+    share_of_product(0, 1, x, weight, out)
     add_bias(out, bias)
 
 
@@ -158,5 +158,5 @@ def linear_alone(x, weight, bias, out):
 def linear_parallel(threads, x, weight, bias, out):
     """The same on several."""
     for share in prange(threads):
-        _share(np.int64(share), threads, x, weight, out)
+        share_of_product(np.int64(share), threads, x, weight, out)
     add_bias(out, bias)

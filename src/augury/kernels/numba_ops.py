@@ -10,6 +10,7 @@ import torch
 from numba import set_num_threads
 from torch import Tensor
 
+from augury.kernels import experts as reference
 from augury.kernels import fused, stored_code, threads
 
 stored_code.load_lightly()
@@ -18,6 +19,7 @@ threads.keep_compiled_code()  # numba chooses its cache directory when a kernel 
 from augury.kernels import (  # noqa: E402
     attention_numba,
     digits_numba,
+    experts_numba,
     fused_numba,
     low_rank_numba,
     machine,
@@ -122,6 +124,24 @@ class NumbaOps:
         rows, width = gate_up.shape
         out, array = fresh(rows, width // 2)
         fused_numba.silu_mul(array_of(gate_up), array)
+        return out
+
+    def route(self, logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
+        """Each row by itself."""
+        shares, array = fresh(len(logits), count)
+        experts = torch.empty(len(logits), count, dtype=torch.int64)
+        experts_numba.route(array_of(logits), normalise, array, experts.numpy())
+        return shares, experts
+
+    def run_experts(self, x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+        """Row-invariant for any number of rows, but in sizes and types that `linear` leaves to torch."""
+        (_, hidden, inner), kind = down.shape, down.dtype
+        if hidden % LANES or inner % LANES or kind == torch.float16:
+            return reference.run_experts(x, gate_up, down, experts, shares)
+        several = self._threads if gate_up[0].numel() >= PARALLEL_WEIGHT else 1
+        out, array = fresh(*x.shape)
+        matrices = lasting(gate_up), lasting(down)
+        experts_numba.run_experts(several, array_of(x), *matrices, experts.numpy(), array_of(shares), array)
         return out
 
     def rotate_and_store(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from augury.kernels import attention, fused, low_rank
+from augury.kernels import attention, experts, fused, low_rank
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
@@ -26,6 +26,8 @@ class TorchOps:
     add_low_rank = staticmethod(low_rank.add_low_rank)
     rms_norm = staticmethod(fused.rms_norm)
     silu_mul = staticmethod(fused.silu_mul)
+    route = staticmethod(experts.route)
+    run_experts = staticmethod(experts.run_experts)
     attend = staticmethod(attention.attend)
 
     def fused(self, layer: Layer) -> Layer:

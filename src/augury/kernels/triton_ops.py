@@ -10,6 +10,7 @@ from augury.kernels import (
     activation_triton,
     attend_triton,
     attention,
+    experts,
     fused,
     low_rank,
     norm_triton,
@@ -40,6 +41,8 @@ class TritonOps:
     rms_norm = staticmethod(norm_triton.rms_norm)
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
     silu_mul = staticmethod(activation_triton.silu_mul)
+    route = staticmethod(experts.route)
+    run_experts = staticmethod(experts.run_experts)
 
     def fused(self, layer: Layer) -> Layer:
         """As it is."""

@@ -1,4 +1,5 @@
-"""Llama, Mistral, Qwen2, Qwen3 and models of their shape (SmolLM2): one lean decoder over packed rows."""
+"""Llama, Mistral, Qwen2, Qwen3, mixtures of their kind (Mixtral, Qwen3-MoE) and models of their shape (SmolLM2): one
+lean decoder over packed rows."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from augury.model.checkpoint import Checkpoint, layers_config
 from augury.model.dense_plan import Plan, Reader
 from augury.model.dummy import DummyCheckpoint
 from augury.model.layers import AnyLinear, Layer, Linear, PackedLinear, Pass
+from augury.model.mixture_plan import MIXTURES
 from augury.model.packed import PackedFile
 from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import context_length, head_dim, rotary_tables
@@ -23,7 +25,7 @@ from augury.model.split import Split, SplitWords
 from augury.model.states import StateShape
 from augury.model.target import KVCache, LayerShape, Rows, Scores
 
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *MIXTURES)
 
 
 class Dense:
@@ -137,6 +139,8 @@ class Dense:
         plan, length = Plan(config), max_model_len or context_length(config)
         source: Checkpoint | DummyCheckpoint = DummyCheckpoint(dtype, device) if dummy else Checkpoint(directory)
         with source as checkpoint:
+            if plan.mixtures and isinstance(checkpoint, Checkpoint):
+                plan.mixtures.look(checkpoint.__contains__, config.num_hidden_layers)
             quantized = _quantized_file(checkpoint, config, device)
             (quantized or checkpoint).require(plan.shapes(), plan.spare)
             stored = quantized or (PackedFile(directory) if packed else None)

@@ -14,7 +14,8 @@ from augury.kernels.quantized import Quantized, quantised
 from augury.model.checkpoint import Checkpoint
 from augury.model.dummy import DummyCheckpoint
 from augury.model.errors import ModelError
-from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, PackedLinear
+from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, Mixture, PackedLinear
+from augury.model.mixture_plan import MIXTURES, MixturePlan
 from augury.model.packed import Packed, PackedFile
 from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import head_dim
@@ -47,6 +48,21 @@ class Reader:
     def vector(self, *names: str) -> Tensor:
         """A norm or bias, or several in a row; float32 on a CPU, where they cost nothing."""
         return self._stack(names, self._vector_dtype)
+
+    def pile(self, lists: list[list[str]], rows: int, columns: int) -> Tensor:
+        """Matrices [len(lists), rows, columns], each of the parts that a list names; no part is copied twice."""
+        out = torch.empty(len(lists), rows, columns, dtype=self._dtype, device=self._device)
+        for matrix, names in zip(out, lists, strict=True):
+            begin = 0
+            for name in names:
+                part = self._checkpoint.tensor(name)
+                matrix[begin : begin + len(part)].copy_(part)
+                begin += len(part)
+        return out
+
+    def plain(self, names: list[str]) -> Linear:
+        """A projection without bias that is never rounded."""
+        return Linear(self._ops, self.matrix(*(f"{name}.weight" for name in names)))
 
     def linear(
         self, names: list[str], bias: bool, lines: Tensor | None = None, rounds: bool = True
@@ -121,12 +137,13 @@ class Plan:
         qwen2 = config.model_type == "qwen2"  # biases on q, k, v whatever the config says, never on o
         self.qkv_bias, self.out_bias = qwen2 or biased, biased and not qwen2
         self.mlp_bias = bool(getattr(config, "mlp_bias", False))
-        self.head_norms = config.model_type == "qwen3"
+        self.head_norms = config.model_type in ("qwen3", "qwen3_moe")
+        self.mixtures = MixturePlan.of(config)
         self.attention = Heads(self.heads, self.kv_heads, self.dim)
 
     def window(self, i: int) -> int:
         """The sliding window of layer i, 0 for none."""
-        if self.config.model_type == "mistral":
+        if self.config.model_type in ("mistral", *MIXTURES):
             return self.config.sliding_window or 0
         kinds = getattr(self.config, "layer_types", None)
         if self.config.model_type == "llama" or not kinds or kinds[i] != "sliding_attention":
@@ -143,8 +160,14 @@ class Plan:
         if not self.config.tie_word_embeddings:
             shapes["lm_head.weight"] = (vocabulary, hidden)
         for i in range(self.config.num_hidden_layers):
-            shapes.update({f"model.layers.{i}.{name}": shape for name, shape in self._layer_shapes().items()})
+            shapes.update({f"model.layers.{i}.{name}": shape for name, shape in self._layer_shapes(i).items()})
+            if self._mixes(i):
+                assert self.mixtures
+                shapes |= self.mixtures.shapes(i)
         return shapes
+
+    def _mixes(self, i: int) -> bool:
+        return self.mixtures is not None and self.mixtures.sparse(i)
 
     def spare(self, name: str) -> bool:
         """Tensors that may be stored but are not used: a tied head, and multi-token-prediction layers (MTP)."""
@@ -168,7 +191,8 @@ class Plan:
             "down_proj": (hidden, inner),
         }
 
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _layer_shapes(self, i: int) -> dict[str, tuple[int, ...]]:
+        """What stands below a layer's name, without its mixture if that is what it has."""
         hidden = self.config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
             "input_layernorm.weight": (hidden,),
@@ -177,6 +201,8 @@ class Plan:
         biased = dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.mlp_bias) | {"o_proj": self.out_bias}
         for name, shape in self.projections().items():
             parent = "self_attn" if name[0] in "qkvo" else "mlp"
+            if parent == "mlp" and self._mixes(i):
+                continue
             shapes[f"{parent}.{name}.weight"] = shape
             if biased.get(name, self.qkv_bias):
                 shapes[f"{parent}.{name}.bias"] = shape[:1]
@@ -186,10 +212,8 @@ class Plan:
 
     def layer(self, i: int, read: Reader, rotary: tuple[Tensor, Tensor], split: Split | None = None) -> Layer:
         """Read one layer, or this rank's part of it."""
-        at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
-        hidden, inner = self.config.hidden_size, self.config.intermediate_size
+        at, hidden = f"model.layers.{i}.self_attn", self.config.hidden_size
         seen = self.attention.widths(split) if split else []
-        gated = widths(inner, split.ranks.size) if split else []
         norms = [read.vector(f"{at}.{x}_norm.weight") if self.head_norms else None for x in "qk"]
         attention = Attention(
             read.ops,
@@ -204,12 +228,19 @@ class Plan:
             window=self.window(i),
             eps=self.config.rms_norm_eps,
         )
-        lines = gate_lines(inner, split) if split else None
-        gate_up = read.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], self.mlp_bias, lines)
-        down = read.inward(f"{mlp}.down_proj", self.mlp_bias, split, gated, hidden)
         return Layer(
             attention_norm=read.vector(f"model.layers.{i}.input_layernorm.weight"),
             attention=attention,
             mlp_norm=read.vector(f"model.layers.{i}.post_attention_layernorm.weight"),
-            mlp=GatedMLP(read.ops, gate_up, down),
+            mlp=self._mlp(i, read, split),
         )
+
+    def _mlp(self, i: int, read: Reader, split: Split | None) -> GatedMLP | Mixture:
+        if self._mixes(i):
+            assert self.mixtures
+            return self.mixtures.read(i, read)
+        mlp, hidden, inner = f"model.layers.{i}.mlp", self.config.hidden_size, self.config.intermediate_size
+        lines = gate_lines(inner, split) if split else None
+        gated = widths(inner, split.ranks.size) if split else []
+        gate_up = read.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], self.mlp_bias, lines)
+        return GatedMLP(read.ops, gate_up, read.inward(f"{mlp}.down_proj", self.mlp_bias, split, gated, hidden))

@@ -111,13 +111,30 @@ class GatedMLP:
 
 
 @dataclass(slots=True)
+class Mixture:
+    """Several gated MLPs, of which a router chooses some for each row."""
+
+    ops: Ops
+    router: Linear  # [E, H]
+    gate_up: Tensor  # [E, 2 * I, H]
+    down: Tensor  # [E, H, I]
+    count: int  # experts that run a row
+    normalise: bool  # their shares add up to 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Run the rows."""
+        shares, experts = self.ops.route(self.router(x), self.count, self.normalise)
+        return self.ops.run_experts(x, self.gate_up, self.down, experts, shares)
+
+
+@dataclass(slots=True)
 class Layer:
     """One decoder layer; the norm after it belongs to the next layer."""
 
     attention_norm: Tensor
     attention: Attention
     mlp_norm: Tensor
-    mlp: GatedMLP
+    mlp: GatedMLP | Mixture
 
     def __call__(
         self, x: Tensor, residual: Tensor, view: Any, keys: Tensor, values: Tensor, norm: Tensor

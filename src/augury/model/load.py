@@ -11,6 +11,7 @@ from augury.model import dense
 from augury.model.checkpoint import Checkpoint, layers_config, read_config
 from augury.model.encoders import explained
 from augury.model.errors import ModelError
+from augury.model.mixture_plan import has_mixtures
 from augury.model.packed import PACKED_FILE
 from augury.model.rope import head_dim, switch_length
 from augury.model.rounded import KINDS
@@ -52,6 +53,10 @@ def load_target(
     if rounds in KINDS:
         _check_rounded(rounds, device, kind, packed)
     fits = runs_dense(config)
+    if rounds and fits and has_mixtures(config):
+        raise ModelError(
+            f"quantization={quantization!r} does not round the experts of {config.model_type!r} yet; leave it out."
+        )
     if implementation == "dense" and not fits:
         raise ModelError(f"model type {config.model_type!r} has no dense implementation; use 'auto' or 'adapter'.")
     if split is not None:
@@ -101,6 +106,8 @@ def check_split(config: Any, implementation: str, size: int, field: str = "tenso
             f"{field}={size} needs our own model code, and {config.model_type!r} runs through transformers; write 1, "
             f"or use a model of type {', '.join(dense.MODEL_TYPES)}."
         )
+    if has_mixtures(config):
+        raise ModelError(f"{field}={size} cannot divide the experts of {config.model_type!r} yet; write 1.")
     Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config)).check(size, field)
 
 
@@ -108,7 +115,14 @@ def runs_dense(config: Any) -> bool:
     """Whether dense.py computes exactly what this configuration means."""
     if config.model_type not in dense.MODEL_TYPES:
         return False
+    if getattr(config, "quantization_config", None) and has_mixtures(config):
+        return False  # no kernel here reads codes of experts
     return config.hidden_act in ("silu", "swish") and not switch_length(config)
+
+
+def has_plain_layers(config: Any) -> bool:
+    """Whether all layers are dense ones without experts, the kind that heads are trained for."""
+    return runs_dense(config) and not has_mixtures(config)
 
 
 def choose_dtype(directory: Path, name: str, device: torch.device, dummy: bool = False) -> torch.dtype:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from augury.kernels.low_rank import LowRankStack
 from augury.model.dense import Dense
-from augury.model.layers import AdaptedLinear, AnyLinear, Pass
+from augury.model.layers import AdaptedLinear, AnyLinear, GatedMLP, Pass
 from augury.model.lora_files import Factors, read_adapter
 
 # The fused projections of a layer, and the checkpoint's names of their parts.
@@ -27,6 +27,7 @@ class Adapters:
         self.shapes = target.projections
         self._stacks: list[dict[str, LowRankStack]] = []
         for layer in target.layers:
+            assert isinstance(layer.mlp, GatedMLP)  # adapters of experts are refused before
             made = {name: self._stack(target, parts) for name, parts in PARTS.items()}
             layer.attention.qkv = self._adapted(target, layer.attention.qkv, made["qkv"])
             layer.attention.out = self._adapted(target, layer.attention.out, made["out"])

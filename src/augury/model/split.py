@@ -186,7 +186,7 @@ def gate_lines(inner: int, split: Split) -> Tensor:
 def split_layer(layer: Layer, heads: Heads, split: Split) -> Layer:
     """One rank's part of a layer that was read whole."""
     attention, mlp = layer.attention, layer.mlp
-    assert isinstance(mlp.gate_up, Linear)
+    assert isinstance(mlp, GatedMLP) and isinstance(mlp.gate_up, Linear)
     inner = len(mlp.gate_up.weight) // 2
     return replace(
         layer,

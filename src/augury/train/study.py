@@ -20,7 +20,7 @@ from augury.config.sampling import SamplingParams
 from augury.drafters.hidden_files import load_hidden_states
 from augury.engine.llm import LLM
 from augury.model.checkpoint import Checkpoint, read_config
-from augury.model.load import runs_dense
+from augury.model.load import has_plain_layers
 from augury.model.target import NORMED
 
 
@@ -49,9 +49,9 @@ class Study:
     def of(cls, directory: Path, prompts: list[list[int]], length: int, dtype: str = "float32") -> Study:
         """Have the prompts answered with `length` tokens each, end of text or not."""
         config = read_config(directory)
-        if not runs_dense(config):
+        if not has_plain_layers(config):
             raise ConfigError(
-                f"gate heads cannot be trained for {config.model_type!r}: its tensors are not named as Llama's are; "
+                f"gate heads cannot be trained for {config.model_type!r}: its layers are not Llama's; "
                 "use a model of the Llama, Mistral, Qwen2 or Qwen3 family."
             )
         layers = sorted({*stream_layers(config.num_hidden_layers), *block_layers(config.num_hidden_layers)})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from augury.kernels import machine
 from augury.kernels.unpack import BLOCK
-from augury.model.layers import AnyLinear, Layer, Linear, PackedLinear
+from augury.model.layers import AnyLinear, GatedMLP, Layer, Linear, PackedLinear
 from augury.model.packed import Packed
 
 LARGE = 1 << 17  # weights; smaller matrices stay in the processor's caches
@@ -38,6 +38,7 @@ def lighter(linear: AnyLinear) -> AnyLinear:
 def lighter_layer(layer: Layer) -> Layer:
     """A layer with all its projections so."""
     attention, mlp = layer.attention, layer.mlp
+    assert isinstance(mlp, GatedMLP)  # no head has experts
     return replace(
         layer,
         attention=replace(attention, qkv=lighter(attention.qkv), out=lighter(attention.out)),

@@ -18,7 +18,7 @@ from augury.config.files import write_text
 from augury.config.fingerprint import fingerprint
 from augury.engine.llm import LLM
 from augury.model.checkpoint import read_config
-from augury.model.load import runs_dense
+from augury.model.load import has_plain_layers
 from augury.model.store import resolve
 from augury.model.tokenizer import Tokenizer
 from augury.tools.shared.profile import make_profile
@@ -71,7 +71,7 @@ def run_training(
     kind.check(goal, settings["tokens"])
     directory = resolve(order.target, quiet=True)
     config = read_config(directory)
-    if not runs_dense(config):
+    if not has_plain_layers(config):
         raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
     if order.vocabulary > config.vocab_size:  # before the target answers prompts for hours
         raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")

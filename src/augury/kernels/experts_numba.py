@@ -1,0 +1,119 @@
+"""Mixtures of experts on a CPU: rows are gathered by expert, and each expert's matrices are read once for all of them.
+
+Two calls of threads a layer, whatever the number of experts: every thread has some columns of each. A row's sums are
+those of matrix_numba.py, whose order does not depend on how many rows an expert has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from augury.kernels.attention_numba import OPTIONS, STEADY, exp
+from augury.kernels.fused_numba import silu_mul
+from augury.kernels.matrix_numba import share_of_product
+
+PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
+
+_ZERO = np.float32(0.0)
+
+
+@njit(**STEADY)
+def route(logits, normalise, shares, experts):
+    """See Ops.route: into shares [R, k] and experts [R, k]."""
+    rows, count = logits.shape
+    likely = np.empty(count, np.float32)
+    for r in range(rows):
+        highest = logits[r, 0]
+        for e in range(1, count):
+            highest = max(highest, logits[r, e])
+        total = _ZERO
+        for e in range(count):
+            likely[e] = exp(logits[r, e] - highest)
+            total += likely[e]
+        chosen = _ZERO
+        for place in range(experts.shape[1]):
+            best = 0
+            for e in range(1, count):
+                if likely[e] > likely[best] or likely[best] < _ZERO:
+                    best = e
+            experts[r, place], shares[r, place] = best, likely[best]
+            chosen += likely[best]
+            likely[best] = np.float32(-1.0)
+        whole = chosen if normalise else total
+        for place in range(experts.shape[1]):
+            shares[r, place] /= whole
+
+
+@njit(**OPTIONS)
+def _group(experts, count):
+    """Pairs of row and place in the order of their experts, and where each expert's begin: [R * k], [count + 1]."""
+    flat = experts.reshape(-1)
+    begins = np.zeros(count + 1, np.int64)
+    for pair in range(flat.size):
+        begins[flat[pair] + 1] += 1
+    for e in range(count):
+        begins[e + 1] += begins[e]
+    order, following = np.empty(flat.size, np.int64), begins.copy()
+    for pair in range(flat.size):
+        order[following[flat[pair]]] = pair
+        following[flat[pair]] += 1
+    return order, begins
+
+
+@njit(**OPTIONS)
+def _share(thread, threads, x, weights, begins, out):
+    """What one thread does of each expert's rows of x times its matrix."""
+    for e in range(weights.shape[0]):
+        first, rows = begins[e], begins[e + 1] - begins[e]
+        panels = -(-rows // PANEL_ROWS)
+        for panel in range(panels):
+            a, b = first + rows * panel // panels, first + rows * (panel + 1) // panels
+            share_of_product(thread, threads, x[a:b], weights[e], out[a:b])
+
+
+@njit(parallel=True, **OPTIONS)
+def _products(threads, x, weights, begins, out):
+    for share in prange(threads):
+        _share(np.int64(share), threads, x, weights, begins, out)
+
+
+@njit(**OPTIONS)
+def _gather(x, order, places, out):
+    for i in range(order.size):
+        out[i] = x[order[i] // places]
+
+
+@njit(**STEADY)
+def _join(made, order, shares, out):
+    """Add up what a row's experts have made of it, in the order of their places."""
+    places = shares.shape[1]
+    line = np.empty(order.size, np.int64)
+    for i in range(order.size):
+        line[order[i]] = i
+    for r in range(out.shape[0]):
+        out[r] = _ZERO
+        for place in range(places):
+            share, at = shares[r, place], line[r * places + place]
+            for i in range(out.shape[1]):
+                out[r, i] += share * made[at, i]
+
+
+@njit(**OPTIONS)
+def run_experts(threads, x, gate_up, down, experts, shares, out):
+    """See Ops.run_experts."""
+    order, begins = _group(experts, gate_up.shape[0])
+    pairs = order.size
+    mine = np.empty((pairs, x.shape[1]), np.float32)
+    _gather(x, order, experts.shape[1], mine)
+    both, inner = np.empty((pairs, gate_up.shape[1]), np.float32), np.empty((pairs, down.shape[2]), np.float32)
+    made = np.empty((pairs, down.shape[1]), np.float32)
+    if threads > 1:
+        _products(threads, mine, gate_up, begins, both)
+        silu_mul(both, inner)
+        _products(threads, inner, down, begins, made)
+    else:
+        _share(0, 1, mine, gate_up, begins, both)
+        silu_mul(both, inner)
+        _share(0, 1, inner, down, begins, made)
+    _join(made, order, shares, out)
