@@ -1,4 +1,4 @@
-"""Mixtures of experts in the engine: however they are batched, cut, preempted or drafted for, the text is `generate`'s."""
+"""Mixtures of experts in the engine: batched, cut, preempted or drafted for in any way, the text is `generate`'s."""
 
 from __future__ import annotations
 

@@ -14,11 +14,13 @@ from augury.kernels import (
     attend_plan_triton,
     attend_triton,
     draft_rows_triton,
+    experts_triton,
     layout_triton,
     norm_triton,
     quantized_triton,
     resume_triton,
     rope_triton,
+    route_triton,
     streams_triton,
     walk_triton,
 )
@@ -31,11 +33,13 @@ MODULES = (
     attend_plan_triton,
     attend_triton,
     draft_rows_triton,
+    experts_triton,
     layout_triton,
     norm_triton,
     quantized_triton,
     resume_triton,
     rope_triton,
+    route_triton,
     streams_triton,
     walk_triton,
 )
@@ -49,6 +53,10 @@ KERNELS = {
     "_silu_mul",
     "_linear",
     "_unpack",
+    "_route",
+    "_group",
+    "_product",
+    "_join",
     "_lay_out",
     "_walk",
     "_depths",
@@ -76,6 +84,16 @@ def layers(dim: int, heads: int, kv_heads: int, kind: torch.dtype = torch.bfloat
     ops.rms_norm(x, weight, 1e-6)
     ops.add_rms_norm(x, x, weight, 1e-6)
     ops.silu_mul(half(count, 2 * 14336))
+
+
+def mixtures(few: bool) -> None:
+    """A mixture of Qwen3-30B-A3B's shape by one row, and by as many as each tile is for."""
+    experts, places, hidden, inner = 128, 8, 2048, 768
+    for count in (1,) if few else (1, 256, 768, 4096):
+        shares, chosen = route_triton.route(half(count, experts), places, True)
+        experts_triton.run_experts(
+            half(count, hidden), half(experts, 2 * inner, hidden), half(experts, hidden, inner), chosen, shares
+        )
 
 
 def steps(nodes: int, branching: bool) -> None:
@@ -154,3 +172,4 @@ def launch(few: bool) -> None:
     if not few:
         steps(32, branching=True)
     drafters()
+    mixtures(few)

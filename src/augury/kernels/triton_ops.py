@@ -10,12 +10,13 @@ from augury.kernels import (
     activation_triton,
     attend_triton,
     attention,
-    experts,
+    experts_triton,
     fused,
     low_rank,
     norm_triton,
     quantized_triton,
     rope_triton,
+    route_triton,
 )
 from augury.kernels.attend_triton import View
 from augury.kernels.quantized import Quantized
@@ -41,8 +42,8 @@ class TritonOps:
     rms_norm = staticmethod(norm_triton.rms_norm)
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
     silu_mul = staticmethod(activation_triton.silu_mul)
-    route = staticmethod(experts.route)
-    run_experts = staticmethod(experts.run_experts)
+    route = staticmethod(route_triton.route)
+    run_experts = staticmethod(experts_triton.run_experts)
 
     def fused(self, layer: Layer) -> Layer:
         """As it is."""
