@@ -10,7 +10,6 @@ import numpy as np
 from numba import njit, prange
 
 from augury.kernels.attention_numba import OPTIONS, STEADY, exp
-from augury.kernels.fused_numba import silu_mul
 from augury.kernels.matrix_numba import share_of_product
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
@@ -46,23 +45,26 @@ def route(logits, normalise, shares, experts):
 
 
 @njit(**OPTIONS)
-def _group(experts, count):
-    """Pairs of row and place in the order of their experts, and where each expert's begin: [R * k], [count + 1]."""
+def gather(x, experts, begins, order, out):
+    """Rows of x in the order of their experts: out [R * k, H], which pairs of row and place these are, and where each
+    expert's begin: begins [E + 1]."""
     flat = experts.reshape(-1)
-    begins = np.zeros(count + 1, np.int64)
+    begins[:] = 0
     for pair in range(flat.size):
         begins[flat[pair] + 1] += 1
-    for e in range(count):
+    for e in range(begins.size - 1):
         begins[e + 1] += begins[e]
-    order, following = np.empty(flat.size, np.int64), begins.copy()
+    following = begins.copy()
     for pair in range(flat.size):
-        order[following[flat[pair]]] = pair
+        at = following[flat[pair]]
         following[flat[pair]] += 1
-    return order, begins
+        order[at] = pair
+        for i in range(x.shape[1]):
+            out[at, i] = x[pair // experts.shape[1], i]
 
 
 @njit(**OPTIONS)
-def _share(thread, threads, x, weights, begins, out):
+def products_share(thread, threads, x, weights, begins, out):
     """What one thread does of each expert's rows of x times its matrix."""
     for e in range(weights.shape[0]):
         first, rows = begins[e], begins[e + 1] - begins[e]
@@ -73,47 +75,23 @@ def _share(thread, threads, x, weights, begins, out):
 
 
 @njit(parallel=True, **OPTIONS)
-def _products(threads, x, weights, begins, out):
+def products_parallel(threads, x, weights, begins, out):
+    """The whole on several threads."""
     for share in prange(threads):
-        _share(np.int64(share), threads, x, weights, begins, out)
-
-
-@njit(**OPTIONS)
-def _gather(x, order, places, out):
-    for i in range(order.size):
-        out[i] = x[order[i] // places]
+        products_share(np.int64(share), threads, x, weights, begins, out)
 
 
 @njit(**STEADY)
-def _join(made, order, shares, out):
+def join(made, order, shares, out):
     """Add up what a row's experts have made of it, in the order of their places."""
     places = shares.shape[1]
     line = np.empty(order.size, np.int64)
     for i in range(order.size):
         line[order[i]] = i
     for r in range(out.shape[0]):
-        out[r] = _ZERO
+        for i in range(out.shape[1]):
+            out[r, i] = _ZERO
         for place in range(places):
             share, at = shares[r, place], line[r * places + place]
             for i in range(out.shape[1]):
                 out[r, i] += share * made[at, i]
-
-
-@njit(**OPTIONS)
-def run_experts(threads, x, gate_up, down, experts, shares, out):
-    """See Ops.run_experts."""
-    order, begins = _group(experts, gate_up.shape[0])
-    pairs = order.size
-    mine = np.empty((pairs, x.shape[1]), np.float32)
-    _gather(x, order, experts.shape[1], mine)
-    both, inner = np.empty((pairs, gate_up.shape[1]), np.float32), np.empty((pairs, down.shape[2]), np.float32)
-    made = np.empty((pairs, down.shape[1]), np.float32)
-    if threads > 1:
-        _products(threads, mine, gate_up, begins, both)
-        silu_mul(both, inner)
-        _products(threads, inner, down, begins, made)
-    else:
-        _share(0, 1, mine, gate_up, begins, both)
-        silu_mul(both, inner)
-        _share(0, 1, inner, down, begins, made)
-    _join(made, order, shares, out)

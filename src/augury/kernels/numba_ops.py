@@ -138,11 +138,23 @@ class NumbaOps:
         (_, hidden, inner), kind = down.shape, down.dtype
         if hidden % LANES or inner % LANES or kind == torch.float16:
             return reference.run_experts(x, gate_up, down, experts, shares)
-        several = self._threads if gate_up[0].numel() >= PARALLEL_WEIGHT else 1
+        pairs, begins, order = experts.numel(), np.empty(len(down) + 1, np.int64), np.empty(experts.numel(), np.int64)
+        mine, both, opened, made = (np.empty((pairs, size), np.float32) for size in (hidden, 2 * inner, inner, hidden))
+        experts_numba.gather(array_of(x), experts.numpy(), begins, order, mine)
+        self._products(mine, gate_up, begins, both)
+        fused_numba.silu_mul(both, opened)
+        self._products(opened, down, begins, made)
         out, array = fresh(*x.shape)
-        matrices = lasting(gate_up), lasting(down)
-        experts_numba.run_experts(several, array_of(x), *matrices, experts.numpy(), array_of(shares), array)
+        experts_numba.join(made, order, array_of(shares), array)
         return out
+
+    def _products(self, x: Array, weights: Tensor, begins: Array, out: Array) -> None:
+        """Each expert's rows times its matrix."""
+        given = x, lasting(weights), begins, out
+        if self._threads > 1 and weights[0].numel() >= PARALLEL_WEIGHT:
+            experts_numba.products_parallel(self._threads, *given)
+        else:
+            experts_numba.products_share(0, 1, *given)
 
     def rotate_and_store(
         self,
