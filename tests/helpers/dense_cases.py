@@ -60,7 +60,7 @@ MIXTURES: dict[str, Any] = {
         sliding_window=6,
     ),
     "mixtral": MixtralConfig(**WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
-    "mixtral-window": MixtralConfig(**WIDE, num_local_experts=5, num_experts_per_tok=2, sliding_window=6, head_dim=32),
+    "mixtral-window": MixtralConfig(**WIDE, num_local_experts=3, num_experts_per_tok=2, sliding_window=6, head_dim=32),
 }
 FAMILIES: dict[str, Any] = {
     "llama": LlamaConfig(**SIZES, rope_parameters=LLAMA3),

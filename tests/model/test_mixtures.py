@@ -17,7 +17,7 @@ from augury.config.errors import ConfigError
 from augury.model.dense import Dense
 from augury.model.errors import ModelError
 from augury.model.layers import GatedMLP, Mixture
-from augury.model.load import load_target
+from augury.model.load import check_split, load_target
 
 FAMILIES = ("qwen3-moe", "mixtral")
 IDS = tokens(40, 101)
@@ -59,10 +59,13 @@ def test_the_layers_that_a_configuration_names_are_mixtures(name: str, kinds: tu
     assert [type(layer.mlp) for layer in target.layers] == [Mixture if kind else GatedMLP for kind in kinds]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_row_gives_the_same_bits_alone_and_in_company(dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("qwen3-moe-normed", "float32"), ("qwen3-moe-normed", "bfloat16"), ("mixtral-window", "float32")],
+)
+def test_a_row_gives_the_same_bits_alone_and_in_company(name: str, dtype: str, tmp_path: Path) -> None:
     """Alone, in chains of drafts, and as a prompt of 40 rows, of which an expert has more than sixteen."""
-    save_random(MIXTURES["qwen3-moe-normed"], tmp_path)
+    save_random(MIXTURES[name], tmp_path)
     target = load_target(tmp_path, dtype=dtype)
     tables, count = scattered_tables(2), len(IDS)
     give_cache(target, 2)
@@ -107,6 +110,8 @@ def test_what_mixtures_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
         load_target(plain, dummy=True, quantization="fp8")
     with pytest.raises(ConfigError, match="enable_lora: adapters of a model with mixtures of experts"):
         LLM(str(plain), load_format="dummy", skip_tokenizer_init=True, device="cpu", enable_lora=True)
+    with pytest.raises(ModelError, match="tensor_parallel_size=2 cannot divide the experts of 'mixtral' yet"):
+        check_split(MIXTURES["mixtral"], "auto", 2)
     many = save_config(tmp_path / "many", num_experts_per_tok=9)
     with pytest.raises(ModelError, match="num_experts_per_tok=9 of 4 experts cannot be chosen"):
         load_target(many, dummy=True)

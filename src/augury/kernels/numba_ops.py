@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numba import set_num_threads
 from torch import Tensor
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from augury.model.packed import Packed
     from augury.model.target import Rows
 
+FEWEST = 4  # lines of a matrix that kernels take at a time
 VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
 
@@ -63,9 +65,12 @@ class NumbaOps:
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Row-invariant, except for many rows in bf16 on machines that multiply bf16, which is many times faster."""
-        rows, width = x.shape
+        (rows, width), short = x.shape, FEWEST - len(weight)
+        if short > 0:  # a router of two or three experts
+            added = None if bias is None else F.pad(bias, (0, short))
+            return self.linear(x, F.pad(weight, (0, 0, 0, short)), added)[:, :-short].contiguous()
         vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS and machine.BF16_PRODUCTS
-        if vendor or width % LANES or len(weight) < 4 or weight.dtype == torch.float16:
+        if vendor or width % LANES or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)
         out, array = fresh(rows, len(weight))
         whole, matrix, added = array_of(x), lasting(weight), optional(bias)
