@@ -77,13 +77,13 @@ above does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Li
 
 Qwen3-MoE (`qwen3_moe`) and Mixtral (`mixtral`) run on our own code (`dense`), layers without experts included. Their
 checkpoints may have three matrices an expert, as they were published, or a layer's experts in two tensors, as
-transformers 5 holds them. A row's bits are its own in any company on a CPU, where an expert's matrices are read once for
-all rows that chose it, and with `exact` on a GPU; there rows are sorted by expert without the host, so passes are
+transformers 5 holds them. A row's bits are its own in any company on a CPU, where an expert's matrices are read once
+for all rows that chose it, and with `exact` on a GPU; there rows are sorted by expert without the host, so passes are
 captured as those of any dense model are. Between experts that are equally likely the one with the lower number runs.
 
-Refused by name: quantised checkpoints and `quantization`, `tensor_parallel_size` above 1, LoRA adapters, `augury train`.
-Mixtures of other kinds (shared experts as in Qwen2-MoE and DeepSeek, biases or other activations as in gpt-oss, those of
-hybrids) run on the adapter, without CUDA graphs.
+Refused by name: quantised checkpoints and `quantization`, `tensor_parallel_size` above 1, LoRA adapters, `augury
+train`. Mixtures of other kinds (shared experts as in Qwen2-MoE and DeepSeek, biases or other activations as in gpt-oss,
+those of hybrids) run on the adapter, without CUDA graphs.
 
 ## Other families
 

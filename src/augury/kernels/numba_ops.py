@@ -67,8 +67,8 @@ class NumbaOps:
         """Row-invariant, except for many rows in bf16 on machines that multiply bf16, which is many times faster."""
         (rows, width), short = x.shape, FEWEST - len(weight)
         if short > 0:  # a router of two or three experts
-            added = None if bias is None else F.pad(bias, (0, short))
-            return self.linear(x, F.pad(weight, (0, 0, 0, short)), added)[:, :-short].contiguous()
+            more = None if bias is None else F.pad(bias, (0, short))
+            return self.linear(x, F.pad(weight, (0, 0, 0, short)), more)[:, :-short].contiguous()
         vendor = weight.dtype != torch.float32 and rows > VENDOR_ROWS and machine.BF16_PRODUCTS
         if vendor or width % LANES or weight.dtype == torch.float16:
             return fused.linear(x, weight, bias)

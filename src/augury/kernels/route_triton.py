@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 CHUNK = 1024  # pairs that are looked at together
+# A histogram is sure to be right where every thread has a value of its own and every lane of a warp a bin.
+FEWEST_PAIRS, FEWEST_BINS = 128, 32
 
 
 class Blocks(NamedTuple):
@@ -61,8 +63,8 @@ def group(chosen: Tensor, experts: int, size: int) -> Blocks:
         blocks,
         experts,
         SIZE=size,
-        CHUNK=min(CHUNK, triton.next_power_of_2(max(pairs, 16))),
-        WIDTH=triton.next_power_of_2(experts),
+        CHUNK=min(CHUNK, max(FEWEST_PAIRS, triton.next_power_of_2(pairs))),
+        WIDTH=max(FEWEST_BINS, triton.next_power_of_2(experts)),
     )
     return Blocks(order, owner)
 
