@@ -195,9 +195,10 @@ def test_speculators_layout(toy_model: Path, studied: Studied, tmp_path: Path, s
         config = json.loads((tmp_path / "config.json").read_text())
         kept = {name: value for name, value in config.items() if name not in extra.words()}
         (tmp_path / "config.json").write_text(json.dumps(kept))
-    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config={"model": str(tmp_path)})
+    fixed = {"model": str(tmp_path), "adaptive": False}
+    llm = LLM(str(toy_model), device=DEVICE, max_model_len=256, speculative_config=fixed)
     spec = llm.config.speculative_config
-    assert spec is not None and (spec.method, spec.num_speculative_tokens) == ("dflash", 7)
+    assert spec is not None and (spec.method, spec.num_speculative_tokens, spec.adaptive) == ("dflash", 7, False)
     (request,) = begun(llm, toy_model, PROMPTS[:1])
     for _ in range(3):
         whole_step(llm.engine)

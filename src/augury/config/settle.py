@@ -106,7 +106,7 @@ def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
     full = case._replace(keys={**DEFAULTS, **case.keys})
     tokens, settled = case.keys.get("num_speculative_tokens"), dict[str, Any]()
     if not tokens:
-        tokens, notes = _default_tokens(card, full, as_of is None)
+        tokens, notes = _default_tokens(card, full, as_of is None and case.keys.get("adaptive") is not False)
         settled = {"adaptive": True} if ADAPTS in notes else {}
     deepest = max(map(len, read_tree(literal))) if literal else tokens
     wrong = card.check_tokens(deepest, full) if deepest < tokens or not literal else None
@@ -119,15 +119,15 @@ def settle_tokens(card: Method, as_of: str | None, case: Case) -> Change:
     return Change({"num_speculative_tokens": tokens, **settled}, notes)
 
 
-def _default_tokens(card: Method, case: Case, ours: bool) -> tuple[int, tuple[Note, ...]]:
-    """K where none is given; on our engine it is then the most that adaptive drafting goes up to."""
+def _default_tokens(card: Method, case: Case, may_adapt: bool) -> tuple[int, tuple[Note, ...]]:
+    """K where none is given; on our engine it is then the most that drafting goes up to, unless told not to adapt."""
     tree = case.keys.get("speculative_token_tree")
     if tree is not None:
         count = len(read_tree(tree))
         return count, (Note("inferred", "num_speculative_tokens", f"{count}, the nodes of speculative_token_tree."),)
     told = card.default_tokens(case)
     found = told or stated_tokens(case.draft)
-    adapts = ours and not case.keys.get("num_speculative_tokens_per_batch_size")
+    adapts = may_adapt and not case.keys.get("num_speculative_tokens_per_batch_size")
     if found is None and (adapts or case.keys.get("adaptive")):
         longest = max(card.look_up.lengths) if card.look_up else ADAPTIVE_TOKENS
         found = longest, "what adaptive drafting may go up to"

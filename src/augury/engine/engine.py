@@ -145,7 +145,12 @@ class Engine:
 
     def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
         """One pass for these, waited for; nothing of it is kept on the host unless all of it succeeds."""
-        return self.commit(self.launch(scheduled))
+        flight = self.launch(scheduled)
+        try:
+            return self.commit(flight)
+        except Exception:
+            self.scheduler.failed(scheduled)
+            raise
 
     def add(self, request: Request) -> None:
         """Queue a request."""

@@ -84,11 +84,11 @@ def test_minutes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operations_of_the_reference_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In torch every operation is one that the counter sees; the compiled loops of a CPU are not."""
+    """The counter sees every operation of torch; the compiled loops of a CPU, and numpy's noise, it does not."""
     monkeypatch.setenv("AUGURY_KERNELS", "torch")
     rows = measure(**{**SMALL, "batches": [1]}, drafters=["none", "eagle3"])["rows"]
     plain, drafted = (row["kernels"]["kernels"] for row in rows)
-    assert drafted > 2 * plain > 2 * 40
+    assert drafted > plain + 400 > 400 + 400
 
 
 def test_minutes_end_it_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def settle(
         repair = _repair(name, key, text, keys, target)
         problems.append(_problem(name, key, text, args, repair))
         if name in ("method-too-new", "method-gap", "method-gone"):
-            as_of = None  # what else is wrong with it can still be said
+            as_of, keys["adaptive"] = None, False  # what else is wrong with it can still be said, as vLLM would
         elif not _mended(name, key, repair, keys):
             break
     return None, problems
