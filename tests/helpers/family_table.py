@@ -37,7 +37,7 @@ What a state is, and what it costs, stands [below](#states).
 Made by `python tests/helpers/family_table.py`: a small random model of each family (four layers or so, float32, on a
 CPU), 8 prompts of 3 to 70 tokens, 16 new ones, 8 requests at once, blocks of 8 tokens, each asked twice: greedy, then
 at temperature 0.8 with the prefix cache warm. *equal*: the greedy tokens are those of transformers' `generate`, and the
-sampled ones those of plain decoding with the same seeds, all 16 answers; behind it how many drafts were accepted. The
+sampled ones those of plain decoding with the same seeds, all 16 answers, and how many drafts were accepted. The
 draft model and the DFlash head have seen three of the eight answers; the MTP layers are random, and hardly a draft of
 theirs is accepted.
 """
@@ -60,9 +60,9 @@ much as the keys and values of 1,600 tokens in float32. `max_num_seqs` left open
 cache's memory, 64 on a CPU and 256 on a GPU at most.
 
 **Prefix cache.** States are saved in passing and found by the same names as blocks: at the end of a prompt, where two
-prompts part, every so many blocks (as many as take a state's memory, 256 tokens at least), and behind the answer at its
+prompts part, every so many blocks (as many as take a state's memory, 256 tokens at least), and after the answer at its
 last full block. A hit goes as far as a saved state does. They take a quarter of the cache's memory at most; what was
-not used for longest goes first. With drafts, what is found behind an answer may be a block shorter than without.
+not used for longest goes first. With drafts, what is found after an answer may be a block shorter than without.
 
 **Cost.** On a CPU a block of a state is read from memory once a pass and written once, whatever the pass has of drafts;
 a row costs four multiply-adds a number of the state under the delta rule and three under Mamba-2, a draft's last node
@@ -70,7 +70,7 @@ half of that, and an accepted node is paid for again in the next pass. `python t
 it; figures are in [LOG](LOG.md).
 
 **Not for them.** A hybrid as a draft model is refused. On a GPU the recurrence runs as its torch reference, without
-CUDA graphs; it was not run on one. Jamba's Mamba-1 has a decay for every number of its state, which the recurrence
+CUDA graphs: the same text (`tests/engine/test_hybrid_gpu.py`, run on an H200), not the speed of a dense target. Jamba's Mamba-1 has a decay for every number of its state, which the recurrence
 above does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
 
 ## Mixtures of experts

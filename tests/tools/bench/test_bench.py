@@ -141,7 +141,7 @@ def test_neighbours_change() -> None:
 
 def test_contenders_that_cannot_run_are_left_out_or_refused() -> None:
     chosen, left_out = choose([], "ngram", gguf=None)
-    assert "augury" in [c.name for c in chosen] and {"llamacpp", "llamacpp-lookup"} <= set(left_out)
+    assert "augury" in [c.name for c in chosen] and {"llamacpp", "llamacpp-lookup", "ik-llamacpp"} <= set(left_out)
     with pytest.raises(ConfigError, match="unknown; choose from transformers"):
         choose(["vllm"], "ngram", None)
     with pytest.raises(ConfigError, match="llamacpp"):

@@ -50,6 +50,8 @@ class Setup:
 
 TRANSFORMERS = Contender("transformers", "transformers", "TransformersPeer", "transformers")
 LLAMACPP = Contender("llamacpp", "llama_cpp", "LlamaCppPeer", "llamacpp")
+IK_LLAMACPP = Contender("ik-llamacpp", "ik_llama_cpp", "IkLlamaCppPeer", "ik-llamacpp")  # a fork made for CPUs
+READ_GGUF = {"llama_cpp": "'augury[llamacpp]'", "ik_llama_cpp": "ik-llama-cpp-python"}  # alone, and what pip calls them
 AUGURY = Contender("augury", "torch", "AuguryPeer", "augury", TOGETHER)
 FIXED = (
     TRANSFORMERS,
@@ -58,6 +60,7 @@ FIXED = (
     replace(TRANSFORMERS, name="transformers-batch", batching=PADDED),
     LLAMACPP,
     replace(LLAMACPP, name="llamacpp-lookup", speculates=True),
+    IK_LLAMACPP,
     AUGURY,
     # The same weights as float32 matrices, as transformers has them, where a quantised file could be run as it is.
     replace(AUGURY, name="augury-unpacked", load_format="safetensors"),
@@ -97,9 +100,9 @@ def choose(
 
 def _missing(contender: Contender, gguf: str | None, packed: bool) -> str | None:
     if find_spec(contender.library) is None:
-        extra = "llamacpp" if contender.library == "llama_cpp" else "engine"
-        return f"{contender.library} is not installed; `pip install 'augury[{extra}]'`"
-    if contender.library == "llama_cpp" and gguf is None:
+        package = READ_GGUF.get(contender.library, "'augury[engine]'")
+        return f"{contender.library} is not installed; `pip install {package}`"
+    if contender.library in READ_GGUF and gguf is None:
         return "llama.cpp reads GGUF files only; use --model default or a .gguf file"
     if (contender.load_format, contender.arithmetic) != ("auto", "exact") and not packed:
         return "the same as augury: these weights have no packed form in this dtype"

@@ -124,6 +124,43 @@ class LlamaCppPeer:
         return answer
 
 
+class IkLlamaCppPeer:
+    """ik_llama.cpp through ik-llama-cpp-python, plain; its own loop would stop at an end-of-text token."""
+
+    def __init__(self, setup: Setup) -> None:
+        from ik_llama_cpp.llama import IkLlama
+
+        assert setup.gguf
+        self._model: Any = IkLlama(setup.gguf, n_ctx=setup.max_len, n_threads=setup.threads)
+
+    def run(self, prompts: list[Tokens], max_tokens: int) -> Ran:
+        """Answer the prompts one after another."""
+        begun = time.perf_counter()
+        outputs = [self._generate(prompt, max_tokens) for prompt in prompts]
+        return Ran(time.perf_counter() - begun, outputs)
+
+    def _generate(self, prompt: Tokens, max_tokens: int) -> Tokens:
+        context, answer = self._model._context, Tokens()
+        context.kv_cache_clear()
+        step = context._n_ubatch
+        for start in range(0, len(prompt), step):
+            self._pass(prompt[start : start + step], start)
+        while len(answer) < max_tokens:
+            if answer:
+                self._pass(answer[-1:], len(prompt) + len(answer) - 1)
+            answer.append(context.sample(-1, temperature=0.0))
+        return answer
+
+    def _pass(self, tokens: Tokens, start: int) -> None:
+        from ik_llama_cpp import _ctypes_api, _internals
+
+        batch = _internals.make_batch_range(tokens, pos_start=start, logits_last=True)
+        failed = self._model._context.decode(batch)
+        _ctypes_api.llama_batch_free(batch)
+        if failed:
+            raise RuntimeError(f"ik_llama.cpp's decode returned {failed}")
+
+
 class _Counted:
     """A llama.cpp drafter that notes the size of each draft."""
 

@@ -12,7 +12,13 @@ from rich.table import Table
 from augury.observe.machine import versions_of
 from augury.tools.bench.figures import Agreement, Line, Spread
 
-PACKAGES = {"torch": "torch", "transformers": "transformers", "llama.cpp": "llama-cpp-python", "numba": "numba"}
+PACKAGES = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "llama.cpp": "llama-cpp-python",
+    "ik_llama.cpp": "ik-llama-cpp-python",
+    "numba": "numba",
+}
 
 QUIET = 0.03  # share of the machine that others may take before the report says so
 
