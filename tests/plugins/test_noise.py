@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from augury.plugins.vllm.coupled_v1 import NOT_DRAWN, verify
+from augury.plugins.vllm.coupled_v1 import NOT_DRAWN, expanded, verify
 from augury.plugins.vllm.noise_v1 import ByState
 
 WIDTH, LENGTH, MOST = 11, 12, 3
@@ -96,3 +96,11 @@ def test_a_draw_of_another_kind_is_refused_at_the_start() -> None:
 
     with pytest.raises(ValueError, match="draws on a CPU in a way"):
         ByState(other)
+
+
+def test_a_request_s_temperature_stands_in_each_of_its_rows() -> None:
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    found = expanded(torch.tensor([0.5, 0.7, 0.0]), ends, 5, replace_from=0, replace_to=1)
+    assert found.tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+    kept = expanded(torch.tensor([3, 4, 0], dtype=torch.int32), ends, 5)
+    assert kept.tolist() == [3, 3, 0, 0, 0] and kept.dtype == torch.int32

@@ -104,9 +104,22 @@ def lay_out(drawn: Any, drafted: Any, counts: list[int], most: int, bonus: Any) 
 
 def _noise(device: Any, sampler: Any) -> ByOffset | ByState:
     """What gives the noise on this device; how a CPU draws is found out at the start: a request would be too late."""
-    if str(device).startswith("cpu"):
-        return ByState(sampler.topk_topp_sampler)
-    return ByOffset(bool(getattr(sampler, "use_fp64_gumbel", False)))
+    if not str(device).startswith("cpu"):
+        return ByOffset(bool(getattr(sampler, "use_fp64_gumbel", False)))
+    from vllm.v1.sample import rejection_sampler
+
+    rejection_sampler.expand_batch_to_tokens = expanded
+    return ByState(sampler.topk_topp_sampler)
+
+
+def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+    """Each request's value once for each of its drafted tokens.
+
+    vLLM's own (0.32) writes into a copy where it runs on a CPU, and gives back memory that nobody filled: drafted
+    tokens are then verified at any temperature whatever.
+    """
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
+    return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
 
 
 def _follow_the_configuration(sampler: Any) -> None:
