@@ -55,7 +55,9 @@ def stepped(noise: ByState, plain: Plain, texts: list[list[int]], drafts: list[l
     noise.ahead(generators, counts, WIDTH)
     ends = torch.stack([logits_after(text + draft) for text, draft in zip(texts, drafts, strict=True)])
     bonus = plain(ends, generators, None, None)[0]
-    rows = [logits_after(text + draft[:i]) for text, draft in zip(texts, drafts, strict=True) for i in range(len(draft))]
+    rows = [
+        logits_after(text + draft[:i]) for text, draft in zip(texts, drafts, strict=True) for i in range(len(draft))
+    ]
     metadata = SimpleNamespace(generators=generators, all_greedy=False, temperature=torch.ones(len(texts)))
     drafted = torch.tensor([token for draft in drafts for token in draft], dtype=torch.int32)
     logits = torch.stack(rows) if rows else torch.empty(0, WIDTH)

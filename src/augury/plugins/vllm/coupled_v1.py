@@ -24,7 +24,10 @@ NEEDED = (
     "bonus_token_ids",
     "sampling_metadata",
 )
-NOISE = ("empty_exponential_noise_like", "sample_with_exponential_noise")  # what a verified draw shares with a plain one
+NOISE = (
+    "empty_exponential_noise_like",
+    "sample_with_exponential_noise",
+)  # what a verified draw shares with a plain one
 FORWARD = ("self", "metadata", "draft_probs", "logits", "sampling_metadata")
 NOT_DRAWN = -1  # stands behind a request's last token
 RUNNERS = (

@@ -91,7 +91,9 @@ def _refuse(sampler: Any) -> None:
     """Without Triton there is no walk: the rule must not be taken and then not followed."""
 
     def stop(made: Any) -> None:
-        raise ValueError(f'rejection_sample_method "{RULE}" needs Triton with the V2 runner: install it, or leave it out.')
+        raise ValueError(
+            f'rejection_sample_method "{RULE}" needs Triton with the V2 runner: install it, or leave it out.'
+        )
 
     _where_coupled(sampler, stop)
 
