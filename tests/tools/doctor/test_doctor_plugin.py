@@ -22,5 +22,5 @@ SPEC = {"num_speculative_tokens": 4, "prompt_lookup_min": 2, "rejection_sample_m
 def test_a_class_of_the_plugin_shows_that_it_is_installed(drafter: dict[str, str], said: set[str]) -> None:
     command = f"vllm serve m --speculative-config '{json.dumps({**drafter, **SPEC})}'"
     found = examine(command, "command", Asked(release="0.32.0"))
-    ids = {finding.id for one in found for finding in one.findings}
+    ids = {one.id for one in found.findings}
     assert ids & {"value-augury-only", "key-unused"} == said
