@@ -100,3 +100,9 @@ def test_the_library_reads_it(kind: str, toy_model: Path, tmp_path: Path) -> Non
     model = library.SpeculatorModel.from_pretrained(str(tmp_path / "b"))
     mine, theirs = load_file(tmp_path / "b/model.safetensors"), model.state_dict()
     assert mine and all(torch.equal(theirs[name].float(), tensor.float()) for name, tensor in mine.items())
+
+
+def test_what_others_read_otherwise_is_written_out(toy_model: Path, tmp_path: Path) -> None:
+    """vLLM takes norm_before_residual for true where an EAGLE-3 speculator leaves it out: 1.27 tokens a step, not 2."""
+    as_speculator(exported(toy_model, "eagle3", 0, tmp_path / "a"), str(toy_model), 3, tmp_path / "b")
+    assert json.loads((tmp_path / "b" / "config.json").read_text())["norm_before_residual"] is False

@@ -82,7 +82,9 @@ def _own(raw: Mapping[str, Any]) -> dict[str, Any]:
     if inner := raw.get("dflash_config"):
         own["aux_hidden_state_layer_ids"] = [number + 1 for number in inner["target_layer_ids"]]
         own |= {"mask_token_id": inner["mask_token_id"], "draft_vocab_size": raw["vocab_size"]}
-    return own
+        return own
+    # Left out it is false to the speculators library, and true to vLLM (0.32) where the type is eagle3.
+    return {"norm_before_residual": False, **own}
 
 
 def _proposal(algorithm: str, verifier: str, tokens: int) -> dict[str, Any]:

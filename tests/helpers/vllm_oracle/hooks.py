@@ -27,6 +27,7 @@ def checks() -> dict[str, bool | None]:
     logging.disable(logging.NOTSET)
     from augury.plugins.vllm import register
     from augury.plugins.vllm.coupled import COUPLED
+    from augury.plugins.vllm.noise_v1 import ByOffset
 
     register()
     from vllm.v1.sample import rejection_sampler as v1
@@ -37,9 +38,9 @@ def checks() -> dict[str, bool | None]:
         "the rule is taken": said["coupled"],
         "the others are": said["standard"],
         "nonsense is not": not said["nonsense"],
-        "V1 switches": _switched(v1.RejectionSampler, "synthetic_mode") is COUPLED,
+        "V1 switches": isinstance(_switched(v1.RejectionSampler, "synthetic_mode"), ByOffset),
         "V2 switches": _switched(v2.RejectionSampler, "use_block_verification") is COUPLED,
-        "V1 refuses a CPU": _refused(v1.RejectionSampler),
+        "V1 refuses a CPU it does not know": _refused(v1.RejectionSampler),
         "V2 draws as plain decoding": v2_draws_alike(),
         "metrics are counted": _counts(),
         "drafts are cut": _unless_compiled(_cuts),
@@ -126,9 +127,10 @@ def _switched(sampler: type, name: str) -> Any:
 
 
 def _refused(sampler: type) -> bool:
-    """A generator of a CPU cannot be set to a row, so that the rule is refused before a request comes."""
+    """A draw that moves a generator in a way we do not know, so that the rule is refused before a request comes."""
+    inner = SimpleNamespace(logprobs_mode="raw_logprobs", use_fp64_gumbel=False, topk_topp_sampler=lambda *_: None)
     try:
-        sampler(SimpleNamespace(logprobs_mode="raw_logprobs", use_fp64_gumbel=False), _config("coupled"), "cpu")
+        sampler(inner, _config("coupled"), "cpu")
     except ValueError:
         return True
     return False

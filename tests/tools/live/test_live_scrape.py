@@ -229,3 +229,8 @@ def test_the_recorded_texts_are_what_their_figures_make(name: str) -> None:
 def test_tls_errors_of_certificates_are_named() -> None:
     error = Server("https://x")._unreachable(ssl.SSLCertVerificationError(1, "CERTIFICATE_VERIFY_FAILED"))
     assert error.kind == "tls" and "not trusted" in str(error)
+
+
+def test_vllm_with_our_plugin_is_vllm() -> None:
+    with staged(HEALTHY + "# TYPE augury:acceptance_length gauge\naugury:acceptance_length 1.5\n") as stage:
+        assert scrape(Server(stage.url)).engine == "vLLM"

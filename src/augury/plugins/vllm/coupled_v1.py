@@ -1,9 +1,8 @@
 """The coupled rule in vLLM's V1 runner, which n-gram, suffix and custom drafters need.
 
-V1 draws a seeded request's token from a torch generator: one row of noise for each token, one after the other. So the
-noise of the token `n` further on is the generator's n-th next row, and a generator on a GPU can be set to any row.
-Verification draws the row of every position, and leaves each generator where plain decoding would have left it. That
-needs the number of accepted tokens on the host: V1's drafters on the host wait for the same tokens anyway.
+Verification draws every position with the noise that plain decoding would draw it with (noise_v1), and leaves each
+generator where plain decoding would have left it. That needs the number of accepted tokens on the host: V1's drafters
+on the host wait for the same tokens anyway.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import inspect
 import logging
 from typing import Any
 
-from augury.plugins.vllm.coupled import COUPLED, RULE, DoesNotFit
+from augury.plugins.vllm.coupled import RULE, Coupled, DoesNotFit
+from augury.plugins.vllm.noise_v1 import ByOffset, ByState
 
 SWITCH = "synthetic_mode"  # an argument of every call, set by the sampler from its configuration
 NEEDED = (
@@ -24,7 +24,10 @@ NEEDED = (
     "bonus_token_ids",
     "sampling_metadata",
 )
-NOISE = ("empty_exponential_noise_like", "sample_with_exponential_noise")  # what `_draw` shares with a plain draw
+NOISE = (
+    "empty_exponential_noise_like",
+    "sample_with_exponential_noise",
+)  # what a verified draw shares with a plain one
 FORWARD = ("self", "metadata", "draft_probs", "logits", "sampling_metadata")
 NOT_DRAWN = -1  # stands behind a request's last token
 RUNNERS = (
@@ -53,39 +56,38 @@ def install() -> None:
 
     @functools.wraps(theirs)
     def rejection_sample(*args: Any, **named: Any) -> Any:
-        if named.get(SWITCH) is not COUPLED:
+        noise = named.get(SWITCH)
+        if not isinstance(noise, Coupled):
             return theirs(*args, **named)
         given = {**dict(zip(names, args, strict=False)), **named}
-        return verify(**{name: given[name] for name in NEEDED}, use_fp64=bool(given.get("use_fp64_gumbel")))
+        return verify(noise, **{name: given[name] for name in NEEDED})
 
     rejection_sampler.rejection_sample = rejection_sample
     _follow_the_configuration(rejection_sampler.RejectionSampler)
 
 
 def verify(
+    noise: Any,
     draft_token_ids: Any,
     num_draft_tokens: list[int],
     max_spec_len: int,
     target_logits: Any,
     bonus_token_ids: Any,
     sampling_metadata: Any,
-    use_fp64: bool,
 ) -> Any:
     """Draw every drafted position as plain decoding does, and keep the draws up to the first that was not drafted."""
     import torch
 
-    drawn = target_logits.argmax(dim=-1)
+    drawn, generators = target_logits.argmax(dim=-1), sampling_metadata.generators
     if not sampling_metadata.all_greedy:
-        sampled = _draw(target_logits, num_draft_tokens, sampling_metadata.generators, use_fp64)
+        sampled = noise.draw(target_logits, num_draft_tokens, generators)
         counts = torch.tensor(num_draft_tokens, device=drawn.device)
         greedy = (sampling_metadata.temperature == 0).repeat_interleave(counts, output_size=len(drawn))
         drawn = torch.where(greedy, drawn, sampled)
     found = lay_out(drawn, draft_token_ids, num_draft_tokens, max_spec_len, bonus_token_ids)
-    if sampling_metadata.generators:
+    if generators:
         taken = (found != NOT_DRAWN).sum(dim=1).tolist()
-        for i, generator in sampling_metadata.generators.items():
-            row = _row_of(generator, target_logits, use_fp64)
-            generator.set_offset(generator.get_offset() + (taken[i] - num_draft_tokens[i] - 1) * row)
+        noise.settle(generators, num_draft_tokens, taken, target_logits.shape[-1])
     return found
 
 
@@ -103,48 +105,24 @@ def lay_out(drawn: Any, drafted: Any, counts: list[int], most: int, bonus: Any) 
     return torch.where(places <= accepted, tokens, NOT_DRAWN).int()
 
 
-def _draw(logits: Any, counts: list[int], generators: dict[int, Any], use_fp64: bool) -> Any:
-    """A token for each row; the generators stand behind all drafts and the token after them, and do so afterwards."""
-    import torch
-    from vllm.v1.sample.ops.topk_topp_sampler import empty_exponential_noise_like, sample_with_exponential_noise
+def _noise(device: Any, sampler: Any) -> ByOffset | ByState:
+    """What gives the noise on this device; how a CPU draws is found out at the start: a request would be too late."""
+    if not str(device).startswith("cpu"):
+        return ByOffset(bool(getattr(sampler, "use_fp64_gumbel", False)))
+    from vllm.v1.sample import rejection_sampler
 
-    probs = logits.softmax(dim=-1, dtype=torch.float32)
-    noise = empty_exponential_noise_like(probs, use_fp64)
-    if len(generators) != len(counts):
-        noise.exponential_()
-    first = 0
-    for i, count in enumerate(counts):
-        if count and (generator := generators.get(i)) is not None:
-            behind = generator.get_offset()
-            generator.set_offset(behind - (count + 1) * _row_of(generator, logits, use_fp64))
-            for row in range(first, first + count):
-                noise[row].exponential_(generator=generator)
-            generator.set_offset(behind)
-        first += count
-    return sample_with_exponential_noise(probs, noise)
+    rejection_sampler.expand_batch_to_tokens = expanded
+    return ByState(sampler.topk_topp_sampler)
 
 
-@functools.lru_cache(maxsize=8)
-def _measured(device: Any, size: int, use_fp64: bool) -> int:
-    """How far one row of noise moves a generator."""
-    import torch
+def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+    """Each request's value once for each of its drafted tokens.
 
-    spare = torch.Generator(device)
-    before = spare.get_offset()
-    torch.empty(size, device=device, dtype=torch.float64 if use_fp64 else torch.float32).exponential_(generator=spare)
-    return int(spare.get_offset() - before)
-
-
-def _row_of(generator: Any, logits: Any, use_fp64: bool) -> int:
-    return _measured(generator.device, logits.shape[-1], use_fp64)
-
-
-def _check(device: Any) -> None:
-    """A generator on a CPU cannot be set to a row; said at the start, since a request would be too late."""
-    if str(device).startswith("cpu"):
-        raise ValueError(
-            f'rejection_sample_method "{RULE}" needs a GPU with the V1 runner: leave it out, or draft on a GPU.'
-        )
+    vLLM's own (0.32) writes into a copy where it runs on a CPU, and gives back memory that nobody filled: drafted
+    tokens are then verified at any temperature whatever.
+    """
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
+    return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
 
 
 def _follow_the_configuration(sampler: Any) -> None:
@@ -155,17 +133,13 @@ def _follow_the_configuration(sampler: Any) -> None:
         start(self, *args, **named)
         given = inspect.signature(start).bind(self, *args, **named).arguments
         if getattr(given.get("spec_config"), "rejection_sample_method", None) == RULE:
-            _check(given.get("device"))
+            self.synthetic_mode = _noise(given.get("device"), given["sampler"])
             logger.warning(RUNNERS, RULE)
-            self.synthetic_mode = COUPLED
 
     @functools.wraps(forward)
     def verified(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
-        if self.synthetic_mode is COUPLED:
-            # The token after a whole draft is drawn first of all, with the noise of its own position.
-            for i, generator in sampling_metadata.generators.items():
-                row = _row_of(generator, logits, bool(getattr(self, "use_fp64_gumbel", False)))
-                generator.set_offset(generator.get_offset() + metadata.num_draft_tokens[i] * row)
+        if isinstance(self.synthetic_mode, Coupled):
+            self.synthetic_mode.ahead(sampling_metadata.generators, metadata.num_draft_tokens, logits.shape[-1])
         return forward(self, metadata, draft_probs, logits, sampling_metadata)
 
     sampler.__init__, sampler.forward = begin, verified

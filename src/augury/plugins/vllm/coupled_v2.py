@@ -24,9 +24,13 @@ DRAWN = ("logits", "expanded_idx_mapping", "temperature", "seed", "pos", "apply_
 
 def install() -> None:
     """Let the runner's verification choose by the sampler's rule."""
+    from vllm.triton_utils import HAS_TRITON
     from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
+    if not HAS_TRITON:  # vLLM then runs V1, unless it is forced to run V2
+        _refuse(rejection_sampler.RejectionSampler)
+        return
     import augury.plugins.vllm.walk  # noqa: F401  (needs Triton, whose lack must show here and not at a request)
 
     if missing := set(DRAWN).difference(inspect.signature(gumbel_sample).parameters):
@@ -77,6 +81,24 @@ def _not_drafting(gumbel_sample: Callable[..., Any]) -> dict[str, bool]:
 
 
 def _follow_the_configuration(sampler: Any) -> None:
+    def couple(made: Any) -> None:
+        made.use_block_verification = COUPLED
+
+    _where_coupled(sampler, couple)
+
+
+def _refuse(sampler: Any) -> None:
+    """Without Triton there is no walk: the rule must not be taken and then not followed."""
+
+    def stop(made: Any) -> None:
+        raise ValueError(
+            f'rejection_sample_method "{RULE}" needs Triton with the V2 runner: install it, or leave it out.'
+        )
+
+    _where_coupled(sampler, stop)
+
+
+def _where_coupled(sampler: Any, then: Callable[[Any], None]) -> None:
     start = sampler.__init__
 
     @functools.wraps(start)
@@ -84,6 +106,6 @@ def _follow_the_configuration(sampler: Any) -> None:
         start(self, *args, **named)
         config = inspect.signature(start).bind(self, *args, **named).arguments.get("spec_config")
         if getattr(config, "rejection_sample_method", None) == RULE:
-            self.use_block_verification = COUPLED
+            then(self)
 
     sampler.__init__ = begin

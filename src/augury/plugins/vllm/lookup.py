@@ -37,7 +37,8 @@ class _Lookup:
         self.seats = Seats(2 * int(vllm_config.scheduler_config.max_num_seqs) + 1, self._left)
         logger.warning(
             "%s drafts on vLLM's V1 runner, which turns async scheduling off for it; compare with plain decoding "
-            "under your own load before you keep it (`augury bench serve`)",
+            "under your own load before you keep it (`augury bench serve`). The first start on a machine compiles its "
+            "index, which can take a minute or more",
             type(self).__name__,
         )
         self._rehearse(int(vllm_config.scheduler_config.max_num_seqs))

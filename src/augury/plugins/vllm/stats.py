@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 from vllm.v1.metrics.loggers import StatLoggerBase
 
+from augury.plugins.vllm.names import METRICS
 from augury.plugins.vllm.releases import refusal
 
 logger = logging.getLogger("vllm.augury")
@@ -20,11 +21,12 @@ RECENT = 256  # steps that the gauges speak of
 @functools.cache
 def _metrics() -> tuple[Counter, Counter, Gauge, Gauge]:
     """Once for a process: engines that are built one after the other share them."""
+    per_position, rejected, length, share = METRICS
     return (
-        Counter("augury:spec_decode_num_draft_tokens_per_pos", "Tokens drafted, by position.", (*LABELS, "position")),
-        Counter("augury:spec_decode_num_rejected_tokens", "Tokens drafted in vain.", LABELS),
-        _gauge("augury:acceptance_length", f"Tokens a drafted step of a request gave, over {RECENT} steps."),
-        _gauge("augury:rejected_share_of_drafts", f"Share of drafted tokens rejected, over {RECENT} steps."),
+        Counter(per_position, "Tokens drafted, by position.", (*LABELS, "position")),
+        Counter(rejected, "Tokens drafted in vain.", LABELS),
+        _gauge(length, f"Tokens a drafted step of a request gave, over {RECENT} steps."),
+        _gauge(share, f"Share of drafted tokens rejected, over {RECENT} steps."),
     )
 
 

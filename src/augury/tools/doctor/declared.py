@@ -10,6 +10,7 @@ from augury.config.read import KEYS
 from augury.config.releases import forgives
 from augury.config.versions import Version, valid_in, version
 from augury.methods.registry import readers
+from augury.plugins.vllm.names import CLASSES
 from augury.tools.doctor.arguments import Arguments, WrittenKey
 from augury.tools.doctor.flags import FLAG_SINCE
 from augury.tools.doctor.found.places import Edit
@@ -55,6 +56,8 @@ def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text
     if known.since == OWN or not valid_in(release, known.since, known.until):
         return _outside(known, name, setting, args, release, text)
     window = known.values.get(setting.value) if isinstance(setting.value, str) else None
+    if window is not None and window[0] == OWN and _plugged(args):
+        return None
     if window is not None and (window[0] == OWN or not valid_in(release, *window)):
         return _value(name, setting, window, args, release)
     return None
@@ -124,9 +127,17 @@ def _value(
     return _problem("value-gone", name, setting, says, edits)
 
 
+def _plugged(args: Arguments) -> bool:
+    """Whether the drafter is a class of Augury's plugin, which then is installed and reads keys of its own."""
+    model = args.keys["model"].value if "model" in args.keys else None
+    return isinstance(model, str) and model.startswith(CLASSES)
+
+
 def unused_problems(args: Arguments, method: str, left: dict[str, Any]) -> list[Problem]:
     """Keys that the method does not read."""
-    found = []
+    found: list[Problem] = []
+    if _plugged(args):
+        return found
     for name, value in left.items():
         users = readers(name)
         if name not in KEYS or name in ("method", "model") or value == KEYS[name].default or value is None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from augury.plugins.vllm.names import METRICS
 from augury.tools.shared.http import Reply, Server, Unreadable, shown
 
 LONGEST = 20_000  # characters of one line; a longer one is no metric, and the parser's time grows with its square
@@ -48,8 +49,8 @@ class Scrape:
 
     @property
     def ours(self) -> bool:
-        """Whether the server is Augury's."""
-        return any(name.startswith("augury:") for name in self.names)
+        """Whether the server is Augury's, and not vLLM's with Augury's plugin, which has a few metrics too."""
+        return any(name.startswith("augury:") and not name.startswith(METRICS) for name in self.names)
 
     @property
     def engine(self) -> str:

@@ -1,0 +1,11 @@
+"""What the plugin is called where others meet it: nothing here needs vLLM."""
+
+from __future__ import annotations
+
+CLASSES = "augury.plugins.vllm."  # classes that a command of vLLM's names; where one stands, the plugin is installed
+METRICS = (
+    "augury:spec_decode_num_draft_tokens_per_pos",
+    "augury:spec_decode_num_rejected_tokens",
+    "augury:acceptance_length",
+    "augury:rejected_share_of_drafts",
+)
