@@ -49,9 +49,13 @@ SMALL: dict[str, Any] = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2,
     "linear_key_head_dim": 16, "linear_value_head_dim": 16,
 }  # fmt: skip
+LATENT = ("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa")
 MIXED = ["sliding_attention", "full_attention"] * 2
 # What these need besides, or cannot have.
 OWN: dict[str, dict[str, Any]] = {
+    **{name: {"head_dim": 8, "num_key_value_heads": 4} for name in LATENT},
+    "bamba": {"attn_layer_indices": [1]},
+    "codegen": {"rotary_dim": 8},
     "cohere_compass_text": {"layer_types": MIXED, "rope_parameters": THETAS},
     "cwm": {"bos_token_id": 1},
     "dots1": {"n_shared_experts": 1},
@@ -61,6 +65,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "gemma4_text": {"layer_types": MIXED, "per_layer_config": {"1": {"head_dim": 32}, "3": {"head_dim": 32}}},
     "gemma4_unified_text": {"layer_types": MIXED, "per_layer_config": {"1": {"head_dim": 32}, "3": {"head_dim": 32}}},
+    "gptj": {"rotary_dim": 8},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "conv"], "num_dense_layers": 1},
     "mamba2": {"num_heads": 8, "head_dim": 16},

@@ -70,8 +70,9 @@ half of that, and an accepted node is paid for again in the next pass. `python t
 it; figures are in [LOG](LOG.md).
 
 **Not for them.** A hybrid as a draft model is refused. On a GPU the recurrence runs as its torch reference, without
-CUDA graphs: the same text (`tests/engine/test_hybrid_gpu.py`, run on an H200), not the speed of a dense target. Jamba's Mamba-1 has a decay for every number of its state, which the recurrence
-above does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
+CUDA graphs: the same text (`tests/engine/test_hybrid_gpu.py`, run on an H200), not the speed of a dense target.
+Jamba's Mamba-1 has a decay for every number of its state, which the recurrence above
+does not have: it is refused by name, as are Zamba, RWKV, MiniMax, Kimi Linear and pure Mamba models.
 
 ## Mixtures of experts
 

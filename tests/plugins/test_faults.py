@@ -64,13 +64,6 @@ def test_a_release_that_breaks_every_hook_is_told_in_one_line(
         assert len(caplog.records) == 1 and "odd" in caplog.text, number
 
 
-def test_a_generator_of_a_cpu_is_refused_at_the_start() -> None:
-    coupled_v1._check("cuda:0")
-    coupled_v1._check(None)
-    with pytest.raises(ValueError, match="GPU"):
-        coupled_v1._check("cpu")
-
-
 @pytest.mark.parametrize("version, counts", [("0.30.0", True), ("0.40.0", False)])
 def test_metrics_take_whatever_comes(monkeypatch: pytest.MonkeyPatch, version: str, counts: bool) -> None:
     vllm_modules.put(monkeypatch, version)

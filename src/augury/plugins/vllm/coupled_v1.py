@@ -138,7 +138,7 @@ def _follow_the_configuration(sampler: Any) -> None:
 
     @functools.wraps(forward)
     def verified(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
-        if isinstance(self.synthetic_mode, Coupled):
+        if isinstance(self.synthetic_mode, ByOffset | ByState):
             self.synthetic_mode.ahead(sampling_metadata.generators, metadata.num_draft_tokens, logits.shape[-1])
         return forward(self, metadata, draft_probs, logits, sampling_metadata)
 
