@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,15 @@ def test_one_layer(one: tuple[Path, WithMtp]) -> None:
         llm = engine(directory, speculative_config={"method": "mtp", "num_speculative_tokens": tokens})
         assert ask(llm, PROMPTS, 0.0, NEW) == greedy
         assert llm.engine.stats.spec.num_draft_tokens > 0
+
+
+def test_a_config_that_does_not_say_how_many(one: tuple[Path, WithMtp], tmp_path: Path) -> None:
+    """Qwen3-Next without the key has one layer, as vLLM reads it."""
+    directory, made = one
+    silent = shutil.copytree(directory, tmp_path / "silent")
+    config = json.loads((silent / "config.json").read_text())
+    del config["num_nextn_predict_layers"]
+    (silent / "config.json").write_text(json.dumps(config))
+    llm = engine(silent, speculative_config={"method": "mtp", "num_speculative_tokens": 1})
+    assert ask(llm, PROMPTS[:2], 0.0, NEW) == generated(made.target, PROMPTS[:2], NEW)
+    assert llm.engine.stats.spec.num_draft_tokens > 0

@@ -49,7 +49,10 @@ SMALL: dict[str, Any] = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2,
     "linear_key_head_dim": 16, "linear_value_head_dim": 16,
 }  # fmt: skip
-LATENT = ("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa")
+LATENT = (
+    "axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
+    "minicpm3", "youtu",
+)  # fmt: skip
 MIXED = ["sliding_attention", "full_attention"] * 2
 # What these need besides, or cannot have.
 OWN: dict[str, dict[str, Any]] = {
@@ -181,10 +184,13 @@ def page(verdicts: list[Verdict]) -> Iterator[str]:
     yield "| `model_type` | runs on | text |"
     yield "|---|---|---|"
     yield from (f"| `{found.model_type}` | {found.runs_on} | {found.word} |" for found in verdicts if found.runs_on)
-    for title, begin in (("Refused", "refused: "), ("Not tried", "not built: ")):
-        yield f"\n## {title}\n"
-        told = [found for found in verdicts if found.word.startswith(begin)]
-        yield from (f"- `{found.model_type}`: {found.word.removeprefix(begin)}" for found in told)
+    yield "\n## Refused, with these words\n"
+    for found in verdicts:
+        if found.word.startswith("refused: "):
+            reason = found.word.split("cannot run here: ")[-1].split("; of such families")[0].rstrip(".")
+            yield f"- `{found.model_type}`: {reason}"
+    untried = [f"`{found.model_type}`" for found in verdicts if found.word.startswith("not built: ")]
+    yield f"\nNot tried, because transformers itself does not run so small a one: {', '.join(untried)}."
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ FOREIGN: dict[str, Any] = {
     "qwen2-moe": Qwen2MoeConfig(  # its window is in its mask alone
         **SIZES4, **MOE, num_experts=4, use_sliding_window=True, sliding_window=6, max_window_layers=2
     ),
+    "qwen2-moe-unused-window": Qwen2MoeConfig(**SIZES4, **MOE, num_experts=4, sliding_window=6),  # as most are
     "phimoe": PhimoeConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=6),
     "deepseek-v3": DeepseekV3Config(
         **{**SIZES, "num_key_value_heads": 4},

@@ -82,7 +82,7 @@ FAMILIES: dict[str, Family] = {
     "GlmOcrForConditionalGeneration": Family("glm_ocr_mtp", "GlmOcrMTPModel"),
     "ernie4_5_moe": Family("ernie_mtp", "ErnieMTPModel"),
     "nemotron_h": NEMOTRON, "nemotron_h_puzzle": NEMOTRON,
-    "qwen3_next": Family("qwen3_next_mtp", "Qwen3NextMTP"),
+    "qwen3_next": Family("qwen3_next_mtp", "Qwen3NextMTP", (DEPTH,), 1),
     "qwen4_exp": QWEN4, "qwen4_exp_text": QWEN4,
     "qwen3_5": QWEN35, "qwen3_5_text": QWEN35, "qwen3_5_moe": QWEN35_MOE, "qwen3_5_moe_text": QWEN35_MOE,
     "intern_s2_preview": QWEN35_MOE,

@@ -110,8 +110,13 @@ class Mask:
         return self
 
 
+NO_WINDOW = Mask(0)  # the mask of sliding layers in a model whose window is switched off: it has no such layers
+
+
 def _mask(mask_function: Callable[..., Tensor], local_size: int | None = None, **_: Any) -> Mask:
-    """What transformers calls once a pass and kind of layer."""
+    """What transformers calls once a pass and kind of layer, even for a kind that no layer is of."""
+    if local_size == 0:
+        return NO_WINDOW
     run, size = current.get(), local_size or 0
     if isinstance(run, Probe):
         run.check_mask(mask_function, size)
@@ -136,6 +141,8 @@ def _attention(
     window = attention_mask.window if isinstance(attention_mask, Mask) else sliding_window or 0
     if isinstance(attention_mask, Tensor) or position_bias is not None or is_causal is False:
         raise ModelError(f"{type(module).__name__} brings its own mask or position bias, which rows cannot carry.")
+    if attention_mask is NO_WINDOW:
+        raise ModelError(f"{type(module).__name__} attends in a window of no tokens.")
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     if (tuned := getattr(module, TUNED, None)) is not None and current.get().positions is not None:
         q = _tuned(q, current.get().positions, *tuned)
