@@ -66,7 +66,8 @@ kernels:
 
 # One worker more than there are cores, up to four: each waits for servers and clocks now and then.
 WORKERS ?= $(shell cores=$$(nproc 2> /dev/null || sysctl -n hw.ncpu); echo $$((cores < 4 ? cores + 1 : 4)))
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A worker that dies (a hang ends its process, see pyproject.toml) ends the run: started anew, xdist would wait for ever.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: setup parts  ## lint, types, all tests
 	@$(MAKE) --no-print-directory -j2 check kernels
