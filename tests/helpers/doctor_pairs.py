@@ -28,6 +28,9 @@ from doctor_names import NAMES
 
 VLLM, V3 = f"vllm serve {LLAMA}", f"vllm serve {DEEPSEEK}"
 MTP = spec("mtp", 1)
+HYBRID_DRAFT = json.dumps(
+    {"method": "draft_model", "model": "tiiuae/Falcon-H1-0.5B-Instruct", "num_speculative_tokens": 3}
+)
 DFLASH = spec("dflash", 15, model="org/block-drafter")
 WINDOWS = ("dflash-windows", *OLD)
 PADDED = "disable_padded_drafter_batch"
@@ -389,6 +392,11 @@ TRAFFIC = [
         "hybrid-not-here",
         Case("augury serve ai21labs/Jamba-1.5-Mini -sc " + repr(json.dumps(NGRAM)), ("hybrid-not-here",)),
         Case("augury serve LiquidAI/LFM2-1.2B -sc " + repr(json.dumps(NGRAM))),
+    ),
+    Pair(
+        "hybrid-draft-not-here",
+        Case(f"augury serve tiiuae/Falcon-H1-34B-Instruct -sc {HYBRID_DRAFT!r}", ("hybrid-draft-not-here",)),
+        Case("augury serve tiiuae/Falcon-H1-34B-Instruct -sc " + repr(json.dumps(NGRAM))),
     ),
     Pair(
         "ascend-k-limit",

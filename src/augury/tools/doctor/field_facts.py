@@ -13,6 +13,7 @@ from augury.methods.recognise import by_name
 from augury.methods.registry import METHODS
 from augury.tools.doctor.arguments import Arguments, whole_number
 from augury.tools.doctor.target_names import COPIES, name_facts, pair_facts
+from augury.tools.knowledge.families import by_name as family_by_name
 from augury.tools.knowledge.families import by_type
 
 HYBRID_CACHED = version("0.26")  # from here prefix caching is on for hybrid targets too, unless switched off
@@ -66,6 +67,7 @@ def field_facts(
     if args.switch("language-model-only"):
         found["target_multimodal"] = False  # served as a text model
     found |= pair_facts(facts["target_name"], facts["model"]) if target is None or draft is None else {}
+    found["draft_hybrid"] = _is_hybrid(facts["model"], draft)
     found["prefix_cached"] = _cached(facts, found.get("target_hybrid"))
     inside = args.speculates and not facts["model"]  # the target drafts for itself, and its name may say how
     found["target_is_drafter"] = not inside and _is_drafter(facts["target_name"])
@@ -109,14 +111,22 @@ def _kind(facts: Mapping[str, Any], target: ModelFacts | None) -> dict[str, Any]
     """Hybrid or not, multimodal or not: by the target's files, otherwise by its name."""
     if target is None:
         return name_facts(facts["target_name"], facts["version"])
-    text = target.raw.get("text_config")
-    places = [target.raw, text if isinstance(text, dict) else {}]
-    kinds = " ".join(json.dumps(place.get("layer_types") or place.get("layers_block_type") or "") for place in places)
     row = by_type(target.kind)
     return {
-        "target_hybrid": any(word in kinds for word in RECURRENT) or (row is not None and row.hybrid),
+        "target_hybrid": _is_hybrid(None, target),
         "target_multimodal": any(target.raw.get(part) for part in PARTS) or (row is not None and row.multimodal),
     }
+
+
+def _is_hybrid(name: str | None, files: ModelFacts | None) -> bool | None:
+    """Whether some layers keep a state: by a model's files, otherwise by its name."""
+    if files is None:
+        named = family_by_name(name) if name else None
+        return named.hybrid if named is not None else None
+    text, row = files.raw.get("text_config"), by_type(files.kind)
+    places = [files.raw, text if isinstance(text, dict) else {}]
+    kinds = " ".join(json.dumps(place.get("layer_types") or place.get("layers_block_type") or "") for place in places)
+    return any(word in kinds for word in RECURRENT) or (row is not None and row.hybrid)
 
 
 def _cached(facts: Mapping[str, Any], hybrid: bool | None) -> bool | None:

@@ -87,6 +87,7 @@ FIELD = {
     "named_depth": "tokens ahead that the MTP layers of the family, as the target's name tells it, were trained for",
     "k_over_depth": "how many times over K asks for the depth of the MTP layers",
     "target_hybrid": "whether some layers of the target keep a state instead of a cache (GDN, Mamba and the like)",
+    "draft_hybrid": "the same of a drafter that is a whole model",
     "target_multimodal": "whether the target takes images or sound, and is served so",
     "served_since": "the first vLLM release that serves the family of the target's name",
     "served_yet": "whether the release is that one or later",
