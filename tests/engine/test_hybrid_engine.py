@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from hybrid_cases import HYBRIDS, save_hybrid
-from hybrid_runs import NGRAM, SUFFIX, SUFFIX_TREE, WIDE, Tokens, ask, engine, generated, know, random_prompts
+from hybrid_runs import (
+    NGRAM,
+    SUFFIX,
+    SUFFIX_TREE,
+    WIDE,
+    Tokens,
+    ask,
+    ask_served,
+    engine,
+    generated,
+    know,
+    random_prompts,
+)
 from torch import Tensor
 
 from augury import LLM
@@ -80,13 +92,7 @@ def test_look_ups(one: Family, spec: dict[str, Any]) -> None:
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()),
 )
 def test_text_does_not_depend_on_how_it_was_served(one: Family, settings: dict[str, Any], drafts: str) -> None:
-    llm = engine(one.directory, one.plain, **settings, speculative_config=None if drafts == "plain" else WIDE)
-    if drafts != "plain":
-        know(llm, PROMPTS, one.greedy, one.sampled, branching="max_num_seqs" not in settings)
-    assert ask(llm, PROMPTS) == one.greedy  # cold
-    assert ask(llm, PROMPTS, 0.8) == one.sampled  # prefix cache warm
-    stats = llm.engine.stats
-    assert (stats.preemptions > 0) == ("num_gpu_blocks_override" in settings)
+    stats = ask_served(one, PROMPTS, settings, drafts != "plain").engine.stats
     if not {"num_gpu_blocks_override", "enable_prefix_caching"} & settings.keys():
         assert stats.prefix_cache_hits > 0
 

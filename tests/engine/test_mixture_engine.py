@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import hybrid_drafters
 import pytest
 from dense_cases import MIXTURES, save_random
-from hybrid_runs import NGRAM, SUFFIX_TREE, WIDE, Tokens, ask, engine, generated, know, random_prompts
+from hybrid_runs import NGRAM, SUFFIX_TREE, WIDE, Tokens, ask, ask_served, engine, generated, know, random_prompts
 
 from augury import LLM
 from augury.model.dense import Dense
@@ -78,9 +78,4 @@ def test_draft_models(family: Family, tmp_path: Path) -> None:
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()),
 )
 def test_text_does_not_depend_on_how_it_was_served(family: Family, settings: dict[str, Any], drafts: str) -> None:
-    llm = engine(family.directory, family.plain, **settings, speculative_config=None if drafts == "plain" else WIDE)
-    if drafts != "plain":
-        know(llm, PROMPTS, family.greedy, family.sampled, branching="max_num_seqs" not in settings)
-    assert ask(llm, PROMPTS) == family.greedy  # cold
-    assert ask(llm, PROMPTS, 0.8) == family.sampled  # prefix cache warm
-    assert (llm.engine.stats.preemptions > 0) == ("num_gpu_blocks_override" in settings)
+    ask_served(family, PROMPTS, settings, drafts != "plain")

@@ -69,3 +69,14 @@ def know(llm: LLM, prompts: Tokens, *answers: Tokens, branching: bool, seed: int
     """Give an engine a drafter that is right three times in four, in chains or random trees."""
     texts = [p + answer for told in answers for p, answer in zip(prompts, told, strict=True)]
     llm.engine.runner.drafter = RandomTrees(12, dict(enumerate(texts)), seed, VOCAB, branching)
+
+
+def ask_served(family: Any, prompts: Tokens, settings: dict[str, Any], drafts: bool) -> LLM:
+    """An engine with these settings says what the family's plain one does: greedy and cold, then sampled and warm."""
+    llm = engine(family.directory, family.plain, **settings, speculative_config=WIDE if drafts else None)
+    if drafts:
+        know(llm, prompts, family.greedy, family.sampled, branching="max_num_seqs" not in settings)
+    assert ask(llm, prompts) == family.greedy
+    assert ask(llm, prompts, 0.8) == family.sampled
+    assert (llm.engine.stats.preemptions > 0) == ("num_gpu_blocks_override" in settings)
+    return llm
