@@ -27,8 +27,9 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+HOPPER = 90  # the first that launches kernels ahead
 EIGHT_BITS = 89  # the first architecture that has floats of 8 bits
-OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz", "launch_pdl")
 TYPES = {
     torch.float64: "*fp64",
     torch.float32: "*fp32",
@@ -80,9 +81,10 @@ class Compiled:
                 constants[path] = None
             elif isinstance(leaf, Tensor) or (names[path[0]] not in unknown and leaf % 16 == 0):
                 divisible[path] = [["tt.divisibility", 16]]
-        source = ASTSource(self.kernel, signature, constants, divisible)
         for architecture in self.architectures:
-            self._compile_for(architecture, source, options)
+            if "AHEAD" in named:
+                options["launch_pdl"] = constants[names.index("AHEAD"),] = architecture >= HOPPER
+            self._compile_for(architecture, ASTSource(self.kernel, signature, constants, divisible), options)
 
     def _compile_for(self, architecture: int, source: ASTSource, options: dict[str, Any]) -> None:
         made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)

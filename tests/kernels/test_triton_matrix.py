@@ -36,3 +36,17 @@ def test_a_row_has_the_same_bits_in_any_company(kind: torch.dtype) -> None:
     for rows in (1, 2, 5, 16, 17, 32, 33, 64, 65, 128, 129, 300):
         assert torch.equal(matrix_triton.linear(x[:rows], weight), whole[:rows])
         assert torch.equal(matrix_triton.linear(x[-rows:], weight), whole[-rows:])
+
+
+@pytest.mark.parametrize("rows", [1, 17, 70])  # past 64 one program works through all segments
+@pytest.mark.parametrize("segments", [2, 4])
+@pytest.mark.parametrize("biased", [False, True])
+def test_segments_add_up(rows: int, segments: int, biased: bool) -> None:
+    torch.manual_seed(rows)
+    x, weight = torch.randn(rows, 512).to(DEVICE), torch.randn(80, 512).to(DEVICE)
+    bias = torch.randn(80).to(DEVICE) if biased else None
+    tile = matrix_triton.Tile(16, 32, 4, 2)
+    for _ in range(2):  # what programs count by is back at zero after the first
+        got = matrix_triton.multiply(x, weight, bias, tile, segments)
+        torch.testing.assert_close(got, F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)
+    assert torch.equal(matrix_triton.multiply(x[-1:], weight, bias, tile, segments), got[-1:])

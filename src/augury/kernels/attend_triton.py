@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.ahead_triton import await_inputs, launched_ahead
 from augury.kernels.attend_parts_triton import LOG2_E, blocks, fetch, join, record, take
 from augury.kernels.attend_plan_triton import TilePlan, make_plan, programs
 
@@ -167,6 +168,7 @@ def _launch(
         PROMPTS=plan.prompts,
         num_warps=grid.warps,
         num_stages=2 if wide else 3,
+        **launched_ahead(q),
     )
 
 
@@ -209,7 +211,9 @@ def _attend(
     SINKS: tl.constexpr,
     EXACT: tl.constexpr,
     PROMPTS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
+    await_inputs(AHEAD)
     m = tl.arange(0, HEIGHT)
     dk, dv = tl.arange(0, BLOCK_KEY), tl.arange(0, BLOCK_VALUE)
     work = tl.program_id(0)

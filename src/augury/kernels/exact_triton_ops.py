@@ -36,7 +36,7 @@ class ExactTritonOps(TritonOps):
         """Prompts are walked like decoding, by whoever shares the pass."""
         return View(replace(rows, chunked=False, groups=0))
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """cuBLAS where it has been seen to add in our order, else our own kernel."""
         shape = (len(x), *weight.shape, weight.dtype)
         if shape not in self._agrees and x.is_cuda and not torch.cuda.is_current_stream_capturing():

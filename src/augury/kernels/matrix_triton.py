@@ -15,7 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-STEP = 64  # of the depth; the same for every tile
+from augury.kernels.ahead_triton import await_inputs, launched_ahead
+from augury.kernels.parts_triton import counters, join_parts
+
+STEP = 64  # of the depth, in exact mode: the same for every tile
 DEEP, SEGMENTS = 8192, 4  # a matrix of this depth is read in so many segments: by few rows at once
 FEW_ROWS = 64
 
@@ -27,6 +30,7 @@ class Tile(NamedTuple):
     outs: int
     warps: int
     stages: int
+    step: int = STEP
 
 
 # Up to so many rows, which tile: few rows wait for the matrix, many for arithmetic.
@@ -43,38 +47,43 @@ WIDE = Tile(16, 32, 4, 2)  # float32
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [R, depth] times weight [out, depth], plus bias, in the weight's arithmetic."""
     given, x = x.dtype, x.to(weight.dtype)
+    tile = WIDE if weight.dtype == torch.float32 else next(tile for most, tile in TILES if len(x) <= most)
+    return multiply(x, weight, bias, tile, SEGMENTS if weight.shape[1] >= DEEP else 1).to(given)
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, tile: Tile, segments: int = 1) -> Tensor:
+    """The product by tiles of this kind, the depth read in so many segments."""
     rows, outs, depth = len(x), *weight.shape
-    tile = WIDE if weight.dtype == torch.float32 else next(tile for most, tile in TILES if rows <= most)
-    segments = SEGMENTS if depth >= DEEP else 1
     apart = segments if rows <= FEW_ROWS else 1  # programs that share the depth
+    grid = triton.cdiv(rows, tile.rows) * triton.cdiv(outs, tile.outs)
     out = torch.empty(rows, outs, dtype=weight.dtype, device=x.device)
     parts = torch.empty(apart, rows, outs, dtype=torch.float32, device=x.device) if apart > 1 else out
-    _linear[(triton.cdiv(rows, tile.rows) * triton.cdiv(outs, tile.outs), apart)](
+    _linear[(grid, apart)](
         x,
         weight,
         weight if bias is None else bias,
         parts,
+        out,
+        counters(x.device, grid if apart > 1 else 1),
         rows,
         outs,
         depth,
         x.stride(0),
         weight.stride(0),
-        BIASED=bias is not None and apart == 1,
-        EVEN=depth % (STEP * segments) == 0,
+        BIASED=bias is not None,
+        EVEN=depth % (tile.step * segments) == 0,
         EXACT=weight.dtype == torch.float32,
-        SEGMENT=triton.cdiv(depth, STEP * segments) * STEP,
+        SEGMENT=triton.cdiv(depth, tile.step * segments) * tile.step,
         EACH=segments // apart,
+        APART=apart,
         ROWS=tile.rows,
         OUTS=tile.outs,
-        STEP=STEP,
+        STEP=tile.step,
         num_warps=tile.warps,
         num_stages=tile.stages,
+        **launched_ahead(x),
     )
-    if apart > 1:
-        _join[(rows, triton.cdiv(outs, 1024))](
-            parts, out if bias is None else bias, out, rows, outs, BIASED=bias is not None, PARTS=apart, WIDTH=1024
-        )
-    return out.to(given)
+    return out
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -82,7 +91,9 @@ def _linear(
     x,
     weight,
     bias,
+    parts,
     out,
+    arrived,
     rows,
     outs,
     depth,
@@ -93,23 +104,31 @@ def _linear(
     EXACT: tl.constexpr,
     SEGMENT: tl.constexpr,
     EACH: tl.constexpr,
+    APART: tl.constexpr,
     ROWS: tl.constexpr,
     OUTS: tl.constexpr,
     STEP: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     # Programs that read the same part of the matrix run together, so that it comes from memory once.
     tiles = tl.cdiv(rows, ROWS)
     tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     r, o = tile * ROWS + tl.arange(0, ROWS), part * OUTS + tl.arange(0, OUTS)
+    await_inputs(AHEAD)
     total = tl.zeros([OUTS, ROWS], tl.float32)
     for i in range(EACH):
         begin = (tl.program_id(1) * EACH + i) * SEGMENT
         total += _segment(x, weight, r, o, rows, outs, depth, begin, x_row, weight_row, EVEN, EXACT, SEGMENT, STEP)
-    there, wanted = r < rows, o < outs
-    if BIASED:
-        total += tl.load(bias + o, mask=wanted, other=0.0).to(tl.float32)[:, None]
-    to = out + (tl.program_id(1) * rows + r[None, :]).to(tl.int64) * outs + o[:, None]
-    tl.store(to, total.to(out.dtype.element_ty), mask=there[None, :] & wanted[:, None])
+    there = (r < rows)[None, :] & (o < outs)[:, None]
+    at = r[None, :].to(tl.int64) * outs + o[:, None]
+    done = APART == 1
+    if APART > 1:
+        size = rows.to(tl.int64) * outs
+        done, total = join_parts(total, parts, at, there, size, arrived + tl.program_id(0), tl.program_id(1), APART)
+    if done:
+        if BIASED:
+            total += tl.load(bias + o, mask=o < outs, other=0.0).to(tl.float32)[:, None]
+        tl.store(out + at, total.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -149,16 +168,3 @@ def _segment(
         x_at += STEP
         weight_at += STEP
     return sum_
-
-
-@triton.jit(do_not_specialize=["rows"])
-def _join(parts, bias, out, rows, outs, BIASED: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Add what the segments' programs found, in the order of the segments."""
-    row, o = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    wanted = o < outs
-    total = tl.zeros([WIDTH], tl.float32)
-    for i in tl.static_range(PARTS):
-        total += tl.load(parts + (i * rows + row) * outs + o, mask=wanted, other=0.0)
-    if BIASED:
-        total += tl.load(bias + o, mask=wanted, other=0.0).to(tl.float32)
-    tl.store(out + row * outs + o, total.to(out.dtype.element_ty), mask=wanted)

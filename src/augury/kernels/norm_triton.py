@@ -7,13 +7,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.ahead_triton import await_inputs, launched_ahead
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """See Ops.rms_norm; rows may lie apart (a stride), their elements may not."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, width = x.shape
     block = triton.next_power_of_2(width)
-    _rms_norm[(rows,)](x, weight, out, x.stride(0), width, eps, BLOCK=block, num_warps=_warps(width))
+    ahead = launched_ahead(x)
+    _rms_norm[(rows,)](x, weight, out, x.stride(0), width, eps, BLOCK=block, num_warps=_warps(width), **ahead)
     return out
 
 
@@ -22,7 +25,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
     out = torch.empty_like(x)
     rows, width = x.shape
     block = triton.next_power_of_2(width)
-    _add_rms_norm[(rows,)](x, residual, weight, out, width, eps, BLOCK=block, num_warps=_warps(width))
+    ahead = launched_ahead(x)
+    _add_rms_norm[(rows,)](x, residual, weight, out, width, eps, BLOCK=block, num_warps=_warps(width), **ahead)
     return out, x
 
 
@@ -31,7 +35,8 @@ def _warps(width: int) -> int:
 
 
 @triton.jit
-def _rms_norm(x, weight, out, stride, width, eps, BLOCK: tl.constexpr):
+def _rms_norm(x, weight, out, stride, width, eps, BLOCK: tl.constexpr, AHEAD: tl.constexpr):
+    await_inputs(AHEAD)
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = column < width
     value = tl.load(x + row * stride + column, mask=inside, other=0.0)
@@ -39,7 +44,8 @@ def _rms_norm(x, weight, out, stride, width, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _add_rms_norm(x, residual, weight, out, width, eps, BLOCK: tl.constexpr):
+def _add_rms_norm(x, residual, weight, out, width, eps, BLOCK: tl.constexpr, AHEAD: tl.constexpr):
+    await_inputs(AHEAD)
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = column < width
     at = row * width + column

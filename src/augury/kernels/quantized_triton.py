@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from augury.kernels.codes_triton import dot, float_of, number_of, sixteenth
+from augury.kernels.parts_triton import counters, join_parts
 from augury.kernels.quantized import Quantized
 
 STEP = 128  # of the depth, where scales are a line's; otherwise a group
@@ -41,7 +42,6 @@ MANY = (1 << 30, Tile(128, 128, 8, 3))
 TILES = ((16, Tile(16, 64, 2, 4)), (32, Tile(32, 64, 2, 4)), (128, Tile(64, 128, 4, 3)), MANY)
 STEADY = ((16, Tile(16, 64, 4, 5)), (32, Tile(32, 64, 4, 4)), (128, Tile(64, 64, 4, 4)), MANY)
 WIDE = Tile(16, 32, 4, 2)  # float32
-_arrived: dict[torch.device, Tensor] = {}
 
 
 def linear(
@@ -106,13 +106,6 @@ def kind_of(weight: Quantized, device: torch.device) -> int:
 @cache
 def _converts(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
-
-
-def counters(device: torch.device, count: int) -> Tensor:
-    """int32: programs that have arrived at each tile, back at zero after every product; graphs may point to them."""
-    if device not in _arrived or len(_arrived[device]) < count:
-        _arrived[device] = torch.zeros(max(count, 4096), dtype=torch.int32, device=device)
-    return _arrived[device]
 
 
 def unpack(weight: Quantized, dtype: torch.dtype, kind: int | None = None) -> Tensor:
@@ -182,15 +175,7 @@ def _linear(
     done = APART == 1
     if APART > 1:
         size = rows.to(tl.int64) * outs
-        tl.store(parts + tl.program_id(1) * size + at, total, mask=there)
-        tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
-        done = tl.atomic_add(arrived + tl.program_id(0), 1, sem="acq_rel") == APART - 1
-        if done:
-            tl.debug_barrier()
-            tl.store(arrived + tl.program_id(0), 0)
-            total = tl.load(parts + at, mask=there, other=0.0)
-            for i in range(1, APART):
-                total += tl.load(parts + i * size + at, mask=there, other=0.0)
+        done, total = join_parts(total, parts, at, there, size, arrived + tl.program_id(0), tl.program_id(1), APART)
     if done:
         if not EXACT:
             total *= 16.0  # see sixteenth

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from augury.kernels.ahead_triton import await_inputs, launched_ahead
+
 TOGETHER = 8  # heads of one program
 
 
@@ -51,6 +53,7 @@ def rotate_and_store(
         K_NORM=k_norm is not None,
         TOGETHER=TOGETHER,
         num_warps=2,
+        **launched_ahead(qkv),
     )
     return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
@@ -78,7 +81,9 @@ def _rotate_and_store(
     Q_NORM: tl.constexpr,
     K_NORM: tl.constexpr,
     TOGETHER: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
+    await_inputs(AHEAD)
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     to, at = tl.load(write + row), tl.load(positions + row)
     line, i = qkv + row * width, tl.arange(0, TOGETHER)

@@ -1,4 +1,4 @@
-"""The GPU face: Triton kernels, one launch per operation; matrices stay with cuBLAS unless they are quantised."""
+"""The GPU face: Triton kernels, one launch per operation; many rows are multiplied by cuBLAS."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from augury.kernels import (
     quantized_triton,
     rope_triton,
     route_triton,
+    stream_triton,
 )
 from augury.kernels.attend_triton import View
 from augury.kernels.quantized import Quantized
@@ -37,7 +38,11 @@ class TritonOps:
         """The plan is made when the first layer needs it, because tiles depend on its heads."""
         return View(rows)
 
-    linear = staticmethod(fused.linear)
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """By our own kernel where few rows wait for a large matrix, else by cuBLAS."""
+        out = stream_triton.linear(x, weight, bias)
+        return fused.linear(x, weight, bias) if out is None else out
+
     add_low_rank = staticmethod(low_rank.add_low_rank)
     rms_norm = staticmethod(norm_triton.rms_norm)
     add_rms_norm = staticmethod(norm_triton.add_rms_norm)
