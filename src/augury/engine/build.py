@@ -32,6 +32,7 @@ from augury.engine.scheduler import Scheduler
 from augury.engine.state import SlotState
 from augury.engine.state_room import StateRoom, most_slots, state_room
 from augury.engine.team import Team
+from augury.engine.warm_up import capture_graphs, warm_up, warm_up_prompts
 from augury.kernels.faces import face
 from augury.methods.registry import drafter_class
 from augury.model.dense import Dense
@@ -67,12 +68,14 @@ def build_engine(
     runner, drafter = built.runner, built.runner.drafter
     if team is not None:
         runner.state.leader = Leader(team.ranks)
-    assert config.max_num_seqs
+    assert config.max_num_seqs and config.max_num_batched_tokens
     with set_aside():
-        runner.warm_up((1, 2) if runner.target.any_size else (1, 8))
+        warm_up(runner, (1, 2) if runner.target.any_size else (1, 8))
         if drafter is not None:
             drafter.warm_up(runner.target.device)
-    runner.capture_graphs(config.max_num_seqs, GRAPH_BYTES)
+        if runner.on_gpu:
+            warm_up_prompts(runner, config.max_num_seqs, config.max_num_batched_tokens)
+    capture_graphs(runner, config.max_num_seqs, GRAPH_BYTES)
     depth = int(runner.target.device.type == "cuda")
     if runner.target.device.type == "cpu":
         let_go()

@@ -24,7 +24,7 @@ from augury.engine.look_up import LookUps
 from augury.engine.masks import gather
 from augury.engine.request import Request
 from augury.engine.resume import resume
-from augury.engine.rows import Segments, StepShape, round_up, row_sizes
+from augury.engine.rows import Segments, StepShape, round_up
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
@@ -93,7 +93,7 @@ class Runner:
         """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
         self._drafter_seconds = None
         step_input = self.prepare(scheduled)
-        with self._together("run", step_input):
+        with self.together("run", step_input):
             output = self.run(step_input)  # one pass of the target, and the verdict on every draft
         drafts = self.propose(step_input, output)  # what to try next
         if not self.on_gpu:
@@ -105,7 +105,7 @@ class Runner:
         landed.record()
         return Flight(scheduled, step, output, drafts, report, landed)
 
-    def _together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
+    def together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
         """Have other ranks run a pass, too, if there are any."""
         leader = self.state.leader
         return nullcontext() if leader is None else leader.together(order, *packed(step_input))
@@ -243,19 +243,6 @@ class Runner:
             self.drafter.propose(inputs)
 
     @torch.inference_mode()
-    def warm_up(self, sizes: tuple[int, ...]) -> None:
-        """Run passes of nothing but padding, so that no request waits for kernels to be compiled or loaded."""
-        kinds = ((True, True), (True, False), (False, False))
-        for size in sizes:
-            # Compiled code that serves any number of rows is all there after the first size, but for odd arrays.
-            every = size == sizes[0] or not self.target.any_size
-            for plain, greedy in kinds if every else kinds[-1:]:
-                shape = StepShape(1, size, min(size, 8), 128, plain, greedy, self.drafter is not None, False)
-                blank = self._blank(shape)
-                with self._together("advance", blank):
-                    self.advance(blank)
-
-    @torch.inference_mode()
     def run_blank(self, rows: int) -> float:
         """Run a pass of padding as large as a decode pass of `rows`; the drafter's part of it, in seconds."""
         self._drafter_seconds = None
@@ -265,32 +252,12 @@ class Runner:
         else:
             span = min(128, self.state.block_tables.shape[1] * self.block_size)
             shape = StepShape(1, rows, rows, span, True, True, self.drafter is not None, False)
-        blank = self._blank(shape)
-        with self._together("run", blank):
+        blank = self.blank(shape)
+        with self.together("run", blank):
             self.run(blank)
         return self._drafter_seconds or 0.0
 
-    @torch.inference_mode()
-    def capture_graphs(self, most_groups: int, budget: int) -> None:
-        """Capture every graph that decoding needs, so that no request waits for one; they may take `budget` bytes."""
-        if self.captured is None or not self.looks_up:
-            return
-        branching = self.drafter is not None and self.drafter.branching
-        own = self.target.words is not None and self.judge.draw is not None  # most requests draw so
-        shapes = [
-            StepShape(groups, rows, rows, 0, False, False, True, branching, True, False, own)
-            for groups in sorted({round_up(n) for n in range(1, most_groups + 1)}, reverse=True)
-            for rows in row_sizes(groups, self.nodes)
-        ]
-        largest_first = sorted(shapes, key=lambda shape: -shape.rows)
-        self.captured.fill([self._blank(shape) for shape in largest_first], self._record, budget)
-
-    def _record(self, step_input: StepInput) -> None:
-        assert self.captured is not None
-        with self._together("record", step_input):
-            self.captured.record(step_input, self.state.version)
-
-    def _blank(self, shape: StepShape) -> StepInput:
+    def blank(self, shape: StepShape) -> StepInput:
         """A pass of nothing but padding."""
         table = torch.zeros(8, shape.groups, dtype=torch.int64)
         table[0] = self.state.padding_slot

@@ -25,6 +25,7 @@ from augury.engine.engine import Update
 from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request
+from augury.engine.warm_up import warm_up
 from augury.model.errors import ModelError
 from augury.parallel.errors import RanksLost
 from augury.serve.collecting import Collector
@@ -172,7 +173,7 @@ class EngineProcess:
     def _sound(self) -> bool:
         """Whether the engine can run a pass that holds nobody's tokens."""
         try:
-            self.engine.runner.warm_up((1,))
+            warm_up(self.engine.runner, (1,))
             self.engine.state.limit.tolist()  # a GPU tells of its errors when it is waited for
         except Exception:
             return False
