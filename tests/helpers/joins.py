@@ -20,6 +20,7 @@ from augury.tools.bench.gpu.rig import Rig, Sizes, bench_of
 from augury.tools.bench.gpu.shapes import drafter_of, shape_of
 
 REQUESTS = 64
+STALL = 0.5  # seconds of a step that is told by itself
 LONG = 32_000
 
 
@@ -34,7 +35,8 @@ def add(rig: Rig, random: Random, prompt: int, new: int) -> Any:
 
 def joins(rig: Rig, seconds: float, chunk: int) -> dict[str, Any]:
     """Gaps between a request's tokens while others come and go."""
-    random, gaps, steps, tokens = Random(0), [], [], 0
+    random, gaps, tokens = Random(0), [], 0
+    stalls: list[dict[str, Any]] = []
     seen: dict[Any, tuple[int, float]] = {}
     live: list[Any] = []
     begun = time.perf_counter()
@@ -45,7 +47,10 @@ def joins(rig: Rig, seconds: float, chunk: int) -> dict[str, Any]:
         ]
         rig.engine.step()
         after = time.perf_counter()
-        steps.append(after - now)
+        if after - now > STALL:
+            last = rig.engine.last
+            what = {"requests": last.requests, "rows": last.rows, "prompt rows": last.prompt_rows}
+            stalls.append({"at": round(now - begun, 1), "seconds": round(after - now, 1), **what})
         for request in live:
             count, when = seen.get(id(request), (0, after))
             if request.length - request.prompt_len > count:
@@ -59,6 +64,7 @@ def joins(rig: Rig, seconds: float, chunk: int) -> dict[str, Any]:
         "tokens a second": tokens / seconds,
         "gap ms": {name: round(1000 * cuts[i - 1], 2) for name, i in (("p50", 500), ("p99", 990), ("p99.9", 999))}
         | {"most": round(1000 * max(gaps), 2)},
+        "stalls": stalls,
         "a chunk's pass ms": round(1000 * chunk_pass(rig, chunk), 2),
     }
 
