@@ -55,10 +55,8 @@ def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text
         if not forgives(text) or name == "tensor_parallel_size":
             return None  # config/resolve.py names it, with the nearest known one
         return _problem("key-ignored", name, setting, {"instead": "it is not a key"}, setting.drop())
-    if setting.value is None:
-        return None
     if known.since == OWN or not valid_in(release, known.since, known.until):
-        return _outside(known, name, setting, args, release, text)
+        return _outside(known, name, setting, args, release, text)  # with null as with any value
     window = known.values.get(setting.value) if isinstance(setting.value, str) else None
     if window is not None and (window[0] == OWN or not valid_in(release, *window)):
         return _value(name, setting, window, args, release)

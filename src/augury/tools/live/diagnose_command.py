@@ -66,7 +66,7 @@ def diagnose(
         release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
         sources.release = release_numbers(release)
         sources.config = configured(config, release) if config is not None else _repeated(sources, release)
-    of_log = _logged(sources, model) if url is None else []
+    of_log = [] if trail else _logged(sources, model)  # a server that is down has left its figures there
     found = _diagnosed(session, trail or of_log, sources)
     code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if url and not trail else 0)
     head = Heading(session.server.base, str(session.who) or "not read") if url else Heading(str(log), _whose(sources))
