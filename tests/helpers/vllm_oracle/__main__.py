@@ -43,13 +43,8 @@ def main() -> int:
     cases = drawn(asked.drawn, asked.seed) or all_cases()
     with tempfile.TemporaryDirectory() as name:
         models = make(Path(name))
-        answers = dict(
-            zip(
-                (case.name for case in cases),
-                theirs(cases, folder, models, asked.installed or sys.executable),
-                strict=True,
-            )
-        )
+        said = theirs(cases, folder, models, asked.installed or sys.executable)
+        answers = dict(zip((case.name for case in cases), said, strict=True))
         found, counts = differences(cases, answers, release, models)
         if asked.record:
             write(release, answers, models)

@@ -48,9 +48,9 @@ DRAWN = (
     Explained("doctor", r".*hidden-states-need-connector.*", "vLLM starts, and without a KV connector saves nothing"),
     Explained("both", r".*must be a dotted import path.*", LATER + "the class is imported by the worker"),
     Explained("both", r".*=True must be a (whole )?number.*", "Augury is stricter: vLLM reads true as 1"),
-    Explained("both", r".*(cannot combine it with|cannot change K by batch size).*", LATER + "the old runner asserts K"),
-    Explained("both", r".*not implemented (it )?for draft_model.*", LATER + "the old runner raises NotImplementedError"),
-    Explained("doctor", r"refused: .*Unknown (attention backend|quantization method).*", "a warning: plugins add names"),
+    Explained("both", r".*cannot (combine it with|change K by).*", LATER + "the old runner asserts K"),
+    Explained("both", r".*not implemented (it )?for draft_model.*", LATER + "the old runner has not implemented it"),
+    Explained("doctor", r"refused: .*Unknown (attention backend|quantization).*", "a warning: plugins add names"),
     Explained("both", r".*at most the checkpoint's \d+ heads.*", LATER + "K heads are built, the file has fewer"),
     Explained("both", r".*(no-mtp-layers|MTP).*", LATER + "the checkpoint has no layers to draft with"),
 )  # fmt: skip
