@@ -55,6 +55,7 @@ def main() -> None:
     from augury.plugins.vllm.coupled_v1 import expanded
 
     current_platform.import_kernels()
+    current_platform.register_triton_kernel_overrides()  # as a worker does
     register()
     torch.set_num_threads(1)
     requests = int(sys.argv[1]) if len(sys.argv) > 1 else 16

@@ -88,6 +88,14 @@ def test_the_command_in_the_log_is_examined(tmp_path: Path) -> None:
     assert code == 1 and "in the configuration: " in shown and found["facts"]["findings"]
 
 
+def test_a_rule_of_the_plugin_is_no_fault_where_it_was_loaded(tmp_path: Path) -> None:
+    args = ARGS.replace("'method': 'eagle3',", "'method': 'eagle3', 'rejection_sample_method': 'coupled',")
+    loaded = "INFO 11-18 10:20:14 [__init__.py:54] - augury -> augury.plugins.vllm.stats:SpeculationStats\n"
+    for lines, said in (((args,), True), ((args, loaded), False)):
+        _, found, shown = diagnosed(tmp_path, VERSION, *lines, UP)
+        assert ("value-augury-only" in found["facts"]["findings"]) is said is ("vLLM alone refuses it" in shown)
+
+
 def test_a_server_that_came_up_did_not_fail(tmp_path: Path) -> None:
     warned = raised("ImportError: no module flashinfer")
     code, found, shown = diagnosed(tmp_path, VERSION, ARGS, warned, UP)

@@ -30,7 +30,7 @@ def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traff
     server = Server(url)
     found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
     if not found:
-        raise ConfigError(f"--url {url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
+        raise ConfigError(f"{url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
     reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))
     if name is not None and reading.method not in (None, name):
         raise ConfigError(f"--method={method!r}, and {url} says that it drafts with {reading.method}: leave it out.")
@@ -62,8 +62,7 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
         return now
     if finished < ENOUGH:
         raise ConfigError(
-            f"--url {url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give "
-            "--trace."
+            f"{url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give --trace."
         )
     return replace(
         now,

@@ -48,6 +48,7 @@ class Asked(NamedTuple):
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
+    plugged: bool = False  # Augury is installed beside vLLM there, as a running server shows
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     if plugin:
         problems.append(Problem("arctic-plugin", *anchor(args)))
     if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
-        method, config, more = _resolve(args, target, asked, release, number, others.augury)
+        method, config, more = _resolve(args, target, asked, release, number, others.augury or asked.plugged)
         problems += more
     target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
     facts = command_facts(args, config, method, number)
