@@ -80,7 +80,7 @@ def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
 
 def _of_its_type(name: str, value: Any) -> bool:
     try:
-        TypeAdapter(SpeculativeConfig.model_fields[name].annotation).validate_python(value)
+        TypeAdapter[Any](SpeculativeConfig.model_fields[name].annotation or Any).validate_python(value)
     except ValidationError:
         return False
     return True
