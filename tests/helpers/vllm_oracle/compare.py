@@ -42,7 +42,7 @@ EXPLAINED = (
 
 # Of configurations drawn at random the names say nothing: tool, words of both answers, verdict.
 DRAWN = (
-    Explained("both", r".*(belongs to another target|hidden-size-differs).*", LATER + "the head's weights have another width"),
+    Explained("both", r".*(to another target|hidden-size-differs).*", LATER + "the head has another width"),
     Explained("both", r".*must be 1: the method drafts nothing.*", LATER + "the proposer asserts K = 1"),
     Explained("both", r".*must name the layers to save.*", LATER + "the proposer asks for the layers"),
     Explained("doctor", r".*hidden-states-need-connector.*", "vLLM starts, and without a KV connector saves nothing"),
