@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vllm_oracle import record, wheel
-from vllm_oracle.cases import all_cases
+from vllm_oracle.cases import Case, all_cases
 from vllm_oracle.checkpoints import make
 from vllm_oracle.compare import EXPLAINED, differences, summary, verdict_on
-from vllm_oracle.sides import theirs
+from vllm_oracle.drawn import drawn
+from vllm_oracle.sides import doctor, ours, theirs
 
 CASES = {case.name: case for case in all_cases()}
 
@@ -43,6 +45,38 @@ def test_the_class_itself_agrees(tmp_path: Path) -> None:
     found, asked = differences(CASES.values(), answers, wheel.release_of(folder), tmp_path)
     assert [one for one in found if not one.verdict] == []
     assert summary(found, asked)["share"]["config check"] >= 0.97
+    cases = drawn(200, seed=3)
+    answers = dict(zip((case.name for case in cases), theirs(cases, folder, tmp_path), strict=True))
+    found, _ = differences(cases, answers, wheel.release_of(folder), tmp_path)
+    assert [one for one in found if not one.verdict] == []
+
+
+def test_what_is_drawn_is_the_same_again_and_has_its_verdict_by_words() -> None:
+    assert drawn(50, seed=1) == drawn(50, seed=1) != drawn(50, seed=2)
+    said = "refused: attention_backend Value error, Unknown attention backend: 'FLASH_ATN' | accepted"
+    assert "plugins" in verdict_on("doctor", "drawn/1/33", said)
+    assert not verdict_on("config check", "drawn/1/33", said) and not verdict_on("doctor", "key/33", said)
+
+
+SUFFIX_KEYS = {"suffix_decoding_max_cached_requests": 0.5, "suffix_decoding_max_tree_depth": ""}
+REFUSED_BY_0_32 = [
+    {"method": "ngram", "disable_by_batch_size": None},  # gone, and refused with null as with any value
+    {"method": "ngram", "adaptive": None},  # ours
+    *({"method": "ngram", name: value} for name, value in SUFFIX_KEYS.items()),  # not read, and yet of the wrong type
+]
+TAKEN_BY_0_32 = [
+    {"method": "ngram", "draft_load_config": None},
+    {"method": "ngram", "suffix_decoding_max_tree_depth": 0},  # out of range, which suffix alone looks at
+    {"method": "ngram_gpu", "num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 64, 1]]},  # on the new runner
+]
+
+
+@pytest.mark.parametrize("given", [*REFUSED_BY_0_32, *TAKEN_BY_0_32])
+def test_found_by_drawing(given: dict[str, Any], tmp_path: Path) -> None:
+    case, models = Case("drawn", {"num_speculative_tokens": 3, **given}), make(tmp_path)
+    taken = given in TAKEN_BY_0_32
+    assert ours(case, "0.32.0", models)["accepted"] is taken
+    assert doctor(case, "0.32.0", models)["accepted"] is taken
 
 
 def test_what_is_no_wheel_is_told_in_one_line(tmp_path: Path) -> None:

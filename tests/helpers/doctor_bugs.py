@@ -13,6 +13,7 @@ TABLE = {"num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 256, 0]]}
 CACHED = ("hybrid-prefix-cache-text", "hybrid-prefix-cache-hits")  # of a drafter whose index is bounded
 BLOCK = ("hybrid-index-bound", *CACHED, "multimodal-draft-blind")  # of DFlash there
 PIECEWISE = """-O '{"cudagraph_mode": "PIECEWISE"}'"""
+COUPLED = spec("custom_class", model="augury.plugins.vllm.lookup.Ngram", rejection_sample_method="coupled")
 ASSISTED = spec("mtp", 3, model=f"{GEMMA4}-assistant")
 DSPARK = spec("dspark", 4, model="org/dspark")
 FULL = """-O '{"cudagraph_mode": "FULL"}'"""
@@ -167,5 +168,12 @@ BUGS = [
         "vision-eagle-positions",
         at("Qwen/Qwen3-VL-4B-Instruct", EAGLE, "vision-eagle-positions", *BUBBLE, version="0.15.1"),
         at("Qwen/Qwen3-VL-4B-Instruct", EAGLE, *BUBBLE, version="0.16"),
+    ),
+    Pair(
+        "cpu-drafts-text",
+        Case("VLLM_CPU_KVCACHE_SPACE=4 " + at(LLAMA, EAGLE, flags="--enforce-eager").text, ("cpu-drafts-text",)),
+        Case(
+            "VLLM_CPU_KVCACHE_SPACE=4 " + at(LLAMA, COUPLED, flags="--enforce-eager").text, ("async-off", "old-runner")
+        ),
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from vllm_lookup_config import configuration
 
 from augury.plugins.vllm import coupled_v1, hooks
 from augury.plugins.vllm.lookup import Ngram, Suffix
+from augury.plugins.vllm.names import METRICS
 
 LIMIT = 32
 
@@ -77,3 +79,31 @@ def test_metrics_take_whatever_comes(monkeypatch: pytest.MonkeyPatch, version: s
     made.record(SimpleNamespace(spec_decoding_stats=SimpleNamespace()), None, engine_idx=0)  # a form we do not know
     made.record(SimpleNamespace(spec_decoding_stats=SimpleNamespace(num_drafts=1)), None)  # and then it is silent
     assert entered == [1] * counts
+
+
+@pytest.mark.parametrize("said, estimated", [("0.02", True), (None, False), ("much", False)])
+def test_the_speed_up_is_estimated_where_the_cost_of_a_row_is_told(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, estimated: bool
+) -> None:
+    vllm_modules.put(monkeypatch)
+    if said is not None:
+        monkeypatch.setenv("AUGURY_ROW_COST", said)
+    from augury.plugins.vllm import stats
+
+    set_to: dict[str, float] = {}
+    one = SimpleNamespace(inc=lambda count: None)
+    counters = [SimpleNamespace(labels=lambda *labels: one) for _ in range(2)]
+    gauges = [
+        SimpleNamespace(labels=lambda *labels, name=name: SimpleNamespace(set=partial(set_to.__setitem__, name)))
+        for name in METRICS[2:]
+    ]
+    monkeypatch.setattr(stats, "_metrics", lambda: (*counters, *gauges))
+    made = stats.SpeculationStats(SimpleNamespace())
+    for drafts, tokens, accepted in ((4, 12, 6), (2, 8, 0)):  # two steps with 10 drafted rows in the mean
+        seen = SimpleNamespace(
+            num_drafts=drafts, num_draft_tokens=tokens, num_accepted_tokens=accepted, num_draft_tokens_per_pos=[]
+        )
+        made.record(SimpleNamespace(spec_decoding_stats=seen), None)
+    assert set_to["augury:acceptance_length"] == 2 and set_to["augury:rejected_share_of_drafts"] == pytest.approx(0.7)
+    assert (set_to.get("augury:speedup_estimate") == pytest.approx(2 / 1.2)) is estimated
+    assert estimated or "augury:speedup_estimate" not in set_to

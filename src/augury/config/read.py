@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from augury.config.errors import ConfigError, shown
 from augury.config.history import FILLED_IN, DroppedKeys, refuse_traps, renew_values
 from augury.config.keys import OWN, Key, declared
@@ -65,11 +67,23 @@ def read(given: Mapping[str, Any], as_of: str | None) -> Written:
 
 
 def _unread(keys: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Leave out a method's own settings where another is meant: vLLM looks at their range with that method alone."""
+    """Leave out a method's own settings where another is meant: vLLM looks at their range with that method alone.
+
+    One of a wrong type stays, and is refused as vLLM refuses it.
+    """
     written = keys.get("method") or ("another method" if keys.get("model") else SUFFIX.name)
     own = [name for name in keys if name.startswith(f"{SUFFIX.name}_") and written != SUFFIX.name]
+    own = [name for name in own if _of_its_type(name, keys[name])]
     left = {name: value for name, value in keys.items() if name not in own}
     return left, tuple(Note("unused", name, f"{written} does not read it (it is for {SUFFIX.name}).") for name in own)
+
+
+def _of_its_type(name: str, value: Any) -> bool:
+    try:
+        TypeAdapter[Any](SpeculativeConfig.model_fields[name].annotation or Any).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str, Any], tuple[Note, ...]]:

@@ -23,13 +23,13 @@ def at_release(
     wanted, left, notes = release(as_of), dict(keys), []
     for name, value in keys.items():
         known = declared[name]
-        if value is None:
-            continue
-        if known.since == OWN or not valid_in(wanted, known.since, known.until):
+        if known.since == OWN or not valid_in(wanted, known.since, known.until):  # with null as with any value
             if not forgives(as_of):
                 raise ConfigError(f"speculative_config.{name} is not valid in vLLM {as_of}: {_when(known)}.")
             del left[name]
             notes.append(Note("vllm", name, f"vLLM {as_of} drops it without a word: {_when(known)}."))
+        elif value is None:
+            continue
         elif isinstance(value, str) and value in known.values:
             _check_value(name, value, known.values[value], as_of)
         elif any(since == OWN for since, _ in known.values.values()):  # the usual list of words would name ours too
@@ -94,7 +94,8 @@ def vllm_quirks(card: Method, case: Case, as_of: str | None) -> tuple[Note, ...]
     notes = list(class_refuses(card, case, as_of)) if as_of else []
     if card.own:
         return (Note("vllm", "method", f"vLLM has no {card.name!r}: it is Augury's own.", refused=True),)
-    if card.vllm_fixed_tokens and keys.get("num_speculative_tokens_per_batch_size"):
+    fixed = card.vllm_fixed_tokens and runs_old(card, keys, wanted) is not False
+    if fixed and keys.get("num_speculative_tokens_per_batch_size"):
         says = f"vLLM cannot combine it with {card.name}."
         notes.append(Note("vllm", "num_speculative_tokens_per_batch_size", says, refused=True))
     if not card.vllm_async and wanted >= version("0.14"):

@@ -40,6 +40,22 @@ EXPLAINED = (
 )  # fmt: skip
 
 
+# Of configurations drawn at random the names say nothing: tool, words of both answers, verdict.
+DRAWN = (
+    Explained("both", r".*(to another target|hidden-size-differs).*", LATER + "the head has another width"),
+    Explained("both", r".*must be 1: the method drafts nothing.*", LATER + "the proposer asserts K = 1"),
+    Explained("both", r".*must name the layers to save.*", LATER + "the proposer asks for the layers"),
+    Explained("doctor", r".*hidden-states-need-connector.*", "vLLM starts, and without a KV connector saves nothing"),
+    Explained("both", r".*must be a dotted import path.*", LATER + "the class is imported by the worker"),
+    Explained("both", r".*=True must be a (whole )?number.*", "Augury is stricter: vLLM reads true as 1"),
+    Explained("both", r".*cannot (combine it with|change K by).*", LATER + "the old runner asserts K"),
+    Explained("both", r".*not implemented (it )?for draft_model.*", LATER + "the old runner has not implemented it"),
+    Explained("doctor", r"refused: .*Unknown (attention backend|quantization).*", "a warning: plugins add names"),
+    Explained("both", r".*at most the checkpoint's \d+ heads.*", LATER + "K heads are built, the file has fewer"),
+    Explained("both", r".*(no-mtp-layers|MTP).*", LATER + "the checkpoint has no layers to draft with"),
+)  # fmt: skip
+
+
 class Difference(NamedTuple):
     """One case on which the two sides disagree."""
 
@@ -72,7 +88,7 @@ def differences(
             mine = ask(case, release, models)
             if what := differing(theirs[case.name], mine):
                 said = (shown(theirs[case.name], models), shown(mine, models))
-                found.append(Difference(tool, case.name, what, *said, verdict_on(tool, case.name)))
+                found.append(Difference(tool, case.name, what, *said, verdict_on(tool, case.name, " | ".join(said))))
     return found, asked
 
 
@@ -83,9 +99,10 @@ def shown(answer: Verdict, models: Path) -> str:
     return "refused: " + str(answer["words"]).replace(f"{models}/", "@")[:120]
 
 
-def verdict_on(tool: str, case: str) -> str:
-    """What is known of a difference."""
-    fits = (one for one in EXPLAINED if one.tool in (tool, "both") and re.fullmatch(one.names, case))
+def verdict_on(tool: str, case: str, words: str = "") -> str:
+    """What is known of a difference: by the name of its case, or by the words of both answers where it was drawn."""
+    known, asked = (DRAWN, words) if case.startswith("drawn/") else (EXPLAINED, case)
+    fits = (one for one in known if one.tool in (tool, "both") and re.fullmatch(one.names, asked))
     return next((one.verdict for one in fits), "")
 
 

@@ -1,5 +1,7 @@
 """vLLM's side, in a process of its own: `python drive.py WHEEL_FOLDER`, cases as JSON lines in, verdicts as lines out.
 
+With `-` instead of a folder the vLLM that is installed answers, on the device it was built for, with nothing stood in.
+
 The class is vLLM's own, and so is everything it calls; stood in for are a GPU, and what vLLM learns of a model by
 importing its code, which would need the compiled parts.
 """
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stand_ins import install
 
 QUIET = {"VLLM_LOGGING_LEVEL": "CRITICAL", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
+INSTALLED = "-"  # as in wheel.py
 COMPILED = "'_OpNamespace'"
 MODEL_INFO = {  # what a decoder that writes text answers; every other question of the registry is answered with no
     "is_text_generation_model": True, "supports_pp": True, "attn_type": "decoder", "score_type": "bi-encoder",
@@ -115,7 +118,11 @@ def main() -> None:
     """Answer line by line."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints must not stand between the answers
-    prepare(Path(sys.argv[1]))
+    if sys.argv[1] == INSTALLED:
+        os.environ.update(QUIET)
+        logging.disable(logging.CRITICAL)
+    else:
+        prepare(Path(sys.argv[1]))
     for line in sys.stdin:
         print(json.dumps(verdict(json.loads(line))), file=out, flush=True)
 

@@ -25,11 +25,11 @@ def placed(value: Any, models: Path) -> Any:
     return str(models / value[1:]) if isinstance(value, str) and value.startswith("@") else value
 
 
-def theirs(cases: Iterable[Case], wheel: Path, models: Path) -> list[Verdict]:
-    """What vLLM's own code answers."""
+def theirs(cases: Iterable[Case], wheel: Path, models: Path, python: str = sys.executable) -> list[Verdict]:
+    """What vLLM's own code answers; `-` as the wheel is the one that this Python has installed."""
     asked = [json.dumps(placed(case._asdict(), models)) for case in cases]
     done = subprocess.run(
-        [sys.executable, str(DRIVER), str(wheel)],
+        [python, str(DRIVER), str(wheel)],
         input="\n".join(asked), capture_output=True, text=True, check=False, cwd=models,
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 FOLDER = "AUGURY_VLLM_WHEEL"  # an unzipped wheel, or the wheel itself
+INSTALLED = "-"  # stands for a wheel where the vLLM of a Python is asked
 SEARCHED = "AUGURY_VLLM_WHEELS"  # where downloads are kept
 
 

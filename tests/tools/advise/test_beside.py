@@ -56,6 +56,35 @@ def test_the_screen_says_the_same() -> None:
     assert "eagle3 at 8 requests" in shown and "1.90 (1.70 to 2.10)" in shown and "agree" in shown
 
 
+OF_VLLM = page(None).replace("augury:method_info", "augury:other_info")
+
+
 def test_a_server_that_names_no_method_is_refused() -> None:
-    said = run(page(None).replace("augury:method_info", "augury:other_info"))
-    assert said.startswith("failed") and "names no method" in said
+    said = run(OF_VLLM)
+    assert said.startswith("failed") and "names no method" in said and "give --method" in said
+
+
+@pytest.mark.parametrize("method", ["eagle3", "ngram", "ngram_gpu", "suffix"])
+def test_vllm_s_method_can_be_told(method: str) -> None:
+    found = json.loads(run(OF_VLLM, "--json", "--method", method))
+    assert found["method"] == method and found["predicted_as_drafted"]["tokens"] == 3
+    # 70, 50 and 30 in a hundred: 2.5 tokens a step, less what three more rows and drafting cost
+    assert 1.3 < found["predicted_as_drafted"]["times_plain"] <= 2.5
+    assert "does not measure itself" in found["words"]
+
+
+def test_a_method_that_cannot_be_is_refused() -> None:
+    assert "'eagle9' is unknown" in run(OF_VLLM, "--method", "eagle9")
+    assert "drafts with eagle3" in run(page(None), "--method", "ngram")
+    silent = "\n".join(line for line in OF_VLLM.splitlines() if "spec_decode" not in line) + "\n"
+    assert "drafted nothing yet" in run(silent, "--method", "ngram")
+    done = CliRunner().invoke(app, ["advise", "--target", "llama-3.1-8b", "--gpu", "H200", "--method", "ngram"])
+    assert "--url or --check" in f"{done.output} {done.exception}"
+
+
+def test_the_acceptance_of_a_vllm_is_used_once_its_method_is_told() -> None:
+    with staged(OF_VLLM, OF_VLLM) as stage:
+        words = ["advise", "--target", "llama-3.1-8b", "--gpu", "H200", "--json", "--url", stage.url]
+        for more, yours in (([], set()), (["--method", "ngram"], {"ngram_gpu"})):
+            said = json.loads(CliRunner().invoke(app, [*words, *more]).output)
+            assert {one["method"] for one in said["methods"] if one["acceptance_is_yours"]} == yours

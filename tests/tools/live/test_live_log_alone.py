@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ def test_the_command_in_the_log_is_examined(tmp_path: Path) -> None:
     assert code == 1 and "in the configuration: " in shown and found["facts"]["findings"]
 
 
+def test_a_rule_of_the_plugin_is_no_fault_where_it_was_loaded(tmp_path: Path) -> None:
+    args = ARGS.replace("'method': 'eagle3',", "'method': 'eagle3', 'rejection_sample_method': 'coupled',")
+    loaded = "INFO 11-18 10:20:14 [__init__.py:54] - augury -> augury.plugins.vllm.stats:SpeculationStats\n"
+    for lines, said in (((args,), True), ((args, loaded), False)):
+        _, found, shown = diagnosed(tmp_path, VERSION, *lines, UP)
+        assert ("value-augury-only" in found["facts"]["findings"]) is said is ("vLLM alone refuses it" in shown)
+
+
 def test_a_server_that_came_up_did_not_fail(tmp_path: Path) -> None:
     warned = raised("ImportError: no module flashinfer")
     code, found, shown = diagnosed(tmp_path, VERSION, ARGS, warned, UP)
@@ -159,6 +168,16 @@ def test_a_log_alone_is_judged_like_a_server(tmp_path: Path) -> None:
     bad = line.replace("1800", "200").replace("2.80", "1.20").replace("0.800, 0.600, 0.400", "0.150, 0.040, 0.010")
     code, found, _ = diagnosed(tmp_path, VERSION, ARGS, UP, bad * 6)
     assert code == 1 and "rate-under-half" in [one["id"] for one in found["seen"]]
+
+
+def test_the_log_speaks_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(VERSION + ARGS + UP + f"INFO 08-04 20:51:18 [metrics.py:86] {LINES['0.8.5']}\n" * 6)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers there
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        made = CliRunner().invoke(app, ["diagnose", url, "--log", str(tmp_path / "log")])
+    assert made.exit_code == 2 and "from the log" in made.output
+    assert "rate 0.600, length 2.80" in made.output and "not known: acceptance" not in made.output
 
 
 def test_tokens_without_a_line_about_drafts_are_told(tmp_path: Path) -> None:

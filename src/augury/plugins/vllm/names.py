@@ -8,4 +8,5 @@ METRICS = (
     "augury:spec_decode_num_rejected_tokens",
     "augury:acceptance_length",
     "augury:rejected_share_of_drafts",
+    "augury:speedup_estimate",  # as our own server calls its own: rules, dashboard and `check` read both
 )

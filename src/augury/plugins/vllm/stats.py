@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections import deque
 from typing import Any
 
 from prometheus_client import Counter, Gauge
 from vllm.v1.metrics.loggers import StatLoggerBase
 
+from augury.plugins.vllm.allowance import FREE, ROW_COST, row_cost
 from augury.plugins.vllm.names import METRICS
 from augury.plugins.vllm.releases import refusal
 
@@ -19,14 +21,15 @@ RECENT = 256  # steps that the gauges speak of
 
 
 @functools.cache
-def _metrics() -> tuple[Counter, Counter, Gauge, Gauge]:
+def _metrics() -> tuple[Counter, Counter, Gauge, Gauge, Gauge]:
     """Once for a process: engines that are built one after the other share them."""
-    per_position, rejected, length, share = METRICS
+    per_position, rejected, length, share, speed_up = METRICS
     return (
         Counter(per_position, "Tokens drafted, by position.", (*LABELS, "position")),
         Counter(rejected, "Tokens drafted in vain.", LABELS),
         _gauge(length, f"Tokens a drafted step of a request gave, over {RECENT} steps."),
         _gauge(share, f"Share of drafted tokens rejected, over {RECENT} steps."),
+        _gauge(speed_up, f"Times plain decoding, with rows at {ROW_COST} of a pass, over {RECENT} drafted steps."),
     )
 
 
@@ -43,6 +46,7 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
 
         model = getattr(getattr(vllm_config, "model_config", None), "served_model_name", "")
         self._labels = (str(model), str(engine_index))
+        self._row_cost = row_cost(os.environ.get(ROW_COST))
         self._recent: deque[tuple[int, int, int]] = deque(maxlen=RECENT)
         self._faulty = refusal(getattr(vllm, "__version__", "")) is not None  # vLLM loads this in any release
 
@@ -58,7 +62,7 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
             logger.warning("Augury's metrics stop: this vLLM counts speculation in another form (%s).", error)
 
     def _enter(self, seen: Any) -> None:
-        per_position, rejected, length, share = _metrics()
+        per_position, rejected, length, share, speed_up = _metrics()
         for position, count in enumerate(seen.num_draft_tokens_per_pos):
             per_position.labels(*self._labels, str(position)).inc(count)
         rejected.labels(*self._labels).inc(max(0, seen.num_draft_tokens - seen.num_accepted_tokens))
@@ -66,6 +70,10 @@ class SpeculationStats(StatLoggerBase):  # type: ignore[misc]
         drafts, drafted, accepted = (sum(column) for column in zip(*self._recent, strict=True))
         length.labels(*self._labels).set(1 + accepted / drafts if drafts else float("nan"))
         share.labels(*self._labels).set(1 - accepted / drafted if drafted else float("nan"))
+
+        if self._row_cost > FREE and drafts:  # without it nobody here knows what a drafted step costs
+            passes = 1 + self._row_cost * drafted / len(self._recent)
+            speed_up.labels(*self._labels).set((1 + accepted / drafts) / passes)
 
     def log_engine_initialized(self) -> None:
         """Nothing to say."""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from augury.config.errors import ConfigError
+from augury.methods.registry import LOOK_UPS
 from augury.tools.advise.advice import Advice
 from augury.tools.advise.candidates import Candidate
 from augury.tools.advise.predict import At, Predictor, Speedup
@@ -58,10 +59,14 @@ class Beside:
 def lay_beside(advice: Advice, reading: Reading) -> Beside:
     """The server's own method, at the load it has now."""
     asked = advice.question
-    line = next((one for one in advice.lines if one.candidate.method == reading.method), None)
     drafts = reading.counters.get("drafts", 0.0)
-    if line is None or not drafts:
-        raise ConfigError("--check: the server names no method that it drafts with, or has drafted nothing yet.")
+    if not reading.speculates or not drafts:
+        raise ConfigError("--check: the server has drafted nothing yet, or does not speculate: --url advises it.")
+    if reading.method is None:
+        raise ConfigError("--check: the server names no method that it drafts with, as vLLM's do not: give --method.")
+    line = next((one for one in advice.lines if one.candidate.method in _alike(reading.method)), None)
+    if line is None:
+        raise ConfigError(f"--check: {reading.method} is not among the methods that advise weighs for this target.")
     acceptance, drafting = _known(line.candidate)
     predictor, load = Predictor(asked.cost, asked.traffic), max(1, round(asked.traffic.running or 1))
     drafted = reading.counters.get("drafted", 0.0) / drafts
@@ -71,6 +76,13 @@ def lay_beside(advice: Advice, reading: Reading) -> Beside:
         predictor.at(acceptance, drafting, load, tokens), reading.speed_up if reading.speed_up_range else None,
         reading.speed_up_range,
     )  # fmt: skip
+
+
+def _alike(method: str) -> tuple[str, ...]:
+    """A look-up drafts as its twin does, and advice names the one that the release runs best."""
+    own = LOOK_UPS.get(method)
+    first = (own.twin_of if own else None) or method
+    return (method, first, *(name for name, one in LOOK_UPS.items() if one.twin_of == first))
 
 
 def show_beside(console: Console, found: Beside) -> None:

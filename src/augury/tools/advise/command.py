@@ -37,6 +37,9 @@ def advise(
             metavar="URL", help="As --url, and lay the prediction beside what the server chooses and measures."
         ),
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="What the server of --url or --check drafts with: vLLM's do not say.")
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help="Costs by a roofline of this GPU, such as H200.")] = None,
     tp: Annotated[int, typer.Option("--tp", min=1, help="GPUs the target is split over.")] = 1,
     cost_curve: Annotated[
@@ -84,10 +87,12 @@ def advise(
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
     if check is not None and url is not None:
         raise ConfigError("--check URL and --url URL name one server: give one of them.")
+    if method is not None and not (check or url):
+        raise ConfigError("--method is for a server: give its address with --url or --check.")
     if (asked := check or url) is not None:
         from augury.tools.advise.served import loads_of, served
 
-        traffic, seen, reading = served(asked, traffic)
+        traffic, seen, reading = served(asked, traffic, method)
         loads = loads_of(traffic) or loads if concurrency is None else loads
         profiles += [seen] if seen else []
     drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9

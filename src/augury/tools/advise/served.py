@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.methods.registry import METHODS
+from augury.methods.registry import ALIASES, METHODS
 from augury.tools.advise.accept import ENOUGH_DRAFTS
 from augury.tools.advise.traffic import Traffic
 from augury.tools.live.reading import Reading, readings
@@ -19,13 +19,22 @@ from augury.tools.shared.profile import make_profile
 ENOUGH = 20  # finished requests that a mean length is told from
 
 
-def served(url: str, traffic: Traffic) -> tuple[Traffic, Mapping[str, Any] | None, Reading]:
-    """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are."""
+def served(url: str, traffic: Traffic, method: str | None = None) -> tuple[Traffic, Mapping[str, Any] | None, Reading]:
+    """What a server's counters say since its start; lengths of a trace, where there is one, stay as they are.
+
+    The method is for servers that do not tell theirs, as vLLM's do not.
+    """
+    name = ALIASES.get(method, method) if method else None
+    if name is not None and name not in METHODS:
+        raise ConfigError(f"--method={method!r} is unknown; there are {', '.join(METHODS)}.")
     server = Server(url)
     found, url = readings(scrape(server)), server.base  # a password in the address is shown to nobody
     if not found:
-        raise ConfigError(f"--url {url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
+        raise ConfigError(f"{url}: no vllm: series with a model_name; is it a vLLM or Augury server?")
     reading = max(found.values(), key=lambda one: one.counters.get("generation_tokens", 0.0))
+    if name is not None and reading.method not in (None, name):
+        raise ConfigError(f"--method={method!r}, and {url} says that it drafts with {reading.method}: leave it out.")
+    reading = replace(reading, method=reading.method or name)
     told, drafts = traffic_of(reading, traffic, url), reading.counters.get("drafts", 0.0)
     if 0 < drafts < ENOUGH_DRAFTS:
         note = f"the server has drafted {drafts:.0f} times, no evidence of its acceptance ({ENOUGH_DRAFTS} are)"
@@ -53,8 +62,7 @@ def traffic_of(reading: Reading, traffic: Traffic, url: str) -> Traffic:
         return now
     if finished < ENOUGH:
         raise ConfigError(
-            f"--url {url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give "
-            "--trace."
+            f"{url}: {finished:.0f} requests have finished, which tells nothing; wait for {ENOUGH}, or give --trace."
         )
     return replace(
         now,

@@ -19,10 +19,14 @@ from augury.tools.doctor.problems import Problem
 SCHEDULES_SINCE = "0.24"
 
 
-def declared_problems(args: Arguments, release: Version, text: str) -> tuple[list[Problem], dict[str, Any]]:
-    """What the release refuses or drops, and the keys that are left when it has."""
+def declared_problems(
+    args: Arguments, release: Version, text: str, plugged: bool = False
+) -> tuple[list[Problem], dict[str, Any]]:
+    """What the release refuses or drops, and the keys that are left when it has; plugged: Augury is installed there."""
     problems, left = [], {}
     for name, setting in args.keys.items():
+        if _by_plugin(name, setting, args, plugged):
+            continue  # config/ speaks for vLLM alone, which would refuse it
         found = _key(name, setting, args, release, text)
         if found is None:
             left[name] = setting.value
@@ -51,13 +55,9 @@ def _key(name: str, setting: WrittenKey, args: Arguments, release: Version, text
         if not forgives(text) or name == "tensor_parallel_size":
             return None  # config/resolve.py names it, with the nearest known one
         return _problem("key-ignored", name, setting, {"instead": "it is not a key"}, setting.drop())
-    if setting.value is None:
-        return None
     if known.since == OWN or not valid_in(release, known.since, known.until):
-        return _outside(known, name, setting, args, release, text)
+        return _outside(known, name, setting, args, release, text)  # with null as with any value
     window = known.values.get(setting.value) if isinstance(setting.value, str) else None
-    if window is not None and window[0] == OWN and _plugged(args):
-        return None
     if window is not None and (window[0] == OWN or not valid_in(release, *window)):
         return _value(name, setting, window, args, release)
     return None
@@ -125,6 +125,15 @@ def _value(
         if key != name and value != KEYS[key].default and key not in args.keys:
             edits = edits + args.add_key(key, value)
     return _problem("value-gone", name, setting, says, edits)
+
+
+def _by_plugin(name: str, setting: WrittenKey, args: Arguments, plugged: bool) -> bool:
+    """Whether a value is Augury's own, and its plugin is there to understand it."""
+    window = KEYS[name].values.get(setting.value) if name in KEYS and isinstance(setting.value, str) else None
+    if window is None or window[0] != OWN:
+        return False
+    scheduler = args.flag("scheduler-cls")
+    return plugged or _plugged(args) or str(getattr(scheduler, "value", "")).startswith(CLASSES)
 
 
 def _plugged(args: Arguments) -> bool:

@@ -48,6 +48,7 @@ class Asked(NamedTuple):
     release: str | None = None  # of vLLM; None: what the file names, otherwise the newest known
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
+    plugged: bool = False  # Augury is installed beside vLLM there, as a running server shows
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ def _examine(args: Arguments, asked: Asked, others: Beside) -> Examined:
     if plugin:
         problems.append(Problem("arctic-plugin", *anchor(args)))
     if args.speculates and args.readable and not plugin and not (args.problems and not args.keys and not args.whole):
-        method, config, more = _resolve(args, target, asked, release, number)
+        method, config, more = _resolve(args, target, asked, release, number, others.augury or asked.plugged)
         problems += more
     target, draft = (None, draft or own) if own is not None else (target, draft)  # vLLM serves what it names instead
     facts = command_facts(args, config, method, number)
@@ -181,13 +182,13 @@ def _local(model: str | None) -> ModelFacts | None:
 
 
 def _resolve(
-    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: Version | None
+    args: Arguments, target: ModelFacts | None, asked: Asked, release: str | None, number: Version | None, plugged: bool
 ) -> tuple[str | None, SpeculativeConfig | None, list[Problem]]:
     """The method, the configuration as far as it resolves, and what was wrong with it."""
     left = {name: setting.value for name, setting in args.keys.items()}
     problems: list[Problem] = []
     if release is not None and number is not None:
-        problems, left = declared_problems(args, number, release)
+        problems, left = declared_problems(args, number, release, plugged)
     written, model = left.get("method"), _text(args, "model")
     if not written and model is None and _is_speculator(args.target, target):
         left["model"] = args.target  # the checkpoint names its own target, and how to draft for it

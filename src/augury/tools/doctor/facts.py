@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from augury.config.facts import ModelFacts, Target
@@ -22,6 +23,7 @@ SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")  # 8 of Llama-3
 LARGE = 10**9  # weights; under this a GPU decodes so fast that drafting hardly pays
 POOLING = ("embed", "embedding", "classify", "score", "reward", "pooling")
 STRUCTURED = ("guided-decoding-backend", "structured-outputs-config", "structured-outputs-config.backend")
+CPU_IMAGE = re.compile(r"vllm[\w./-]*-cpu\b")
 TREE_DEPTH = "suffix_decoding_max_tree_depth"
 
 
@@ -100,6 +102,7 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "runner": variables.get("VLLM_USE_V2_MODEL_RUNNER", "unset"),
         "v1_switch": variables.get("VLLM_USE_V1", "unset"),
         "offline": variables.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes"),
+        "cpu": _on_cpu(args, variables),
         "ascend": bool(sampler) or "ascend" in args.found.image or getattr(quantization, "value", "") == "ascend",
         "ascend_lossy": block or bool(sampler.get("enable_entropy_verify")),
         "ascend_block": block,
@@ -108,6 +111,13 @@ def _surroundings(args: Arguments) -> dict[str, Any]:
         "target_name": args.target.lower() if args.target is not None else None,
     }
     return found | ({"attention_backend": backend.lower()} if backend and not args.flag("attention-backend") else {})
+
+
+def _on_cpu(args: Arguments, variables: Mapping[str, str]) -> bool:
+    """Whether the command is for vLLM's build for CPUs: by its image, its variables or its device."""
+    device = args.flag("device")
+    named = getattr(device, "value", None) == "cpu" or variables.get("VLLM_TARGET_DEVICE") == "cpu"
+    return named or any(name.startswith("VLLM_CPU_") for name in variables) or bool(CPU_IMAGE.search(args.found.image))
 
 
 def _another_size(target: str | None, head: str | None) -> str | None:
@@ -179,7 +189,8 @@ def _runs_async(card: Method, keys: dict[str, Any], release: Version | None) -> 
 def _old_runner(card: Method, facts: dict[str, Any], keys: dict[str, Any], release: Version | None) -> bool | None:
     if release is None:
         return None
-    return True if facts["runner"] == "0" else runs_old(card, keys, release)
+    old = True if facts["runner"] == "0" else runs_old(card, keys, release)
+    return old or (None if facts["cpu"] else old)  # on a CPU it also hangs on Triton, which the command does not show
 
 
 def model_facts(

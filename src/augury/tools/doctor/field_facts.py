@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ HYBRID_CACHED = version("0.26")  # from here prefix caching is on for hybrid tar
 RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")  # kinds of layers with a state instead of a cache
 PARTS = ("vision_config", "audio_config", "thinker_config")  # of a config.json whose model takes more than text
 COARSE = ("awq", "gptq", "modelopt", "nvfp4", "int4")  # quantisations that a head rarely survives
+INSTALLED = re.compile(r"\bpip3?\s+install\b[^\n;&|]{0,400}[\s'\"]augury(?=[\s'\"\[=<>~!;]|$)")
 STRETCHES = ("rope", "max_position_embeddings")  # overrides that change how far positions reach
 
 
@@ -27,6 +29,7 @@ class Beside(NamedTuple):
     """What else is in the file that a command stands in."""
 
     arctic: bool = False  # it installs arctic-inference
+    augury: bool = False  # it installs Augury beside vLLM
     speculating: bool = False  # some command of it speculates, which a benchmark's requests would meet
     handed_over: Mapping[str | None, str] = {}  # by target: the K of servers that pair up and differ
 
@@ -42,7 +45,7 @@ def beside(text: str, commands: Iterable[Arguments]) -> Beside:
             servers.setdefault(args.target, []).append((role, k))
     differ = {target: said for target, pairs in servers.items() if (said := _unequal(pairs))}
     arctic = "arctic-inference" in text or "arctic_inference" in text
-    return Beside(arctic, any(args.speculates for args in listed), differ)
+    return Beside(arctic, bool(INSTALLED.search(text)), any(args.speculates for args in listed), differ)
 
 
 def _drafts_nothing(args: Arguments) -> bool:

@@ -46,6 +46,7 @@ ENGINE = {
     "pooling": "whether the model is served for embedding, scoring or classification",
     "capture_sizes_misfit": "the graph sizes that are no multiple of k + 1",
     "full_graphs": "whether full CUDA graphs are asked for",
+    "cpu": "whether it is meant for vLLM's build for CPUs",
     "ascend": "whether it is meant for Ascend NPUs",
     "ascend_lossy": "whether additional_config turns on block or entropy verification",
     "ascend_block": "whether additional_config turns on block verification",

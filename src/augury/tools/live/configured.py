@@ -30,10 +30,10 @@ class Configured:
         return shlex.quote(self.written)
 
 
-def configured(written: str, release: str | None, option: str = "--config") -> Configured:
+def configured(written: str, release: str | None, option: str = "--config", plugged: bool = False) -> Configured:
     """Read a file or a text with one command in it; of several, the first that speculates."""
     name, text = _text(written, option)
-    examination: Examination = examine(text, name, Asked(release))
+    examination: Examination = examine(text, name, Asked(release, plugged=plugged))
     if not examination.commands:
         raise ConfigError(f"{option}: no `vllm serve`, `augury serve` or speculative_config in {_short(written)}.")
     chosen = next((c for c in examination.commands if c.facts.get("speculates")), examination.commands[0])

@@ -65,8 +65,10 @@ def diagnose(
         trail = _watched(session, plain, interval, sources, as_json, bool(log or config)) if url else []
         release = vllm_version or session.who.vllm_release or (release_in(sources.log.release) if sources.log else None)
         sources.release = release_numbers(release)
-        sources.config = configured(config, release) if config is not None else _repeated(sources, release)
-    of_log = _logged(sources, model) if url is None else []
+        plugged = session.plugged or (sources.log is not None and sources.log.plugged)
+        said = configured(config, release, plugged=plugged) if config is not None else None
+        sources.config = said or _repeated(sources, release, plugged)
+    of_log = [] if trail else _logged(sources, model)  # a server that is down has left its figures there
     found = _diagnosed(session, trail or of_log, sources)
     code = int(any(one.diagnosis.wrong for one in found)) or (UNREADABLE if url and not trail else 0)
     head = Heading(session.server.base, str(session.who) or "not read") if url else Heading(str(log), _whose(sources))
@@ -88,12 +90,12 @@ def _given(log: Path | None, baseline_url: str | None, baseline_json: Path | Non
     return Sources(read, baseline=baseline, notes=read.notes() if read else [])
 
 
-def _repeated(sources: Sources, release: str | None) -> Configured | None:
+def _repeated(sources: Sources, release: str | None, plugged: bool) -> Configured | None:
     """The command that the log itself repeats, where none was given; what the doctor cannot read says nothing."""
     if sources.log is None or not sources.log.args:
         return None
     try:
-        return configured(command_of(sources.log.args), release)
+        return configured(command_of(sources.log.args), release, plugged=plugged)
     except ConfigError:
         return None
 

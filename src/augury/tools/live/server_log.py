@@ -10,6 +10,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.methods.registry import ALIASES, METHODS
+from augury.plugins.vllm.names import CLASSES
 from augury.tools.live.drafting import Drafting, wilson
 from augury.tools.live.facts import KV_CLIMBS, rise
 from augury.tools.live.log_args import read_args
@@ -61,6 +62,7 @@ class ServerLog:
     refused: str | None = None
     model: str | None = None
     args: dict[str, Any] | None = None  # the arguments that were not the defaults, where it tells them
+    plugged: bool = False  # Augury's plugin was loaded
     errors: LogErrors = field(default_factory=LogErrors)
     drafting: Drafting = field(default_factory=Drafting)  # of all lines together
     generated: float = 0.0  # tokens, by the throughput that was logged
@@ -196,6 +198,7 @@ def _take_args(log: ServerLog, args: dict[str, Any]) -> None:
 
 
 def _take_start(log: ServerLog, line: str) -> None:
+    log.plugged = log.plugged or CLASSES in line
     if (args := read_args(line)) is not None:
         _take_args(log, args)
     if found := RELEASE.search(line):

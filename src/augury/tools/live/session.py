@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from augury.plugins.vllm.names import METRICS
 from augury.tools.live.checks import Judged, judge
 from augury.tools.live.expectation import expect
 from augury.tools.live.past import Past
@@ -54,6 +55,7 @@ class Session:
     def __init__(self, server: Server, asked: Asked = Asked()) -> None:
         self.server, self.asked = server, asked
         self.who = Identity()
+        self.plugged = False  # Augury's plugin counts there
         self.seconds = 0.0  # that the last scrape took
         self.probes = 0  # sent since the last reading but one
 
@@ -62,6 +64,7 @@ class Session:
         found = scrape(self.server)
         self.seconds = found.seconds
         if not self.who.engine:
+            self.plugged = any(name.startswith(METRICS) for name in found.names)
             self.who = Identity(found.engine, self._release())
         models = readings(found)
         if self.asked.model is not None:
