@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from augury.kernels.attention_numba import OPTIONS, exp
+from augury.kernels.exp_numba import exp
+from augury.kernels.numba_options import OPTIONS
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
