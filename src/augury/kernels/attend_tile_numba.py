@@ -18,7 +18,7 @@ from augury.kernels.simd_quads import QUAD, quad_gather
 from augury.kernels.simd_softmax import KEY_BLOCK
 from augury.kernels.vectors import LANES
 
-MOST_ROWS = 32  # of a tile: with three heads each their queries, sums and scores take 72 KB
+MOST_ROWS = 64  # of a tile: with three heads each their queries, sums and scores take 144 KB
 LEAST_ROWS = 8  # fewer do not earn back what laying keys across costs
 
 
