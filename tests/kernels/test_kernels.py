@@ -170,6 +170,27 @@ def test_rows_worked_on_in_fours_give_the_same_bits(dim: int, options: dict[str,
     torch.testing.assert_close(together, expected, atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("group", [1, 3])
+def test_prompts_worked_on_in_tiles_give_the_same_bits(group: int) -> None:
+    """However many rows a prompt has here, wherever it begins, and whatever the keys after a row hold."""
+    given, tables = long_case()
+    lengths, starts = (7, 8, 21, 70, 129), (0, 200, 31, 64, 63)
+    for length, start in zip(lengths, starts, strict=True):
+        rows = make_rows([Segment(0, start, [0] * length), Segment(1, 90, [0] * 9)], tables, padding=3)
+        q = torch.randn(length + 12, 3 * group, 64)
+        together = NUMBA.attend(q=q, view=NUMBA.view(rows), **given)
+        last = int(rows.write[length - 1])
+        broken = {**given, "values": given["values"].clone(), "keys": given["keys"].clone()}
+        broken["values"][last], broken["keys"][last] = float("nan"), float("inf")
+        assert torch.equal(NUMBA.attend(q=q, view=NUMBA.view(rows), **broken)[: length - 1], together[: length - 1])
+        for r in range(0, length + 9, 2):
+            names = ("tokens", "positions", "slots", "context", "base", "ancestors", "write", "wanted")
+            alone = replace(rows, **{name: getattr(rows, name)[r : r + 1] for name in names})
+            assert torch.equal(NUMBA.attend(q=q[r : r + 1], view=NUMBA.view(alone), **given)[0], together[r])
+        expected = TORCH.attend(q=q, view=TORCH.view(rows), **given)
+        torch.testing.assert_close(together, expected, atol=2e-6, rtol=1e-5)
+
+
 def test_a_node_gives_the_same_bits_as_the_plain_row_of_its_path() -> None:
     given, tables = long_case()
     parents = [-1, -1, 0, 0, 2, 4, 1]

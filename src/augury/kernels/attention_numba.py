@@ -10,69 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.simd import axpy4, dot4, lane_sum, largest
+from augury.kernels.attend_parts_numba import begin, divide, list_keys, weigh
+from augury.kernels.attend_tile_numba import attend_tile, rows_of_tile
+from augury.kernels.machine import KEYS_ACROSS
+from augury.kernels.numba_options import OPTIONS
+from augury.kernels.simd import axpy4, dot4
 from augury.kernels.simd_quads import QUAD, quad_gather, quad_scores
+from augury.kernels.simd_softmax import KEY_BLOCK
 from augury.kernels.vectors import LANES
-
-KEY_BLOCK = 64
-FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}  # not ninf: a row's largest score starts at -inf
-OPTIONS = {"cache": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST}
-# Called from two loops, which the compiler may not rearrange in two ways: the bits must be the same.
-STEADY = {**OPTIONS, "fastmath": {"contract", "nsz", "nnan"}}
-
-_LOG2E = np.float32(1.4426950408889634)
-_FLOOR = np.float32(-126.0)
-_HALF, _ONE, _TWO, _ZERO = np.float32(0.5), np.float32(1.0), np.float32(2.0), np.float32(0.0)
-_LOWEST = np.float32(-np.inf)
-# 2**f for |f| <= 1/2: the Taylor series, good to 1e-7.
-_C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
-_C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.0001540353039338161)
-
-
-@njit(inline="always", **OPTIONS)
-def exp(x):
-    """e**x that LLVM can vectorise, which np.exp is not: 0.5 ns an element instead of 4; what underflows is zero."""
-    power = x * _LOG2E
-    bounded = min(max(power, _FLOOR), np.float32(127.0))
-    whole = np.floor(bounded + _HALF)
-    f = bounded - whole
-    series = _ONE + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6)))))
-    value = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32) * series
-    return value if power > _FLOOR else _ZERO
-
-
-@njit(**OPTIONS)
-def _list_keys(tables, slot, block_size, first, context, base, ancestors, position, window, keys):
-    """Fill `keys` with the physical cache rows that are visible, in order of position, and count them.
-
-    The list is padded to a multiple of four with its last entry.
-    """
-    since = position - window + 1 if window > 0 else 0
-    if window < 0:
-        since = position - position % -window
-    count = 0
-    c = max(since, first)
-    while c < context:
-        start = tables[slot, c // block_size] * block_size
-        stop = min(context, (c // block_size + 1) * block_size)
-        for offset in range(c % block_size, c % block_size + stop - c):
-            keys[count] = start + offset
-            count += 1
-        c = stop
-    depth = 0
-    node = 0
-    while ancestors != 0:
-        if ancestors & 1:
-            depth += 1
-            if base - 1 + depth >= since:
-                c = base + node
-                keys[count] = tables[slot, c // block_size] * block_size + c % block_size
-                count += 1
-        ancestors >>= 1
-        node += 1
-    for pad in range(count, -(-count // 4) * 4):
-        keys[pad] = keys[count - 1]
-    return count
 
 
 @njit(**OPTIONS)
@@ -105,49 +50,19 @@ def _gather(out, o0, dim, cache, width, head, keys, start, padded, scores):
                 out[o0 + d] += scores[j] * cache[v + d]
 
 
-@njit(**STEADY)
-def _bend(scores, count, scale, softcap):
-    """Scale scores, then cap them smoothly: softcap * tanh(score / softcap)."""
-    for j in range(count):
-        scores[j] = softcap * (_ONE - _TWO / (exp(_TWO * scale / softcap * scores[j]) + _ONE))
-
-
-@njit(**STEADY)
-def _soften(scores, count, scale, top):
-    """Turn scores to weights relative to the largest seen so far; returns (new largest, sum of the weights).
-
-    Works on the whole block, with nothing past `count`: a loop of known length runs half as long again faster.
-    """
-    for j in range(count, KEY_BLOCK):
-        scores[j] = _LOWEST
-    top = max(top, largest(scores, 0, KEY_BLOCK, _LOWEST) * scale)
-    for j in range(KEY_BLOCK):
-        scores[j] = exp(scores[j] * scale - top)
-    return top, lane_sum(scores, 0, KEY_BLOCK)
-
-
 @njit(**OPTIONS)
 def _attend_block(
-    q, q0, key_dim, key_cache, out, o0, value_dim, value_cache, kv, keys, start, size, scores, scale, softcap, top
+    q, q0, dims, key_cache, out, o0, value_cache, kv, keys, start, size, scores, scale, softcap, tops, totals, g
 ):
-    """One query head over one block of keys; returns (largest score so far, factor for earlier sums, new sum).
+    """One query head over one block of keys; tops[g] and totals[g] are its largest score and its sum of weights so far.
 
     kv is (number of kv heads, the one that this head reads).
     """
-    kv_heads, kv_head = kv
+    (kv_heads, kv_head), (key_dim, value_dim) = kv, dims
     padded = -(-size // 4) * 4
     _score(q, q0, key_dim, key_cache, kv_heads * key_dim, kv_head * key_dim, keys, start, padded, scores)
-    if softcap > _ZERO:
-        _bend(scores, size, scale, softcap)
-        scale = _ONE
-    higher, added = _soften(scores, size, scale, top)
-    shrink = _ONE
-    if higher > top:
-        shrink = exp(top - higher)
-        for d in range(o0, o0 + value_dim):
-            out[d] *= shrink
+    weigh(scores, 0, size, scale, softcap, tops, totals, g, out, o0, value_dim)
     _gather(out, o0, value_dim, value_cache, kv_heads * value_dim, kv_head * value_dim, keys, start, padded, scores)
-    return higher, shrink, added
 
 
 @njit(**OPTIONS)
@@ -183,17 +98,8 @@ def _attend_quad(
         k2, k3 = keys[start + j + 2] * width + head, keys[start + j + 3] * width + head
         quad_scores(q, q0, q_apart, key_cache, k0, k1, k2, k3, key_dim, scores, j, KEY_BLOCK)
     for i in range(QUAD):
-        own = scores[i * KEY_BLOCK : (i + 1) * KEY_BLOCK]
-        if softcap > _ZERO:
-            _bend(own, KEY_BLOCK, scale, softcap)
-        top = tops[i * group]
-        higher, added = _soften(own, KEY_BLOCK, _ONE if softcap > _ZERO else scale, top)
-        shrink = _ONE
-        if higher > top:
-            shrink = exp(top - higher)
-            for d in range(o0 + i * o_apart, o0 + i * o_apart + value_dim):
-                out[d] *= shrink
-        tops[i * group], totals[i * group] = higher, totals[i * group] * shrink + added
+        o = o0 + i * o_apart
+        weigh(scores, i * KEY_BLOCK, KEY_BLOCK, scale, softcap, tops, totals, i * group, out, o, value_dim)
     width, head = kv_heads * value_dim, kv_head * value_dim
     for d in range(0, value_dim, QUAD * LANES):
         quad_gather(out, o0 + d, o_apart, scores, 0, KEY_BLOCK, value_cache, head + d, width, keys, start, KEY_BLOCK)
@@ -238,19 +144,18 @@ def _attend_rest(
     """The query heads of one row over its keys from number `since` on, and the division that ends them."""
     positions, slots, context, base, ancestors, tables, first = rows
     key_dim, value_dim = dims
-    count = _list_keys(
+    count = list_keys(
         tables, slots[r], block_size, first[0], context[r], base[r], ancestors[r], positions[r], window, keys
     )
     for start in range(since, count, KEY_BLOCK):
         for g in range(len(top)):
-            top[g], shrink, added = _attend_block(
+            _attend_block(
                 q,
                 q0 + g * key_dim,
-                key_dim,
+                dims,
                 key_cache,
                 out,
                 o0 + g * value_dim,
-                value_dim,
                 value_cache,
                 kv,
                 keys,
@@ -259,13 +164,13 @@ def _attend_rest(
                 scores,
                 scale,
                 softcap,
-                top[g],
+                top,
+                total,
+                g,
             )
-            total[g] = total[g] * shrink + added
     for g in range(len(top)):
-        if total[g] > _ZERO:
-            for d in range(o0 + g * value_dim, o0 + (g + 1) * value_dim):
-                out[d] /= total[g]
+        o = o0 + g * value_dim
+        divide(out, o, total[g], out, o, value_dim)
 
 
 @njit(**OPTIONS)
@@ -291,15 +196,13 @@ def _attend_some(
         longest = max(longest, context[i])
     keys, scores = np.empty(longest + 64 + 4, np.int64), np.empty(QUAD * KEY_BLOCK, np.float32)
     top, total = np.empty(number * group, np.float32), np.empty(number * group, np.float32)
-    for n in range(number * group):
-        top[n] = sinks[kv_head * group + n % group] if sinks.size > 0 else _LOWEST
-        total[n] = _ONE if sinks.size > 0 else _ZERO
     first_q, first_out = r * q_apart + kv_head * group * key_dim, r * o_apart + kv_head * group * value_dim
     for i in range(number):
+        begin(top[i * group : (i + 1) * group], total[i * group : (i + 1) * group], sinks, kv_head * group)
         for d in range(first_out + i * o_apart, first_out + i * o_apart + group * value_dim):
-            flat_out[d] = _ZERO
+            flat_out[d] = np.float32(0.0)
     if shared > 0:
-        _list_keys(tables, slots[r], block_size, first[0], first[0] + shared * KEY_BLOCK, 0, 0, 0, 0, keys)
+        list_keys(tables, slots[r], block_size, first[0], first[0] + shared * KEY_BLOCK, 0, 0, 0, 0, keys)
         for start in range(0, shared * KEY_BLOCK, KEY_BLOCK):
             for g in range(group):
                 _attend_quad(
@@ -352,34 +255,40 @@ def _attend_some(
 def attend_share(thread, threads, q, key_cache, value_cache, rows, block_size, scale, window, softcap, sinks, out):
     """What one thread does of Ops.attend; a line of q begins with its query heads, out is [R, heads * value dim].
 
-    Work is dealt round-robin, because later rows of a prompt see more keys. Four rows of one slot are one piece of work
-    for each kv head, rows of different slots are four.
+    Work is dealt round-robin, because later rows of a prompt see more keys. A tile of rows is one piece of work for
+    each kv head, or four rows of one slot are, or else every row.
     """
     scale, softcap = np.float32(scale), np.float32(softcap)
     kv_heads, key_dim, value_dim = key_cache.shape[1], key_cache.shape[2], value_cache.shape[2]
-    for r in range(0, out.shape[0], QUAD):
-        shared = _blocks_shared(r, rows, window, key_dim, value_dim)
-        number = QUAD if shared > 0 else 1
+    r, piece = 0, 0
+    while r < out.shape[0]:
+        tile = rows_of_tile(r, rows, window, key_dim, value_dim) if KEYS_ACROSS else 0
+        shared = _blocks_shared(r, rows, window, key_dim, value_dim) if tile == 0 else 0
+        number = max(tile, QUAD if shared > 0 else 1)
         for kv_head in range(kv_heads):
-            piece = (r // QUAD * kv_heads + kv_head) * (QUAD // number)
-            for row in range(r, min(r + QUAD, out.shape[0]), number):
-                if (piece + row - r) % threads == thread:
-                    _attend_some(
-                        row,
-                        number,
-                        shared,
-                        kv_head,
-                        q,
-                        key_cache,
-                        value_cache,
-                        rows,
-                        block_size,
-                        scale,
-                        window,
-                        softcap,
-                        sinks,
-                        out,
-                    )
+            piece += 1
+            if piece % threads != thread:
+                continue
+            if tile > 0:
+                attend_tile(r, tile, kv_head, q, key_cache, value_cache, rows, block_size, scale, softcap, sinks, out)
+                continue
+            _attend_some(
+                r,
+                number,
+                shared,
+                kv_head,
+                q,
+                key_cache,
+                value_cache,
+                rows,
+                block_size,
+                scale,
+                window,
+                softcap,
+                sinks,
+                out,
+            )
+        r += number
 
 
 @njit(parallel=True, **OPTIONS)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.attention_numba import OPTIONS
 from augury.kernels.machine import LINES
 from augury.kernels.matrix_numba import add_bias, columns_of
+from augury.kernels.numba_options import OPTIONS
 from augury.kernels.simd_digits import FACTORS, half4, split, tile1, tile2
 from augury.kernels.tiles import TILE
 from augury.kernels.unpack import BLOCK
@@ -19,17 +19,14 @@ from augury.kernels.unpack import BLOCK
 # The digits of an activation: a tuple, because loops are compiled for its length.
 EXACT, FAST = (0, 1, 2), (0,)
 STEADY = {**OPTIONS, "fastmath": False}
+PARALLEL_BLOCKS = 512  # of activations, from which on waking threads takes less time than they save
 
 
 @njit(**STEADY)
-def _in_digits(x, digits):
-    """Rows as digits and factors, both flat."""
-    blocks = x.size // BLOCK
-    numbers = np.empty(x.size * len(digits), np.int8)
-    factors, flat = np.empty(blocks * FACTORS, np.float32), x.reshape(-1)
-    for block in range(blocks):
+def _in_digits(flat, first, last, digits, numbers, factors):
+    """Some blocks of rows as digits and factors, all flat."""
+    for block in range(first, last):
         split(flat, block, numbers, factors, digits)
-    return numbers, factors
 
 
 @njit(**STEADY)
@@ -66,7 +63,14 @@ def _columns(first, last, tiles, numbers, factors, digits, out):
 @njit(parallel=True, **STEADY)
 def linear_digits(threads, x, tiles, digits, bias, out):
     """out [R, lines] = x [R, width] times the matrix, plus bias if it has any elements."""
-    numbers, factors = _in_digits(x, digits)
+    blocks, flat = x.size // BLOCK, x.reshape(-1)
+    numbers, factors = np.empty(x.size * len(digits), np.int8), np.empty(blocks * FACTORS, np.float32)
+    if blocks < PARALLEL_BLOCKS:
+        _in_digits(flat, 0, blocks, digits, numbers, factors)
+    else:
+        for share in prange(threads):
+            part = np.int64(share)
+            _in_digits(flat, blocks * part // threads, blocks * (part + 1) // threads, digits, numbers, factors)
     for share in prange(threads):
         first, last = columns_of(np.int64(share), threads, out.shape[1], TILE)
         _columns(first, last, tiles, numbers, factors, digits, out)

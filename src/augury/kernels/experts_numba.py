@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.attention_numba import OPTIONS, STEADY, exp
+from augury.kernels.exp_numba import exp
 from augury.kernels.matrix_numba import share_of_product
+from augury.kernels.numba_options import OPTIONS, STEADY
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
 

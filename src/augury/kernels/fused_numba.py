@@ -1,7 +1,6 @@
 """Norms, rotary embedding with cache write, and the gated activation on a CPU: one pass over the data each.
 
-Each row is reduced by itself in the same order, so neighbours cannot change it. Not threaded: at the sizes where it
-would pay, the matrices around these take a hundred times longer.
+Each row is reduced by itself in the same order, so neighbours cannot change it. For many rows see rows_numba.
 """
 
 from __future__ import annotations
@@ -9,23 +8,27 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from augury.kernels.attention_numba import OPTIONS, exp
+from augury.kernels.exp_numba import exp
+from augury.kernels.numba_options import ORDERED
+from augury.kernels.simd import gate, squares, turn
+from augury.kernels.vectors import LANES
 
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+_ONE = np.float32(1.0)
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def _norm_line(x, r, start, size, weight, eps, out, o0):
     """Norm of x[r, start : start + size] into out[r, o0 : o0 + size], which may be the same place."""
-    total = _ZERO
-    for i in range(size):
-        total += x[r, start + i] * x[r, start + i]
+    row, whole = x[r], size // LANES * LANES
+    total = squares(row, start, whole)
+    for i in range(whole, size):
+        total += row[start + i] * row[start + i]
     factor = _ONE / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         out[r, o0 + i] = x[r, start + i] * factor * weight[i]
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def rms_norm(x, weight, eps, out):
     """See Ops.rms_norm."""
     eps = np.float32(eps)
@@ -33,7 +36,7 @@ def rms_norm(x, weight, eps, out):
         _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def add_rms_norm(x, residual, weight, eps, out):
     """See Ops.add_rms_norm; the sum replaces x."""
     eps = np.float32(eps)
@@ -43,29 +46,31 @@ def add_rms_norm(x, residual, weight, eps, out):
         _norm_line(x, r, 0, x.shape[1], weight, eps, out, 0)
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def silu_mul(gate_up, out):
     """See Ops.silu_mul."""
-    half = out.shape[1]
+    half, whole = out.shape[1], out.shape[1] // LANES * LANES
     for r in range(out.shape[0]):
-        for i in range(half):
-            gate = gate_up[r, i]
-            out[r, i] = gate / (_ONE + exp(-gate)) * gate_up[r, half + i]
+        gate(gate_up[r], 0, gate_up[r], half, out[r], 0, whole)
+        for i in range(whole, half):
+            x = gate_up[r, i]
+            out[r, i] = x / (_ONE + exp(-x)) * gate_up[r, half + i]
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def _turn_head(x, r, start, dim, norm, eps, cos, sin, position):
     """One head in its place: norm if there is one, then rotate the first dimensions."""
     if norm.size > 0:
         _norm_line(x, r, start, dim, norm, eps, x, start)
-    half = cos.shape[1]
-    for i in range(half):
+    half, whole = cos.shape[1], cos.shape[1] // LANES * LANES
+    turn(x[r], start, start + half, cos[position], 0, sin[position], 0, whole)
+    for i in range(whole, half):
         first, second = x[r, start + i], x[r, start + half + i]
         x[r, start + i] = first * cos[position, i] - second * sin[position, i]
         x[r, start + half + i] = second * cos[position, i] + first * sin[position, i]
 
 
-@njit(**OPTIONS)
+@njit(**ORDERED)
 def rotate_and_store(qkv, heads, positions, write, cos, sin, keys, values, q_norm, k_norm, eps):
     """See Ops.rotate_and_store; queries are left in the first `heads` heads of qkv, keys and values go to the cache."""
     eps = np.float32(eps)

@@ -11,8 +11,8 @@ from numba import njit
 
 from augury.kernels.attention_numba import attend_parallel, attend_share
 from augury.kernels.digits_numba import STEADY, linear_digits
-from augury.kernels.fused_numba import add_rms_norm, rotate_and_store, silu_mul
 from augury.kernels.low_rank_numba import add_low_rank
+from augury.kernels.rows_numba import gate_rows, norm_rows, rotate_rows
 from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
@@ -54,15 +54,15 @@ def run_layer(threads, x, residual, matrices, norms, digits, low, rotary, cache,
     hidden, inner = x.shape[1], down_matrix[0].shape[1] * BLOCK
     width = (heads + 2 * keys.shape[1]) * keys.shape[2]
     qkv = _product(threads, x, qkv_matrix, digits, width, stacks[0], adapters)
-    rotate_and_store(qkv, heads, view[0], write, cos, sin, keys, values, q_norm, k_norm, eps)
+    rotate_rows(threads, qkv, heads, view[0], write, cos, sin, keys, values, q_norm, k_norm, eps)
     mixed = _attend(threads, qkv, heads, keys, values, view, block_size, seen, scale, window)
     middle = _product(threads, mixed, out_matrix, digits, hidden, stacks[1], adapters)
     normed = np.empty_like(x)
-    add_rms_norm(middle, residual, mlp_norm, eps, normed)
+    norm_rows(threads, middle, residual, mlp_norm, eps, normed)
     gates = _product(threads, normed, gate_matrix, digits, 2 * inner, stacks[2], adapters)
     gated = np.empty((x.shape[0], inner), np.float32)
-    silu_mul(gates, gated)
+    gate_rows(threads, gates, gated)
     stream = _product(threads, gated, down_matrix, digits, hidden, stacks[3], adapters)
     following = np.empty_like(x)
-    add_rms_norm(stream, middle, next_norm, eps, following)
+    norm_rows(threads, stream, middle, next_norm, eps, following)
     return following, stream

@@ -61,3 +61,5 @@ DOT_PRODUCTS = ARM_DOTS or X86_DOTS
 BF16_PRODUCTS = bool(extensions() & {"amx-bf16", "avx512bf16", "bf16"})  # without them torch's take minutes a prompt
 # Sums of sixteen floats that fit the registers, beside what is added to them: rows and columns of a product.
 REGISTER_TILE = (4, 4) if "avx512f" in extensions() else (2, 2)
+# Registers for scores of keys that lie across lanes, sixteen to a vector: with fewer they are made from lanes' sums.
+KEYS_ACROSS = "avx512f" in extensions()

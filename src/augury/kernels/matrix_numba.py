@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.attention_numba import OPTIONS
+from augury.kernels.numba_options import OPTIONS
+from augury.kernels.room_numba import aligned
 from augury.kernels.simd import tile1, tile2, tile4
 from augury.kernels.simd_quads import QUAD, SUMS, copy_line, quad_first, quad_last, quad_more, quad_whole
 
@@ -90,14 +91,6 @@ def chunk_product(x, start, count, lines, sums, out, column):
                 start == 0,
                 start + count == width,
             )
-
-
-@njit(**OPTIONS)
-def aligned(size):
-    """Room for floats that begins with a cache line: a vector across two lines takes twice as long to load."""
-    room = np.empty(size + 16, np.float32)
-    skipped = (-(room.ctypes.data // 4)) % 16
-    return room[skipped : skipped + size]
 
 
 @njit(**OPTIONS)

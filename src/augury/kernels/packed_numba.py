@@ -9,17 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from augury.kernels.attention_numba import OPTIONS
-from augury.kernels.matrix_numba import (
-    LINES,
-    add_bias,
-    aligned,
-    block_scratch,
-    chunk_of,
-    chunk_product,
-    columns_of,
-    tile_rows,
-)
+from augury.kernels.matrix_numba import LINES, add_bias, block_scratch, chunk_of, chunk_product, columns_of, tile_rows
+from augury.kernels.numba_options import OPTIONS
+from augury.kernels.room_numba import aligned
 from augury.kernels.simd_unpack import unpack
 from augury.kernels.unpack import BLOCK
 

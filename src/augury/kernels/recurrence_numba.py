@@ -20,7 +20,8 @@ from augury.kernels import threads
 
 threads.keep_compiled_code()  # numba chooses its cache directory when a kernel is declared
 
-from augury.kernels.attention_numba import STEADY, exp  # noqa: E402
+from augury.kernels.exp_numba import exp  # noqa: E402
+from augury.kernels.numba_options import STEADY  # noqa: E402
 from augury.kernels.simd_states import (  # noqa: E402
     WIDTH,
     ask_delta,

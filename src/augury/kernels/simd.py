@@ -14,7 +14,9 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from augury.kernels.simd_softmax import exp_vector
 from augury.kernels.vectors import (
+    F32,
     I32,
     INDEX,
     ZERO,
@@ -24,7 +26,6 @@ from augury.kernels.vectors import (
     fma,
     four_sums,
     halves,
-    larger,
     load,
     pointers,
     splat,
@@ -80,39 +81,64 @@ def axpy4(typing, out, o, weights, w, values, v0, v1, v2, v3, count):
 
 
 @intrinsic
-def largest(typing, scores, s, count, floor):
-    """The largest of floor and scores[s : s + count]."""
-    signature = types.float32(scores, INDEX, INDEX, types.float32)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = pointers(context, builder, signature, args)(0, 1)
-
-        def body(i: Any, tops: list[Any]) -> list[Any]:
-            return [larger(builder, tops[0], load(builder, line, i))]
-
-        (tops,) = strip(builder, args[2], [splat(builder, args[3])], body)
-        while tops.type.count > 1:
-            tops = larger(builder, *halves(builder, tops))
-        return builder.extract_element(tops, I32(0))
-
-    return signature, generate
-
-
-@intrinsic
-def lane_sum(typing, values, v, count):
-    """The sum of values[v : v + count], lanes first."""
+def squares(typing, values, v, count):
+    """The sum of the squares of values[v : v + count], lanes first."""
     signature = types.float32(values, INDEX, INDEX)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         line = pointers(context, builder, signature, args)(0, 1)
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
-            return [builder.fadd(sums[0], load(builder, line, i))]
+            vector = load(builder, line, i)
+            return [fma(builder, vector, vector, sums[0])]
 
         (sums,) = strip(builder, args[2], [ZERO], body)
         while sums.type.count > 1:
             sums = builder.fadd(*halves(builder, sums))
         return builder.extract_element(sums, I32(0))
+
+    return signature, generate
+
+
+@intrinsic
+def gate(typing, gates, g, values, v, out, o, count):
+    """out[o + i] = gate / (1 + e**-gate) * values[v + i] for gate = gates[g + i] and i < count."""
+    signature = types.void(gates, INDEX, values, INDEX, out, INDEX, INDEX)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = pointers(context, builder, signature, args)
+        gates, values, target = pointer(0, 1), pointer(2, 3), pointer(4, 5)
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            x, ones = load(builder, gates, i), splat(builder, F32(1.0))
+            opened = builder.fdiv(x, builder.fadd(ones, exp_vector(builder, builder.fsub(ZERO, x))))
+            store(builder, builder.fmul(opened, load(builder, values, i)), at(builder, target, i))
+            return []
+
+        strip(builder, args[6], [], body)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def turn(typing, x, first, second, cos, c, sin, s, count):
+    """Rotate the pairs (x[first + i], x[second + i]) by the angles of cos[c + i] and sin[s + i], for i < count."""
+    signature = types.void(x, INDEX, INDEX, cos, INDEX, sin, INDEX, INDEX)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = pointers(context, builder, signature, args)
+        left, right, cosines, sines = pointer(0, 1), pointer(0, 2), pointer(3, 4), pointer(5, 6)
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            a, b, cosine, sine = (load(builder, line, i) for line in (left, right, cosines, sines))
+            against = builder.fsub(ZERO, builder.fmul(b, sine))
+            store(builder, fma(builder, a, cosine, against), at(builder, left, i))
+            store(builder, fma(builder, b, cosine, builder.fmul(a, sine)), at(builder, right, i))
+            return []
+
+        strip(builder, args[7], [], body)
+        return context.get_dummy_value()
 
     return signature, generate
 

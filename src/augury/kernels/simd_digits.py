@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from augury.kernels.machine import LINES, X86_DOTS
+from augury.kernels.machine import ARM, LINES, X86_DOTS
 from augury.kernels.simd_dots import BYTES, INTS, RAISE, call, codes_to_multiply, dot_groups, raised
 from augury.kernels.tiles import GROUP, code_bytes, factors_of, record_bytes
 from augury.kernels.unpack import BLOCK
@@ -63,14 +63,15 @@ def _make_tile(rows: int, halves: int) -> Any:
 
             def body(block: Any, totals: Sequence[Any]) -> list[Any]:
                 def part(start: Any, size: int) -> Any:
-                    return at(builder, start, builder.mul(block, const(block, size)))
+                    return _own_register(builder, at(builder, start, builder.mul(block, const(block, size))))
 
                 done, record = list(totals), part(weights, size)
                 for h in range(halves):
                     groups, scales, shift = _read_half(builder, record, builder.add(half, const(half, h)), halved)
                     for r in range(rows):
-                        step, whole = (_splat(builder, part(scaled[r], FACTORS), i) for i in (0, 1))
-                        begun = at(builder, part(scaled[r], FACTORS), I32(SUMS)) if raised(halved) else None
+                        beside = part(scaled[r], FACTORS)
+                        step, whole = (_splat(builder, beside, i) for i in (0, 1))
+                        begun = at(builder, beside, I32(SUMS)) if raised(halved) else None
                         sums = _block_sums(builder, groups, part(lines[r], digits * BLOCK), begun, digits, len(scales))
                         place = r * halves + h
                         for scale, exact in zip(scales, sums, strict=True):
@@ -89,6 +90,18 @@ def _make_tile(rows: int, halves: int) -> Any:
 
 
 half4, tile2, tile1 = _make_tile(4, 1), _make_tile(2, 2), _make_tile(1, 2)
+
+
+def _own_register(builder: Any, pointer: Any) -> Any:
+    """The same address, of which x86 compilers no longer know that it is a sum.
+
+    They would add its parts in every instruction that reads from there, and an instruction that multiplies what it
+    reads at the sum of two registers takes two of the four places that a cycle has.
+    """
+    if ARM:
+        return pointer
+    kind = ir.FunctionType(pointer.type, [pointer.type])
+    return builder.call(ir.InlineAsm(kind, "", "=r,0", side_effect=False), [pointer])
 
 
 def _store(builder: Any, totals: Sequence[Any], first: Any, apart: Any, halves: int) -> None:
@@ -189,8 +202,9 @@ def _block_sums(builder: Any, groups: Sequence[Any], address: Any, begun: Any, d
     `begun` is where the sums of 8-bit codes begin, on machines that raise them.
     """
     activations = [_activations(builder, at(builder, address, I32(digit * BLOCK))) for digit in range(digits)]
-    found = []
-    each = GROUPS // parts
+    # Few sums, each a chain of products, would wait for one another; three digits are enough of them.
+    chains = 2 if X86_DOTS and digits == 1 else 1
+    found, each = [], GROUPS // parts
     for part in range(parts):
         sums, chosen = [], slice(part * each, (part + 1) * each)
         for digit, four in enumerate(activations):
@@ -198,7 +212,7 @@ def _block_sums(builder: Any, groups: Sequence[Any], address: Any, begun: Any, d
             if begun is not None:
                 kept = builder.bitcast(at(builder, begun, I32(2 * digit + part)), I32.as_pointer())
                 start = _splatted(builder, builder.load(kept), INTS)
-            sums.append(dot_groups(builder, groups[chosen], four[chosen], start, parts == 1))
+            sums.append(dot_groups(builder, groups[chosen], four[chosen], start, parts == 1, chains))
         found.append(_rounded(builder, sums, carries=parts > 1))
     return found
 

@@ -7,6 +7,7 @@ unsigned as they are, 8-bit codes are raised by RAISE, and what that adds is tak
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -39,14 +40,19 @@ def codes_to_multiply(builder: Any, codes: Sequence[Any], halved: bool) -> list[
     return [builder.xor(vector, top) for vector in codes]
 
 
-def dot_groups(builder: Any, codes: Sequence[Any], activations: Sequence[Any], begun: Any, halved: bool) -> Any:
-    """begun[i] plus the products of line i's codes with the activations, four of each in a vector."""
+def dot_groups(
+    builder: Any, codes: Sequence[Any], activations: Sequence[Any], begun: Any, halved: bool, chains: int
+) -> Any:
+    """begun[i] plus the products of line i's codes with the activations, four of each in a vector.
+
+    The products are added up in so many sums, of which none waits for another.
+    """
     if X86_PAIRS:
         return (_in_pairs if halved else _in_words)(builder, codes, activations, begun)
-    total = begun
-    for a, b in zip(codes, activations, strict=True):
-        total = _dot(builder, total, a, b)
-    return total
+    totals = [begun] + [ir.Constant(INTS, [0] * LINES)] * (chains - 1)
+    for n, (a, b) in enumerate(zip(codes, activations, strict=True)):
+        totals[n % chains] = _dot(builder, totals[n % chains], a, b)
+    return reduce(builder.add, totals)
 
 
 def _in_pairs(builder: Any, codes: Sequence[Any], activations: Sequence[Any], begun: Any) -> Any:
