@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import subprocess
-import sys
-import weakref
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -20,7 +14,6 @@ from rows import BLOCK_SIZE, Segment, make_rows, scattered_tables
 from torch import Tensor
 
 from augury.kernels import choose, fused, numba_ops
-from augury.kernels.threads import forget_old_code, in_shares
 from augury.kernels.torch_ops import TorchOps
 from augury.model.target import Rows
 
@@ -276,100 +269,3 @@ def test_rotation_and_store(rows: Rows, dims: tuple[int, int], normed: bool) -> 
         q = ops.rotate_and_store(qkv.clone(), ops.view(rows), (angles.cos(), angles.sin()), *cache, *norms, eps=1e-6)
         results.append((q, cache[0][1:], cache[1][1:]))  # row 0 takes whatever padding wrote last
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
-
-
-def test_torch_keeps_its_number_of_threads() -> None:
-    """numba's OpenMP layer resets the pool that it shares with torch."""
-    script = """
-import torch
-from augury.kernels import choose
-ops = choose(torch.device("cpu"))
-ops.linear(torch.randn(2, 512), torch.randn(512, 512))
-print(torch.get_num_threads(), ops._threads)
-"""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
-    assert done.stdout.split() == [b"1", b"1"], done.stderr
-
-
-def test_activations_and_caches_are_freed() -> None:
-    """numpy arrays take no part in cycle collection, so a tensor and its array must not hold each other."""
-    x = torch.randn(8, 64)
-    for rows in (1, 8):
-        results = [NUMBA.linear(x[:rows], torch.randn(64, 64)), NUMBA.rms_norm(x[:rows], torch.randn(64), 1e-5)]
-        watch = [weakref.ref(tensor) for tensor in results]
-        del results
-        gc.collect()
-        assert [ref() for ref in watch] == [None, None]
-    cache = torch.zeros(16, 2, 16)
-    NUMBA.store(
-        torch.ones(1, 2, 16),
-        torch.ones(1, 2, 16),
-        NUMBA.view(make_rows([Segment(0, 0, [1])], torch.tensor([[1]]))),
-        cache,
-        cache,
-    )
-    watch = [weakref.ref(cache)]
-    del cache
-    assert watch[0]() is None
-
-
-SPINNING = """
-import os, sys, time
-for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-    os.environ.pop(name, None)
-import torch
-torch.set_num_threads(int(sys.argv[2]))
-x = torch.ones(1 << 20)
-if sys.argv[1] == "augury":
-    import augury
-    from augury.kernels import threads
-    threads.share_pool()
-x.sum()
-begun = time.process_time()
-for _ in range(100):
-    x.sum()
-    time.sleep(0.003)
-print(time.process_time() - begun)
-"""
-
-
-@pytest.mark.skipif((os.cpu_count() or 1) < 2 or sys.platform != "linux", reason="one core, or no libgomp")
-def test_threads_stop_spinning_though_torch_came_first() -> None:
-    """Processor time of threads that wait between short parallel regions."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
-    spent = []
-    for who in ("torch", "augury"):
-        command = [sys.executable, "-c", SPINNING, who, str(os.cpu_count())]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        spent.append(float(done.stdout))
-    assert spent[1] < spent[0] / 2, spent
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
-def test_shares_are_the_whole(threads: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("augury.kernels.threads.share_pool", lambda: threads)
-    for several in (False, True):
-        seen: list[tuple[int, str]] = []
-        in_shares(count, several, lambda a, b, word: seen.extend((i, word) for i in range(a, b)), "word")  # noqa: B023
-        assert sorted(seen) == [(i, "word") for i in range(count)]
-
-
-def test_a_share_that_fails_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("augury.kernels.threads.share_pool", lambda: 2)
-    with pytest.raises(ZeroDivisionError):
-        in_shares(2, True, lambda first, _last: None if first == 0 else print(1 // 0))
-
-
-def test_code_compiled_from_other_sources_is_forgotten(tmp_path: Path) -> None:
-    caches = tmp_path / "__pycache__"
-    source, index = tmp_path / "simd.py", caches / "kernel-1.py311.nbi"
-    source.write_text("one")
-    forget_old_code(tmp_path)
-    index.write_text("compiled")
-    forget_old_code(tmp_path)
-    assert index.exists()
-    source.write_text("two")
-    forget_old_code(tmp_path)
-    assert not index.exists()

@@ -85,11 +85,8 @@ def advise(
     recorded = _recorded(trace or [], tokenizer, facts, limit)
     traffic = recorded.traffic() if recorded else Traffic()
     profiles: list[Mapping[str, Any]] = [read_profile(path) for path in profile or ()]
-    if check is not None and url is not None:
-        raise ConfigError("--check URL and --url URL name one server: give one of them.")
-    if method is not None and not (check or url):
-        raise ConfigError("--method is for a server: give its address with --url or --check.")
-    if (asked := check or url) is not None:
+    asked = _server(check, url, method)
+    if asked is not None:
         from augury.tools.advise.served import loads_of, served
 
         traffic, seen, reading = served(asked, traffic, method)
@@ -128,6 +125,15 @@ def say_beside(advice: Advice, reading: Reading, as_json: bool) -> None:
         print_json(found.as_record())
     else:
         show_beside(output_console(), found)
+
+
+def _server(check: str | None, url: str | None, method: str | None) -> str | None:
+    """The address of the server to ask, if one is named."""
+    if check is not None and url is not None:
+        raise ConfigError("--check URL and --url URL name one server: give one of them.")
+    if method is not None and not (check or url):
+        raise ConfigError("--method is for a server: give its address with --url or --check.")
+    return check or url
 
 
 def _loads(text: str) -> tuple[int, ...]:
