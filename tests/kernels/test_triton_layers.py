@@ -138,6 +138,17 @@ def test_too_many_splits_become_longer_ones(monkeypatch: pytest.MonkeyPatch) -> 
         assert int(plan.totals[0]) <= capacity
 
 
+@pytest.mark.parametrize("split", [4, 8, 16])
+def test_many_splits_are_joined_in_the_order_of_their_keys(monkeypatch: pytest.MonkeyPatch, split: int) -> None:
+    """13, 7 and 4 of them: whole groups of four and others."""
+    monkeypatch.setattr(attend_plan_triton, "SPLIT", split)
+    rows = to(make_rows([Segment(0, 51, [0]), Segment(1, 0, [0])], scattered_tables(2)), DEVICE)
+    q, keys, values = random(2, 2, 16), random(33 * BLOCK_SIZE, 2, 16), random(33 * BLOCK_SIZE, 2, 16)
+    expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
+    got = TRITON.attend(q, keys, values, TRITON.view(rows), 0.25)
+    torch.testing.assert_close(got, expected, atol=2e-6, rtol=1e-5)
+
+
 @QUICK
 @given(st.integers(1, 9), st.integers(1, 300), st.sampled_from(KINDS), st.integers(0, 99))
 def test_norms_are_the_references(rows: int, width: int, kind: torch.dtype, seed: int) -> None:

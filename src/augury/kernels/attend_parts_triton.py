@@ -15,17 +15,51 @@ def join(sums, tops, first_item, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.
     m, dv = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE)
     top, weight = tl.full([HEIGHT], float("-inf"), tl.float32), tl.zeros([HEIGHT], tl.float32)
     sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
-    for i in range(splits):
-        at = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m
-        other = tl.load(tops + 2 * at, volatile=True)  # past the first-level cache: another processor wrote it
-        higher = tl.maximum(top, other)
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        fade, gain = tl.exp2((top - level) * LOG2_E), tl.exp2((other - level) * LOG2_E)
-        weight = weight * fade + tl.load(tops + 2 * at + 1, volatile=True) * gain
-        part = tl.load(sums + at[:, None] * BLOCK_VALUE + dv[None, :], volatile=True)
-        sum_ = sum_ * fade[:, None] + part * gain[:, None]
-        top = higher
+    for i in range(0, splits, 4):
+        # Four at a time are asked for before the first is used: many splits would else wait for memory one by one.
+        top_0, weight_0, sum_0 = _split(sums, tops, first_item, i, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_1, weight_1, sum_1 = _split(sums, tops, first_item, i + 1, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_2, weight_2, sum_2 = _split(sums, tops, first_item, i + 2, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_3, weight_3, sum_3 = _split(sums, tops, first_item, i + 3, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top, weight, sum_ = _take_in(top, weight, sum_, top_0, weight_0, sum_0)
+        top, weight, sum_ = _take_in(top, weight, sum_, top_1, weight_1, sum_1)
+        top, weight, sum_ = _take_in(top, weight, sum_, top_2, weight_2, sum_2)
+        top, weight, sum_ = _take_in(top, weight, sum_, top_3, weight_3, sum_3)
     return top, weight, sum_
+
+
+@triton.jit
+def _split(
+    sums,
+    tops,
+    first_item,
+    i,
+    splits,
+    kv,
+    m,
+    dv,
+    KV_HEADS: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr,
+):
+    """What the i-th split left; past the last one, what changes nothing.
+
+    Loads go past the first-level cache: another processor wrote there.
+    """
+    at, there = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m, i < splits
+    top = tl.load(tops + 2 * at, mask=there, other=float("-inf"), volatile=True)
+    weight = tl.load(tops + 2 * at + 1, mask=there, other=0.0, volatile=True)
+    sum_ = tl.load(sums + at[:, None] * BLOCK_VALUE + dv[None, :], mask=there, other=0.0, volatile=True)
+    return top, weight, sum_
+
+
+@triton.jit
+def _take_in(top, weight, sum_, other_top, other_weight, other_sum):
+    """Two unfinished sums as one."""
+    higher = tl.maximum(top, other_top)
+    level = tl.where(higher == float("-inf"), 0.0, higher)
+    fade, gain = tl.exp2((top - level) * LOG2_E), tl.exp2((other_top - level) * LOG2_E)
+    return higher, weight * fade + other_weight * gain, sum_ * fade[:, None] + other_sum * gain[:, None]
 
 
 @triton.jit

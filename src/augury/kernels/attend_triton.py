@@ -371,18 +371,19 @@ def _attend(
                 )
 
         done = splits == 1
-        if splits > 1:
-            mine_at = (item * KV_HEADS + kv) * HEIGHT + m  # scratch memory is small enough for 32 bits
-            tl.store(sums + mine_at[:, None] * BLOCK_VALUE + dv[None, :], sum_)
-            tl.store(tops + 2 * mine_at, top)
-            tl.store(tops + 2 * mine_at + 1, weight)
-            tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
-            counter = arrived + first_item * KV_HEADS + kv
-            done = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
-            if done:
-                tl.debug_barrier()
-                tl.store(counter, 0)
-                top, weight, sum_ = join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        if not PROMPTS:  # whose tiles walk all their keys
+            if splits > 1:
+                mine_at = (item * KV_HEADS + kv) * HEIGHT + m  # scratch memory is small enough for 32 bits
+                tl.store(sums + mine_at[:, None] * BLOCK_VALUE + dv[None, :], sum_)
+                tl.store(tops + 2 * mine_at, top)
+                tl.store(tops + 2 * mine_at + 1, weight)
+                tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
+                counter = arrived + first_item * KV_HEADS + kv
+                done = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
+                if done:
+                    tl.debug_barrier()
+                    tl.store(counter, 0)
+                    top, weight, sum_ = join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         if done:
             if SINKS:
                 sink = tl.load(sinks + head, mask=used, other=0.0).to(tl.float32)
