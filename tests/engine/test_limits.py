@@ -164,3 +164,5 @@ def test_weights_are_lent_only_to_the_same_arithmetic(toy_model: Path) -> None:
     plain = LLM(str(toy_model), device="cpu", max_model_len=128)
     with pytest.raises(ConfigError, match="weights_of: exact differs"):
         LLM(str(toy_model), device="cpu", max_model_len=128, exact=True, weights_of=plain)
+    with pytest.raises(ConfigError, match="weights_of: cpu_arithmetic differs"):
+        LLM(str(toy_model), device="cpu", max_model_len=128, cpu_arithmetic="fast", weights_of=plain)

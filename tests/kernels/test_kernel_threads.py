@@ -14,6 +14,7 @@ import torch
 from rows import Segment, make_rows
 
 from augury.kernels import choose, numba_ops
+from augury.kernels.faces import face
 from augury.kernels.threads import forget_old_code, in_shares
 
 NUMBA = choose(torch.device("cpu"))
@@ -24,6 +25,12 @@ def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thread everything, so that small shapes cover the threaded code."""
     monkeypatch.setattr(numba_ops, "PARALLEL_SIGHT", 0)
     monkeypatch.setattr(numba_ops, "PARALLEL_WEIGHT", 0)
+
+
+def test_an_unknown_face_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUGURY_KERNELS", "Torch")
+    with pytest.raises(ValueError, match="AUGURY_KERNELS='Torch': write torch or triton"):
+        face(torch.device("cpu"))
 
 
 def test_torch_keeps_its_number_of_threads() -> None:

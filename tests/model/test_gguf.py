@@ -194,6 +194,16 @@ def test_absurd_numbers_are_refused(tmp_path: Path, key: str, value: int) -> Non
     assert "broken" in broken(tmp_path / "a.gguf")
 
 
+@pytest.mark.parametrize("value", [0, "32"])
+def test_an_alignment_that_is_no_number_of_bytes_is_refused(tmp_path: Path, value: Any) -> None:
+    def edit(writer: gguf.GGUFWriter) -> None:
+        add = writer.add_string if isinstance(value, str) else writer.add_uint32
+        add("general.alignment", value)
+
+    write_gguf(tmp_path / "a.gguf", edit=edit)
+    assert f"general.alignment is {value!r}" in broken(tmp_path / "a.gguf")
+
+
 def test_tensors_without_a_place_are_not_dropped(tmp_path: Path) -> None:
     extra = np.zeros((4, 64), np.float32)
     write_gguf(tmp_path / "a.gguf", edit=lambda writer: writer.add_tensor("blk.0.ffn_gate_inp.weight", extra))

@@ -92,6 +92,8 @@ def test_what_cannot_be_rounded_is_said(toy_model: Path, tmp_path: Path) -> None
         load_target(toy_model, "float32", "meta", quantization="int4")
     with pytest.raises(ModelError, match="quantised already; leave it out"):
         load_target(*_converted(toy_model, tmp_path), quantization="int4")
+    with pytest.raises(ModelError, match="'fp8': this model's weights are quantised already"):
+        load_target(tmp_path, "float32", quantization="fp8")
     with pytest.raises(ModelError, match="through transformers"):
         load_target(toy_model, "float32", implementation="adapter", quantization="int8")
     for kind in KINDS:

@@ -105,13 +105,15 @@ def test_the_same_bytes_elsewhere_are_not_converted_again(source: Path, no_conve
     assert json.loads((made / "augury.json").read_text())["source"]["path"] == str(moved)
 
 
-@pytest.mark.parametrize("damage", ["version", "truncated", "missing", "manifest"])
+@pytest.mark.parametrize("damage", ["version", "truncated", "packed", "missing", "manifest"])
 def test_what_does_not_match_is_made_again(source: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = store.resolve(str(source))
     if damage == "version":
         monkeypatch.setattr(store, "CONVERTER_VERSION", store.CONVERTER_VERSION + 1)
     elif damage == "truncated":
         os.truncate(made / "model.safetensors", 100)
+    elif damage == "packed":
+        os.truncate(made / "packed.safetensors", 9)
     elif damage == "missing":
         (made / "tokenizer.json").unlink()
     else:
@@ -122,10 +124,11 @@ def test_what_does_not_match_is_made_again(source: Path, damage: str, monkeypatc
     assert not hidden(made.parents[1])
 
 
-def test_verify_reads_everything(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "packed.safetensors"])
+def test_verify_reads_everything(source: Path, tmp_path: Path, name: str) -> None:
     made = store.resolve(str(source))
     store.verify(made)
-    with (made / "model.safetensors").open("r+b") as handle:
+    with (made / name).open("r+b") as handle:
         handle.seek(-1, os.SEEK_END)
         handle.write(b"\xff")
     assert "damaged" in message(store.verify, made)

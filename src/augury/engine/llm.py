@@ -30,6 +30,7 @@ from augury.observe.stats import Metric, as_metrics
 Prompt = str | list[int] | dict[str, Any]
 Messages = list[dict[str, Any]]
 Loras = LoRARequest | Sequence[LoRARequest | None] | None
+LOADED_BY = "dtype model_impl load_format max_model_len exact enable_lora quantization cpu_arithmetic"
 
 
 class LLM:
@@ -72,7 +73,7 @@ class LLM:
         """Another one's target, if it is what this one would load."""
         if other is None:
             return None
-        for name in ("dtype", "model_impl", "load_format", "max_model_len", "exact", "enable_lora", "quantization"):
+        for name in LOADED_BY.split():
             if getattr(other.config, name) != getattr(self.config, name):
                 raise ConfigError(f"weights_of: {name} differs from the other's; give both the same.")
         if other.model_path != self.model_path:

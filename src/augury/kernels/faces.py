@@ -22,6 +22,8 @@ def face(device: torch.device) -> Face:
     asked = os.environ.get("AUGURY_KERNELS", "")
     if asked in ("torch", "triton"):
         return "torch" if asked == "torch" else "triton"
+    if asked not in ("", "numba"):
+        raise ValueError(f"AUGURY_KERNELS={asked!r}: write torch or triton, or leave it out.")
     return "numba" if device.type == "cpu" else "triton" if device.type == "cuda" and _has_triton() else "torch"
 
 

