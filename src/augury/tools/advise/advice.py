@@ -9,6 +9,7 @@ from typing import Any
 from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.versions import version
+from augury.methods.registry import METHODS
 from augury.tools.advise.candidates import Candidate, Question, candidates
 from augury.tools.advise.planners import for_planners
 from augury.tools.advise.predict import Predictor
@@ -109,8 +110,8 @@ def _takes_table(asked: Question, candidate: Candidate, ranges: Ranges) -> bool:
     """Whether K may differ by batch size: always in our engine, in vLLM from a release on and not with every method."""
     if asked.ours:
         return True
-    if asked.release < version(SCHEDULE_SINCE):
-        return False
+    if asked.release < version(SCHEDULE_SINCE) or METHODS[candidate.method].vllm_fixed_tokens:
+        return False  # some releases take one K alone with such a method, and one K is right in all of them
     try:
         parsed = resolve(_config(candidate, ranges), as_of=asked.release_name)
     except ConfigError:  # of another key: a drafter that is not here to be read
