@@ -10,8 +10,8 @@ import torch
 from augury.model import memory
 
 MAPS = """\
-ffff80000000-ffff80010000 r-xp 00000000 08:01 12 /a b/site-packages/llvmlite/binding/libllvmlite.so
-ffff80010000-ffff80020000 rw-p 00010000 08:01 12 /a b/site-packages/llvmlite/binding/libllvmlite.so
+ffff80000000-ffff80010000 r-xp 00000000 08:01 12 /a b/llvmlite/binding/libllvmlite.so
+ffff80010000-ffff80020000 rw-p 00010000 08:01 12 /a b/llvmlite/binding/libllvmlite.so
 ffff80020000-ffff80030000 r--p 00010000 08:01 13 /opt/torch/lib/libtorch_cpu.so
 ffff80030000-ffff80040000 r-xp 00010000 08:01 13 /opt/torch/lib/libtorch_cpu.so
 ffff80040000-ffff80050000 r-xp 00010000 08:01 14 /usr/lib/libc.so.6
