@@ -37,7 +37,7 @@ def joins(rig: Rig, seconds: float, chunk: int) -> dict[str, Any]:
     """Gaps between a request's tokens while others come and go."""
     random, gaps, tokens = Random(0), [], 0
     stalls: list[dict[str, Any]] = []
-    seen: dict[Any, tuple[int, float]] = {}
+    seen: dict[Any, tuple[int, float]] = {}  # by request: ids are given again
     live: list[Any] = []
     begun = time.perf_counter()
     while (now := time.perf_counter()) - begun < seconds:
@@ -52,12 +52,12 @@ def joins(rig: Rig, seconds: float, chunk: int) -> dict[str, Any]:
             what = {"requests": last.requests, "rows": last.rows, "prompt rows": last.prompt_rows}
             stalls.append({"at": round(now - begun, 1), "seconds": round(after - now, 1), **what})
         for request in live:
-            count, when = seen.get(id(request), (0, after))
+            count, when = seen.get(request, (0, after))
             if request.length - request.prompt_len > count:
                 if count and after - begun > 5:  # the first ones come in a crowd
                     gaps.append(after - when)
                 tokens += request.length - request.prompt_len - count
-                seen[id(request)] = request.length - request.prompt_len, after
+                seen[request] = request.length - request.prompt_len, after
     rig.drop(live)
     cuts = quantiles(gaps, n=1000)
     return {

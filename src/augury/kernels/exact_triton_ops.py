@@ -1,19 +1,20 @@
 """The GPU face of exact mode: a row's bits depend on nothing but its own tokens and parameters.
 
 Not on how many rows share the pass, nor on whether the row is a prompt's, a draft's or one computed again. Attention
-uses one way of walking for all of them, and matrices one order of adding (matrix_triton.py). Where cuBLAS is found to
-add in that order for a number of rows, it multiplies: it is faster.
+uses one way of walking for all of them, and matrices one order of adding (matrix_triton.py). Where a faster product is
+found to add in that order for a number of rows, it multiplies: larger tiles of our own, or cuBLAS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from augury.kernels import fused, matrix_triton, quantized_triton
+from augury.kernels import fused, matrix_triton, quantized_triton, stream_triton
 from augury.kernels.attend_triton import View
 from augury.kernels.quantized import Quantized
 from augury.kernels.triton_ops import TritonOps
@@ -24,25 +25,27 @@ if TYPE_CHECKING:
 
 TRIALS = 4
 Shape = tuple[int, int, int, torch.dtype]  # rows, out, depth
+Product = Callable[[Tensor, Tensor], Tensor | None]
 
 
 class ExactTritonOps(TritonOps):
     """See Ops."""
 
     def __init__(self) -> None:
-        self._agrees: dict[Shape, bool] = {}
+        self._products: dict[Shape, Product] = {}
 
     def view(self, rows: Rows) -> View:
         """Prompts are walked like decoding, by whoever shares the pass."""
         return View(replace(rows, chunked=False, groups=0))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """cuBLAS where it has been seen to add in our order, else our own kernel."""
+        """By the fastest product that has been seen to add in our order."""
         shape = (len(x), *weight.shape, weight.dtype)
-        if shape not in self._agrees and x.is_cuda and not torch.cuda.is_current_stream_capturing():
-            self._agrees[shape] = _agrees(shape, x.device)
-        product = fused.linear if self._agrees.get(shape) else matrix_triton.linear
-        return product(x, weight) if bias is None else product(x, weight) + bias
+        if shape not in self._products and x.is_cuda and not torch.cuda.is_current_stream_capturing():
+            self._products[shape] = _fastest(shape, x.device)
+        out = self._products.get(shape, matrix_triton.linear)(x, weight)
+        assert out is not None
+        return out if bias is None else out + bias
 
     def packed_linear(self, x: Tensor, weight: AnyPacked, bias: Tensor | None = None) -> Tensor:
         """By one kernel, and one instruction, for any number of rows."""
@@ -51,8 +54,18 @@ class ExactTritonOps(TritonOps):
         return self.linear(x, weight.unpacked(), bias)
 
 
-def _agrees(shape: Shape, device: torch.device) -> bool:
-    """Whether cuBLAS gives our bits for these numbers of rows, outs and depth.
+def _streamed(x: Tensor, weight: Tensor) -> Tensor | None:
+    return stream_triton.linear(x, weight, segments=matrix_triton.segments_of(weight))
+
+
+def _fastest(shape: Shape, device: torch.device) -> Product:
+    """The first of the faster products that gives our bits for these numbers of rows, outs and depth, else our own."""
+    faster: tuple[Product, ...] = (_streamed, fused.linear)
+    return next((product for product in faster if _agrees(product, shape, device)), matrix_triton.linear)
+
+
+def _agrees(product: Product, shape: Shape, device: torch.device) -> bool:
+    """Whether a product gives our bits.
 
     The second half of every sum takes back the first but for a little, so that nothing but roundings is left of it:
     another order shows in nearly every number, not in one of ten thousand.
@@ -66,6 +79,7 @@ def _agrees(shape: Shape, device: torch.device) -> bool:
         x[:, half : 2 * half] = -x[:, :half] * (1 + 0.01 * torch.rand(half, device=device, generator=random))
         weight[:, half : 2 * half] = weight[:, :half]
         given, matrix = x.to(dtype), weight.to(dtype).repeat(-(-outs // len(weight)), 1)[:outs]
-        if not torch.equal(fused.linear(given, matrix), matrix_triton.linear(given, matrix)):
+        out = product(given, matrix)
+        if out is None or not torch.equal(out, matrix_triton.linear(given, matrix)):
             return False
     return True

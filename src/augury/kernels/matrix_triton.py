@@ -48,7 +48,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [R, depth] times weight [out, depth], plus bias, in the weight's arithmetic."""
     given, x = x.dtype, x.to(weight.dtype)
     tile = WIDE if weight.dtype == torch.float32 else next(tile for most, tile in TILES if len(x) <= most)
-    return multiply(x, weight, bias, tile, SEGMENTS if weight.shape[1] >= DEEP else 1).to(given)
+    return multiply(x, weight, bias, tile, segments_of(weight)).to(given)
+
+
+def segments_of(weight: Tensor) -> int:
+    """Into how many exact mode cuts the depth."""
+    return SEGMENTS if weight.shape[1] >= DEEP else 1
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None, tile: Tile, segments: int = 1) -> Tensor:

@@ -28,21 +28,21 @@ class Way(NamedTuple):
     segments: int  # of the depth, each by a program of its own
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """The product, or None where cuBLAS is the better choice."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, segments: int = 0) -> Tensor | None:
+    """The product, or None where cuBLAS is the better choice; the depth cut into `segments` where given."""
     if weight.dtype not in (torch.bfloat16, torch.float16) or x.dtype != weight.dtype or not can_launch_ahead(x.device):
         return None
-    way = way_of(len(x), *weight.shape)
+    way = way_of(len(x), weight.shape[0], weight.shape[1], segments)
     return None if way is None else multiply(x, weight, bias, *way)
 
 
-def way_of(rows: int, outs: int, depth: int) -> Way | None:
-    """By the numbers of rows, lines and columns; none where cuBLAS is better."""
+def way_of(rows: int, outs: int, depth: int, segments: int = 0) -> Way | None:
+    """By the numbers of rows, lines and columns, and segments if given; none where cuBLAS is better."""
     few, tiles = rows <= MOST_ROWS // 2, -(-outs // OUTS)
     narrow = depth >= DEEP and tiles < FEWEST_PROGRAMS  # cuBLAS finds too little to do at once
     if rows > MOST_ROWS or outs * depth < LARGE or not (few or narrow):
         return None
-    segments = _segments(tiles, depth, few)
+    segments = segments or _segments(tiles, depth, few)
     if few and tiles * segments <= MANY_PROGRAMS:
         step, stages = 256, 3  # a program or two a processor: each must ask for much at once
     else:
