@@ -47,19 +47,24 @@ def refused(result: Any, *words: str) -> None:
 
 
 def test_help_is_quick() -> None:
-    """At most 0.4 s of processor time, or, on a slow machine, not much more than typer itself takes to load."""
+    """At most 0.4 s of processor time, or, on a slow machine, not much more than typer itself takes to load.
+
+    By turns, until both least times are known well enough: neighbours on a busy machine slow down one of them.
+    """
 
     def seconds(*command: str) -> float:
-        times = []
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            done = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert len(command) == 1 or all(name in done.stdout for name in ("generate", "demo", "models", "bench"))
-        return min(times)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert seconds(RUN, "--help") < max(0.4, 1.7 * seconds("import typer, typer.rich_utils"))
+    ours, typer = float("inf"), float("inf")
+    for _ in range(12):
+        typer, ours = min(typer, seconds("import typer, typer.rich_utils")), min(ours, seconds(RUN, "--help"))
+        if ours < max(0.4, 1.7 * typer):
+            return
+    raise AssertionError(f"{ours:.2f} s, and typer alone takes {typer:.2f}")
 
 
 def test_help_loads_no_engine() -> None:

@@ -1,4 +1,4 @@
-"""Fewer words for a head that has words of its own: rows of its output matrix leave, nothing is trained again.
+"""Fewer words for a head that has words of its own: rows of its tables leave, nothing is trained again.
 
 Each guess of a small drafter is mostly its output matrix. Words that the target seldom says cost more than they bring.
 """
@@ -6,6 +6,7 @@ Each guess of a small drafter is mostly its output matrix. Words that the target
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from augury.config.errors import ConfigError
 from augury.train.corpus import Corpus
 from augury.train.export import write_checkpoint
 
-OUTPUT, OWN, KNOWN = "lm_head.weight", "d2t", "t2d"
+OWN, KNOWN = "d2t", "t2d"
+TABLES = re.compile(r"(lm_head|head\.\d+|emb\.\d+)\.weight")  # a row for every word, of EAGLE-3 and MLP speculators
 
 
 def said_most(corpus: Corpus, count: int, among: Tensor, vocabulary: int) -> Tensor:
@@ -37,15 +39,21 @@ def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]
         config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
-    if not {OUTPUT, OWN, KNOWN} <= tensors.keys():
+    if OWN not in tensors:
         raise ConfigError(f"{drafter} has no words of its own ({OWN}); train it with --vocabulary.")
     words = torch.arange(len(tensors[OWN])) + tensors[OWN]
     if count >= len(words):
         raise ConfigError(f"--words {count}: {drafter} has {len(words)}; write fewer.")
-    kept = said_most(corpus, count, words, len(tensors[KNOWN]))
-    known = torch.zeros_like(tensors[KNOWN])
+    kept = said_most(corpus, count, words, config["vocab_size"])
+    known = torch.zeros(config["vocab_size"], dtype=torch.bool)
     known[words[kept]] = True
-    tensors |= {OUTPUT: tensors[OUTPUT][kept], OWN: words[kept] - torch.arange(count), KNOWN: known}
+    tensors |= {name: _rows(table, kept, len(words)) for name, table in tensors.items() if TABLES.fullmatch(name)}
+    tensors |= {OWN: words[kept] - torch.arange(count)} | ({KNOWN: known} if KNOWN in tensors else {})
     write_checkpoint(out, tensors, config | {"draft_vocab_size": count})
     covered = float(known[answers_of(corpus)].float().mean())
     return {"drafter": str(out), "words": count, "before": len(words), "covered": round(covered, 4)}
+
+
+def _rows(table: Tensor, kept: Tensor, words: int) -> Tensor:
+    """The rows of the words that are kept; a row past the words stands for all others, and stays."""
+    return torch.cat([table[kept], table[words:]])

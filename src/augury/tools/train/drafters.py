@@ -30,7 +30,9 @@ def list_drafters(as_json: Json = False) -> None:
 
 
 def trim(
-    drafter: Annotated[Path, typer.Argument(help="Directory of a drafter with words of its own (EAGLE-3).")],
+    drafter: Annotated[
+        Path, typer.Argument(help="Directory of a drafter with words of its own (EAGLE-3, MLP speculator).")
+    ],
     out: Annotated[Path, typer.Option(help="Directory to write.")],
     words: Annotated[int, typer.Option(min=16, help="How many to keep.")],
     answers: Annotated[Path, typer.Option(help="corpus.safetensors of its training: what the target says.")],
