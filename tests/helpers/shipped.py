@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parents[2] / "packages" / "augury-smollm2-drafters" / "src" / "augury_smollm2_drafters"
-SHIPPED_EAGLE3 = _PACKAGE / "eagle3"  # of the embedded model
+SHIPPED = Path(__file__).parents[2] / "packages" / "augury-smollm2-drafters" / "src" / "augury_smollm2_drafters"
+SHIPPED_EAGLE3 = SHIPPED / "eagle3"  # of the embedded model

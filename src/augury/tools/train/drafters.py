@@ -25,7 +25,8 @@ def list_drafters(as_json: Json = False) -> None:
         return
     table = Table("method", "K", "target", "fingerprint", "package", box=None)
     for one in found:
-        table.add_row(one.method, str(one.tokens or "-"), one.target, one.fingerprint, one.package)
+        asked = ", ".join([one.method, *(key for key, value in one.settings.items() if value is True)])
+        table.add_row(asked, str(one.tokens or "-"), one.target, one.fingerprint, one.package)
     output_console().print(table)
 
 
