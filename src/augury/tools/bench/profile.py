@@ -77,16 +77,16 @@ def mean_ms(watch: Steps, parts: tuple[str, ...]) -> dict[str, float]:
 def run_profile(plan: BenchPlan, as_json: bool = False, arithmetics: tuple[str, ...] = ()) -> list[Profile]:
     """Say what was chosen, then profile plain and speculative decoding at every batch size, and print it."""
     from augury.tools.bench.plan import conditions_of, find_weights, is_packed, tokenize
-    from augury.tools.bench.profile_screen import show_chosen, show_conditions, show_profiles
+    from augury.tools.bench.profile_screen import profile_console, show_chosen, show_conditions, show_profiles
     from augury.tools.shared.progress import progress
-    from augury.tools.shared.terminal import output_console, print_json
+    from augury.tools.shared.terminal import print_json
 
     limit_threads(plan.threads)  # before torch loads
     directory, gguf = find_weights(plan.model, as_json)
     contenders = contenders_of(plan, arithmetics, gguf, is_packed(directory, plan.dtype))
     from augury.kernels.chosen import choices_in_words, machine_in_words
 
-    machine, chosen, console = machine_in_words(), choices_in_words(), output_console()
+    machine, chosen, console = machine_in_words(), choices_in_words(), profile_console()
     if not as_json:
         show_chosen(console, machine, chosen)
     prompts = {name: every[: max(plan.batches)] for name, every in tokenize(plan.prompts, directory).items()}

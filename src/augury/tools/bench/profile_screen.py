@@ -34,6 +34,17 @@ LABELS = {
     "compiled_code": "compiled code",
 }
 COLUMNS = 4  # of figures, which fit into eighty characters
+PIPED = 1000  # characters in a line where there is no terminal: no path may be broken
+
+
+def profile_console() -> Console:
+    """As wide as the terminal, or as its widest line."""
+    from augury.tools.shared.terminal import output_console
+
+    console = output_console()
+    if not console.is_terminal:
+        console.width = PIPED
+    return console
 
 
 def show_chosen(console: Console, machine: dict[str, str], chosen: dict[str, str]) -> None:
@@ -45,7 +56,7 @@ def show_chosen(console: Console, machine: dict[str, str], chosen: dict[str, str
         for name, words in part.items():
             facts.add_row(LABELS[name], words)
         facts.add_section()
-    _print(console, facts)
+    console.print(facts)
 
 
 def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms]) -> None:
@@ -55,7 +66,7 @@ def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms])
     for arithmetic, prompts in dict.fromkeys((p.arithmetic, p.prompts) for p in profiles):
         every = [p for p in profiles if (p.arithmetic, p.prompts) == (arithmetic, prompts)]
         for first in range(0, len(every), COLUMNS):
-            _print(console, table_of(every[first : first + COLUMNS], prompts, arithmetic))
+            console.print(table_of(every[first : first + COLUMNS], prompts, arithmetic))
 
 
 def show_conditions(console: Console, conditions: dict[str, Any]) -> None:
@@ -97,15 +108,6 @@ def _method(profile: Profile) -> str:
     """What follows the engine's name, but for the arithmetic, which the title says."""
     method = profile.contender.partition("-")[2].removesuffix("fast").removesuffix("-")
     return method or "plain"
-
-
-def _print(console: Console, table: Table) -> None:
-    """As wide as the terminal; in a pipe as wide as it needs, so that no path is broken."""
-    if console.is_terminal:
-        console.print(table)
-        return
-    needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    console.print(table, width=max(console.width, needed), crop=False)
 
 
 def _cell(milliseconds: float, step: float) -> str:
