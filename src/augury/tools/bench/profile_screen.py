@@ -33,7 +33,6 @@ LABELS = {
     "threads": "threads",
     "compiled_code": "compiled code",
 }
-COLUMNS = 4  # of figures, which fit into eighty characters
 PIPED = 1000  # characters in a line where there is no terminal: no path may be broken
 
 
@@ -65,8 +64,10 @@ def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms])
         console.print(f"{form.contender}: {form}", soft_wrap=not console.is_terminal)
     for arithmetic, prompts in dict.fromkeys((p.arithmetic, p.prompts) for p in profiles):
         every = [p for p in profiles if (p.arithmetic, p.prompts) == (arithmetic, prompts)]
-        for first in range(0, len(every), COLUMNS):
-            console.print(table_of(every[first : first + COLUMNS], prompts, arithmetic))
+        while every:
+            fitting = next(n for n in range(len(every), 0, -1) if n == 1 or _fits(console, table_of(every[:n])))
+            console.print(table_of(every[:fitting]))
+            every = every[fitting:]
 
 
 def show_conditions(console: Console, conditions: dict[str, Any]) -> None:
@@ -78,9 +79,10 @@ def show_conditions(console: Console, conditions: dict[str, Any]) -> None:
     console.print(conditions_line(conditions), style="dim", soft_wrap=wrap)
 
 
-def table_of(profiles: list[Profile], prompts: str, arithmetic: str) -> Table:
-    """A column for each contender and batch size, a row for each part."""
-    table = Table(title=f"a decode step on {prompts} prompts in {arithmetic}: ms, % of the step", **_STYLE)
+def table_of(profiles: list[Profile]) -> Table:
+    """A column for each contender and batch size of one prompt set and arithmetic, a row for each part."""
+    where = f"{profiles[0].prompts} prompts in {profiles[0].arithmetic}"
+    table = Table(title=f"a decode step on {where}, by method and batch size: ms, % of the step", **_STYLE)
     table.add_column("part", no_wrap=True)
     for profile in profiles:
         table.add_column(f"{_method(profile)}, {profile.batch}", justify="right", no_wrap=True)
@@ -102,6 +104,11 @@ def table_of(profiles: list[Profile], prompts: str, arithmetic: str) -> Table:
 
 
 _STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": SIMPLE}
+
+
+def _fits(console: Console, table: Table) -> bool:
+    """Whether no figure would be cut."""
+    return console.measure(table, options=console.options.update(width=PIPED)).maximum <= console.width
 
 
 def _method(profile: Profile) -> str:
