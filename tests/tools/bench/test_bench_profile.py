@@ -121,7 +121,7 @@ def test_a_plain_checkpoint(toy_model: Path, questions: Path, capsys: pytest.Cap
     assert {(p.contender, p.batch) for p in profiles} == {(c, b) for c in ("augury", "augury-ngram") for b in (1, 2)}
     assert all(0 < p.outside < 1 and sum(p.parts_ms.values()) == pytest.approx(p.step_ms) for p in profiles)
     printed = capsys.readouterr().out
-    assert "matrices: float32; 0 of" in printed and "layers in one call  " not in printed
+    assert "matrices in float32; 0 of" in printed and "layers in one call  " not in printed
 
 
 def test_both_arithmetics_of_a_packed_file(
@@ -142,10 +142,10 @@ def test_both_arithmetics_of_a_packed_file(
     assert [p["arithmetic"] for p in report["profiles"]] == ["exact", "exact", "fast", "fast"]
     ((total, ticks),) = told
     assert len(ticks) == total and ticks[0] == "loading augury"
-    bytes_an_activation = {w["contender"]: list(w["matrices"]) for w in report["weights"]}
-    assert bytes_an_activation["augury-fast"] == ["4 bits in integers, bytes an activation: 1"]
-    slow = "4 bits in integers, bytes an activation: 3" if DOT_PRODUCTS else "4 bits, unpacked in the cache"
-    assert bytes_an_activation["augury-ngram"] == [slow]
+    forms = {w["contender"]: list(w["matrices"]) for w in report["weights"]}
+    assert forms["augury-fast"] == ["4 bits (activations in 1 byte)"]
+    slow = "4 bits (activations in 3 bytes)" if DOT_PRODUCTS else "4 bits (unpacked in the cache)"
+    assert forms["augury-ngram"] == [slow]
     for profile, weights in zip(report["profiles"], report["weights"], strict=True):
         fused = weights["layers_in_one_call"]
         assert fused == (weights["layers"] if DOT_PRODUCTS or profile["arithmetic"] == "fast" else 0)

@@ -21,7 +21,9 @@ class Forms:
     def __str__(self) -> str:
         if not self.matrices:
             return f"{self.layers} layers, through transformers"
-        forms = ", ".join(f"{count} matrices: {form}" for form, count in self.matrices.items())
+        forms = ", ".join(
+            f"{count} {'matrix' if count == 1 else 'matrices'} in {form}" for form, count in self.matrices.items()
+        )
         return f"{forms}; {self.layers_in_one_call} of {self.layers} layers in one call"
 
 
@@ -71,9 +73,10 @@ def _form_of(weight: Any) -> str | None:
     from augury.model.packed import Packed
 
     if isinstance(weight, Tiled):
-        return f"{_bits(weight.tiles.dtype)} bits in integers, bytes an activation: {len(weight.digits)}"
+        digits = "3 bytes" if len(weight.digits) == 3 else "1 byte"
+        return f"{_bits(weight.tiles.dtype)} bits (activations in {digits})"
     if isinstance(weight, Packed):
-        return f"{_bits(weight.codes.dtype)} bits, unpacked in the cache"
+        return f"{_bits(weight.codes.dtype)} bits (unpacked in the cache)"
     return str(weight.dtype).removeprefix("torch.") if isinstance(weight, Tensor) else None
 
 

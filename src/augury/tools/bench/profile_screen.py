@@ -60,8 +60,9 @@ def show_chosen(console: Console, machine: dict[str, str], chosen: dict[str, str
 
 def show_profiles(console: Console, profiles: list[Profile], forms: list[Forms]) -> None:
     """The weights as they run, and a table for each arithmetic and prompt set."""
-    for form in forms:
-        console.print(f"{form.contender}: {form}", soft_wrap=not console.is_terminal)
+    for words in dict.fromkeys(map(str, forms)):
+        who = ", ".join(form.contender for form in forms if str(form) == words)
+        console.print(f"{who}: {words}", soft_wrap=not console.is_terminal)
     for arithmetic, prompts in dict.fromkeys((p.arithmetic, p.prompts) for p in profiles):
         every = [p for p in profiles if (p.arithmetic, p.prompts) == (arithmetic, prompts)]
         while every:
@@ -81,8 +82,8 @@ def show_conditions(console: Console, conditions: dict[str, Any]) -> None:
 
 def table_of(profiles: list[Profile]) -> Table:
     """A column for each contender and batch size of one prompt set and arithmetic, a row for each part."""
-    where = f"{profiles[0].prompts} prompts in {profiles[0].arithmetic}"
-    table = Table(title=f"a decode step on {where}, by method and batch size: ms, % of the step", **_STYLE)
+    where = f"{profiles[0].prompts} prompts, {profiles[0].arithmetic}"
+    table = Table(title=f"a decode step on {where}; by method and batch: ms, % of the step", **_STYLE)
     table.add_column("part", no_wrap=True)
     for profile in profiles:
         table.add_column(f"{_method(profile)}, {profile.batch}", justify="right", no_wrap=True)
