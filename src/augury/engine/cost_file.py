@@ -18,7 +18,7 @@ from augury import __version__
 from augury.config.engine import EngineConfig
 from augury.config.files import read_bounded, write_text
 from augury.config.fingerprint import fingerprint
-from augury.kernels.machine import kernels_in_words
+from augury.kernels.machine import processor
 from augury.model.store import cache_dir
 
 Points = dict[int, float]
@@ -32,7 +32,7 @@ def cost_file(config: EngineConfig, directory: Path, device: torch.device) -> Pa
     except OSError:
         return None
     on_gpu = device.type == "cuda"
-    machine = torch.cuda.get_device_name(device) if on_gpu else f"{kernels_in_words()['processor']} {os.cpu_count()}"
+    machine = torch.cuda.get_device_name(device) if on_gpu else f"{processor()} {os.cpu_count()}"
     told = (
         __version__, machine, torch.get_num_threads(), model, str(config.dtype), config.cpu_arithmetic, config.exact,
         config.enforce_eager, config.tensor_parallel_size, config.load_format, config.quantization,

@@ -36,17 +36,9 @@ def _linux_flags() -> set[str]:
     return set(flags[1].split()) if flags else set()
 
 
-def kernels_in_words() -> dict[str, str]:
-    """What the CPU kernels chose on this machine, for people."""
-    exact = "integers, three digits" if DOT_PRODUCTS else "float32, unpacked in the cache"
-    return {
-        "processor": llvm.get_host_cpu_name(),
-        "dot products of bytes": "yes" if DOT_PRODUCTS else "no",
-        "lines in a tile of packed weights": str(2 * LINES),
-        "packed weights, exact": exact,
-        "packed weights, fast": "integers, one digit",
-        "many rows in bfloat16": "the vendor's product" if BF16_PRODUCTS else "our own",
-    }
+def processor() -> str:
+    """LLVM's name for the kind of processor."""
+    return llvm.get_host_cpu_name()
 
 
 # Floats in a vector register: half a tile of packed weights has as many lines.

@@ -70,6 +70,12 @@ def keep_compiled_code() -> None:
         sys.modules["numba"].config.reload_config()
 
 
+def compiled_code_at() -> Path:
+    """Where numba keeps the kernels' code."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(chosen) if chosen else Path(__file__).resolve().parent / "__pycache__"
+
+
 def forget_old_code(kernels: Path) -> None:
     """Remove code that was compiled from other sources: numba compares a kernel's own file, not what that builds on."""
     digest, caches = hashlib.sha256(), kernels / "__pycache__"

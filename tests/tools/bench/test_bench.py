@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +12,10 @@ import pytest
 
 from augury.config.errors import ConfigError
 from augury.tools.bench import command
-from augury.tools.bench.clock import CORE, LAYERS, PARTS, Clock, Steps, watched
+from augury.tools.bench.clock import CORE, LAYERS, PARTS, Clock, watched
 from augury.tools.bench.contenders import all_contenders, choose
 from augury.tools.bench.figures import Spread, agreement, agreements_of, disturbance, lines_of, parting, ratio
 from augury.tools.bench.peers import Ran
-from augury.tools.bench.profile import profile_of
 from augury.tools.bench.rounds import Key, Record, Total, groups_of, jobs_of
 from augury.tools.bench.screen import agreement_lines, as_report, conditions_line, table_of
 from augury.tools.shared.prompts import SETS, load_prompts
@@ -193,17 +191,6 @@ def test_clock_counts_every_moment_once() -> None:
     assert sum(clock.spent.values()) == pytest.approx(whole, abs=0.002)
 
 
-def test_profile_shares_add_up() -> None:
-    watch = Steps(Clock())
-    assert profile_of("chat", 1, "augury", watch).outside == 0.0
-    watch.decode = [dict.fromkeys(PARTS, 0.001), dict.fromkeys(PARTS, 0.003)]
-    watch.read_seconds, watch.read_tokens = 0.5, 100
-    profile = profile_of("chat", 1, "augury", watch)
-    assert profile.reading_ms == pytest.approx(5.0)
-    assert profile.step_ms == pytest.approx(2 * len(PARTS)) == pytest.approx(sum(profile.parts_ms.values()))
-    assert profile.outside == pytest.approx(1 - len(CORE) / len(PARTS))
-
-
 def test_watching_changes_no_token_and_leaves_no_trace(toy_model: Path) -> None:
     from augury import LLM, SamplingParams
     from augury.engine import advance
@@ -249,12 +236,3 @@ def test_bench_of_the_embedded_model(default_model: Path, tmp_path: Path, capsys
     ours = {r["contender"]: r for r in report["results"]}
     assert ours["augury-ngram"]["acceptance_rate"] > 0.3
     assert "augury-ngram" in capsys.readouterr().out
-
-
-def test_profile_of_a_toy(toy_model: Path, questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from augury.tools.bench.profile import run_profile
-
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    profiles = run_profile(plan(toy_model, questions, rounds=1), as_json=True)
-    assert {(p.contender, p.batch) for p in profiles} == {(c, b) for c in ("augury", "augury-ngram") for b in (1, 2)}
-    assert all(0 < p.outside < 1 and sum(p.parts_ms.values()) == pytest.approx(p.step_ms) for p in profiles)

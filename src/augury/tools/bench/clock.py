@@ -18,6 +18,7 @@ MATRICES, HEAD, ATTENTION = "layer matrices", "head", "attention"
 LAYERS = "layers in one call"  # of packed matrices on a CPU
 CORE = (LAYERS, MATRICES, HEAD, ATTENTION)
 OTHER = "rest of the step"
+LAYER_STEPS = (MATRICES, ATTENTION, "norms", "rotary and cache write", "activation")  # what one call holds
 # In the order of a step.
 PARTS = (
     LAYERS, MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",

@@ -13,8 +13,8 @@ from augury.config.errors import ConfigError
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
 from augury.config.surfaces import from_json
-from augury.tools.bench.contenders import AUGURY, Contender, Setup, choose
-from augury.tools.bench.plan import BenchPlan, conditions_of, find_weights, tokenize
+from augury.tools.bench.contenders import ARITHMETICS, AUGURY, Contender, Setup, choose
+from augury.tools.bench.plan import BenchPlan, conditions_of, find_weights, is_packed, tokenize
 from augury.tools.shared.group import Commands, later, panels
 from augury.tools.shared.loading import with_installed
 from augury.tools.shared.progress import progress
@@ -42,8 +42,11 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON on standard output.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Show instead where Augury's time goes in a step.")
+        bool, typer.Option("--profile", help="Show instead what kernels run here, and where a step's time goes.")
     ] = False,
+    cpu_arithmetic: Annotated[
+        str, typer.Option(help="With --profile: exact (if left out), fast, or both with a comma; for packed weights.")
+    ] = "",
     methods: Annotated[
         str, typer.Option(help="Compare speculation methods instead: 'all', or names with commas; heads are trained.")
     ] = "",
@@ -72,6 +75,7 @@ def bench(
         raise ConfigError(f"--dtype {dtype}: use {' or '.join(DTYPES)}.")
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
+    arithmetics = _check_profile(profile, cpu_arithmetic, {"--plot": plot, "--peers": peers})
     _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config != SPECULATIVE})
     if cost_curve:
         _check_curve(cost_curve, {"--methods": methods, "--profile": profile, "--peers": peers})
@@ -85,22 +89,20 @@ def bench(
     elif profile:
         from augury.tools.bench.profile import run_profile
 
-        run_profile(plan, as_json)
+        run_profile(plan, as_json, arithmetics)
     else:
         run_bench(plan, as_json, plot)
 
 
 def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) -> dict[str, Any]:
     """Run the plan, print table or JSON, draw the plot, and give the report back."""
-    from augury.model.packed import PACKED_FILE
     from augury.tools.bench.figures import agreements_of, disturbance, lines_of
     from augury.tools.bench.plots import plot_bench
     from augury.tools.bench.screen import as_report, conditions_line, show
     from augury.tools.shared.terminal import output_console, print_json
 
     directory, gguf = find_weights(plan.model, as_json)
-    packed = plan.dtype == "float32" and (Path(directory) / PACKED_FILE).is_file()
-    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf, packed)
+    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf, is_packed(directory, plan.dtype))
     if max(plan.batches) == 1:
         contenders = [c for c in contenders if c.name != "transformers-batch"]
     record, counts = measure(plan, contenders, directory, gguf)
@@ -149,6 +151,20 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
         for worker in workers:
             worker.close()
     return record, {name: len(every) for name, every in prompts.items()}
+
+
+def _check_profile(profile: bool, cpu_arithmetic: str, others: dict[str, Any]) -> tuple[str, ...]:
+    """The arithmetics to profile; none named: what the contenders have."""
+    names = tuple(_words(cpu_arithmetic))
+    if names and not profile:
+        raise ConfigError("--cpu-arithmetic belongs to --profile; otherwise --peers augury,augury-fast names both.")
+    if wrong := [name for name in names if name not in ARITHMETICS]:
+        raise ConfigError(f"--cpu-arithmetic {wrong[0]}: use {' or '.join(ARITHMETICS)}, or both with a comma.")
+    if names and others["--peers"]:
+        raise ConfigError("--cpu-arithmetic and --peers cannot go together: names of peers say theirs; leave one out.")
+    if profile and others["--plot"]:
+        raise ConfigError("--plot and --profile cannot go together; leave one out.")
+    return names
 
 
 def _check_methods(methods: str, retrain: bool, others: dict[str, Any]) -> None:

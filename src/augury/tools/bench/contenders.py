@@ -9,6 +9,7 @@ from typing import Any
 from augury.config.errors import ConfigError
 
 ALONE, IN_TURN, TOGETHER, PADDED = "alone", "one after another", "concurrent", "one padded batch"
+ARITHMETICS = ("exact", "fast")  # Augury's on a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Contender:
     batching: str = IN_TURN  # what it does with several prompts
     speculates: bool = False
     load_format: str = "auto"  # Augury's
-    arithmetic: str = "exact"  # Augury's on a CPU
+    arithmetic: str = ARITHMETICS[0]
 
     @property
     def in_turn(self) -> bool:

@@ -49,6 +49,13 @@ def find_weights(model: str, quiet: bool) -> tuple[str, str | None]:
     return directory, model if model.endswith(".gguf") else None
 
 
+def is_packed(directory: str, dtype: str) -> bool:
+    """Whether Augury can run the weights as their file has them."""
+    from augury.model.packed import PACKED_FILE
+
+    return dtype == "float32" and (Path(directory) / PACKED_FILE).is_file()
+
+
 def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> dict[str, Any]:
     """What the figures depend on."""
     from augury.observe.machine import cpu_name, how_threads_wait

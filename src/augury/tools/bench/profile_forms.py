@@ -1,0 +1,85 @@
+"""In which form a loaded model's matrices run on a CPU, and which of its layers run in one call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What a contender's target was loaded as."""
+
+    contender: str
+    matrices: dict[str, int]  # how many, by form
+    layers: int
+    layers_in_one_call: int
+
+    def __str__(self) -> str:
+        if not self.matrices:
+            return f"{self.layers} layers, through transformers"
+        forms = ", ".join(
+            f"{count} {'matrix' if count == 1 else 'matrices'} in {form}" for form, count in self.matrices.items()
+        )
+        return f"{forms}; {self.layers_in_one_call} of {self.layers} layers in one call"
+
+
+def forms_of(contender: str, target: Any) -> Forms:
+    """Count the target's matrices, its head's included; a model that transformers runs keeps them to itself."""
+    layers = getattr(target, "layers", [])
+    found = Counter(form for layer in layers for form in _forms_of_layer(layer))
+    if layers and (form := _form(getattr(target, "_head", None))):
+        found[form] += 1
+    return Forms(contender, dict(found), target.num_layers, sum(_fused(run) for run in getattr(target, "_runs", [])))
+
+
+@contextmanager
+def layers_step_by_step(target: Any) -> Iterator[None]:
+    """Run layers by their steps for a while, each of which can then be timed."""
+    before = target._runs
+    target._runs = list(target.layers)
+    try:
+        yield
+    finally:
+        target._runs = before
+
+
+def _fused(run: Any) -> bool:
+    from augury.kernels.fused_layer import FusedLayer
+
+    return isinstance(run, FusedLayer)
+
+
+def _forms_of_layer(layer: Any) -> Iterator[str]:
+    for linear in (layer.attention.qkv, layer.attention.out):
+        yield from filter(None, [_form(linear)])
+    for part in (layer.mlp.gate_up, layer.mlp.down):
+        experts = getattr(part, "ndim", 0) == 3  # a matrix for each
+        yield from filter(None, [_form_of(part)] * len(part) if experts else [_form(part)])
+
+
+def _form(linear: Any) -> str | None:
+    return _form_of(getattr(getattr(linear, "base", linear), "weight", None))  # one with adapters lies around another
+
+
+def _form_of(weight: Any) -> str | None:
+    """A matrix in words: the bits of its codes and how it is multiplied, or its type."""
+    from torch import Tensor
+
+    from augury.kernels.tiles import Tiled
+    from augury.model.packed import Packed
+
+    if isinstance(weight, Tiled):
+        digits = "3 bytes" if len(weight.digits) == 3 else "1 byte"
+        return f"{_bits(weight.tiles.dtype)} bits (activations in {digits})"
+    if isinstance(weight, Packed):
+        return f"{_bits(weight.codes.dtype)} bits (unpacked in the cache)"
+    return str(weight.dtype).removeprefix("torch.") if isinstance(weight, Tensor) else None
+
+
+def _bits(dtype: Any) -> int:
+    """4-bit codes lie in pairs, in unsigned bytes."""
+    return 4 if str(dtype).endswith("uint8") else 8
