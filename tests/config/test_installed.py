@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from augury import LLM, SamplingParams
 from augury.config.engine import EngineConfig
 from augury.config.errors import ConfigError
 from augury.config.facts import read_facts
 from augury.config.fingerprint import fingerprint, name_of
 from augury.config.installed import Installed, check_target, installed, offered, with_drafter
-
-SHIPPED = "augury-smollm2-drafters"
+from augury.tools.config.check import Question, judge
 
 
 @pytest.fixture
@@ -96,23 +94,21 @@ def test_a_package_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         installed.cache_clear()
 
 
-def test_the_shipped_drafter_is_found_and_changes_no_token(default_model: Path) -> None:
-    """An honest acceptance on a prompt nobody trained on: a drafter of noise would stay near 1."""
-    assert any(one.package == SHIPPED for one in installed()), "make setup installs it"
-    plain = LLM("default", max_model_len=256)
-    asked_for = {"method": "eagle3", "num_speculative_tokens": 3}
-    llm = LLM("default", max_model_len=256, weights_of=plain, speculative_config=asked_for)
-    spec = llm.config.speculative_config
-    assert spec is not None and not spec.adaptive and Path(str(spec.model)).name == "eagle3"
-    given = with_drafter({"method": "eagle3"}, read_facts(str(plain.model_path)))
-    assert given["num_speculative_tokens"] == 3 and given["adaptive"] and given["model"] == spec.model
-    asked = [[{"role": "user", "content": text}] for text in ("Count from one to ten.", "What is a violin?")]
-    params = [SamplingParams(temperature=heat, seed=7, max_tokens=48) for heat in (0.0, 0.7)]
-    for one in params:
-        expected, found = (
-            [output.outputs[0].token_ids for output in engine.chat(asked, one, use_tqdm=False)]
-            for engine in (plain, llm)
-        )
-        assert found == expected
-    stats = llm.engine.stats.spec
-    assert stats.num_drafts > 20 and 1 + stats.num_accepted_tokens / stats.num_drafts > 1.5
+def test_config_check_says_which_one_is_taken(some: list[Installed], toy_model: Path) -> None:
+    answer = judge(Question({"method": "medusa"}, str(toy_model)))
+    assert answer.config is None and "no installed medusa drafter was trained for this target" in str(answer.error)
+    some[0].directory.mkdir()
+    (some[0].directory / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"]}))
+    answer = judge(Question({"method": "eagle3"}, str(toy_model)))
+    assert answer.config is not None and answer.config.model == str(some[0].directory)
+    assert [note.text for note in answer.notes if note.key == "model"] == [
+        "the drafter that is installed for this target."
+    ]
+    told = judge(Question({"method": "eagle3", "num_speculative_tokens": 3}, str(toy_model), "0.32")).error
+    assert "model is missing" in str(told)  # vLLM has no such drafters
+
+
+def test_a_kind_of_head_is_told_as_its_method() -> None:
+    for name in ("p-eagle", "PEagle", "p_eagle"):
+        with pytest.raises(ConfigError, match=r'is unknown; write {"method": "eagle3", "parallel_drafting": true}'):
+            EngineConfig.parse(model="default", speculative_config={"method": name, "num_speculative_tokens": 2})

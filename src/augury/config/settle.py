@@ -29,9 +29,7 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
     """The method by name, told from the drafter where none is named; for a vLLM release, the one that it arrives at."""
     given, model = case.keys.get("method") or "", case.keys.get("model")
     if given and given not in METHODS and given not in ALIASES:
-        close = get_close_matches(given.strip("[]").lower(), [*METHODS, *ALIASES], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "methods: " + ", ".join(METHODS) + "."
-        raise ConfigError(f"speculative_config.method={shown(given)} is unknown; {hint}")
+        raise ConfigError(f"speculative_config.method={shown(given)} is unknown; {_meant(given)}")
     choice = choose(given, model, case.draft.raw if case.draft else {})
     if choice is None:
         better = "; the target has MTP layers: write method='mtp'" if trained_depth(case.target.raw) else ""
@@ -56,6 +54,18 @@ def settle_method(case: Case, as_of: str | None = None) -> Change:
         stands = f" by its own detection; here your {ours!r} stands" if given else ""
         notes.append(Note("vllm", "method", f"vLLM {NEWEST} would take {theirs!r}{stands}."))
     return Change({"method": ours}, tuple(notes))
+
+
+def _meant(given: str) -> str:
+    """What an unknown name may stand for: a kind of head that is a method with settings of its own, or a slip."""
+    plain = given.replace("-", "").replace("_", "").lower()
+    for name, card in METHODS.items():
+        kind = card.signs.speculators.get(plain)
+        if kind is not None and kind.fixes:
+            keys = ", ".join(f'"{key}": {json.dumps(value)}' for key, value in kind.fixes.items())
+            return f'write {{"method": "{name}", {keys}}}.'
+    close = get_close_matches(given.strip("[]").lower(), [*METHODS, *ALIASES], n=1)
+    return f"did you mean {close[0]!r}?" if close else "methods: " + ", ".join(METHODS) + "."
 
 
 def settle_model(card: Method, as_of: str | None, case: Case) -> Change:

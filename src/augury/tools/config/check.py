@@ -12,6 +12,7 @@ from rich.text import Text
 
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.installed import with_drafter
 from augury.config.profiles import PROFILES
 from augury.config.releases import vllm_slots
 from augury.config.resolve import resolve
@@ -148,6 +149,9 @@ def judge(question: Question) -> Answer:
         if name and facts is None:
             says = f"the target {name} is not on this machine; nothing was compared with it (--target DIR)."
             notes += (Note("unchecked", "model", says),)
+        if facts is not None and question.as_of is None and (found := with_drafter(given, facts)) is not given:
+            given = dict(found)
+            notes += (Note("inferred", "model", "the drafter that is installed for this target."),)
         size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
         target = Target(name, facts, size, question.max_model_len)
         config = resolve(given, target, question.as_of)
