@@ -40,6 +40,19 @@ def test_the_drafter_of_the_target_is_taken(some: list[Installed], toy_model: Pa
     assert with_drafter({"method": "eagle3", "parallel_drafting": True}, target)["model"] == str(some[1].directory)
 
 
+def test_one_of_several_is_taken_and_what_it_leaves_open_is_settled_for_all(
+    some: list[Installed], toy_model: Path
+) -> None:
+    some[0].directory.mkdir()
+    (some[0].directory / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"]}))
+    look_up = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
+    wanted = {"method": "hybrid", "drafters": [look_up, {"method": "eagle3"}]}
+    given = with_drafter(wanted, read_facts(str(toy_model)))
+    assert given["drafters"] == [look_up, {"method": "eagle3", "model": str(some[0].directory)}]
+    config = judge(Question(wanted, str(toy_model))).config
+    assert config is not None and config.adaptive
+
+
 @pytest.mark.parametrize("wanted", [None, {"method": "ngram"}, {"method": "eagle3", "model": "x"}, {"model": "x"}, {}])
 def test_nothing_is_offered_where_nothing_is_missing(wanted: dict[str, Any] | None, some: list[Installed]) -> None:
     assert offered(wanted) == []

@@ -12,6 +12,7 @@ from shipped import SHIPPED
 from augury import LLM, SamplingParams
 from augury.config.facts import read_facts
 from augury.config.installed import installed, with_drafter
+from augury.tools.shared.profile import read_profile
 
 PACKAGE = "augury-smollm2-drafters"
 ROOM = {"device": "cpu", "max_model_len": 512, "max_num_seqs": 4}
@@ -54,7 +55,8 @@ def test_all_have_a_profile_and_together_they_are_small() -> None:
     folders = [SHIPPED / drafter["directory"] for drafter in DRAFTERS]
     assert sum((folder / "model.safetensors").stat().st_size for folder in folders) < MOST_BYTES
     for folder, drafter in zip(folders, DRAFTERS, strict=True):
-        profile = json.loads((folder / "speculation_profile.json").read_text())
+        profile = read_profile(folder / "speculation_profile.json")
+        assert profile["method"] == drafter["method"]
         assert (
             profile["mean_accept_length"] > 1.5
             and profile["num_speculative_tokens"] >= drafter["num_speculative_tokens"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,11 @@ def test_what_cannot_be_trimmed_is_told(drafter: Path, corpus: Corpus, tmp_path:
         trim(drafter, corpus, 128, tmp_path / "x")
     with pytest.raises(ConfigError, match="no drafter that can be read"):
         trim(tmp_path / "nowhere", corpus, 16, tmp_path / "x")
+    (tmp_path / "bytes").write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match="is no corpus of this version"):
+        Corpus.load(tmp_path / "bytes")
+    config = json.loads((drafter / "config.json").read_text())
+    del config["vocab_size"]  # as the speculators format has it
+    (drafter / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"in the speculators format; trim the drafter in best/"):
+        trim(drafter, corpus, 16, tmp_path / "x")

@@ -37,6 +37,14 @@ def write_text(path: Path, text: str) -> None:
             beside.unlink(missing_ok=True)
 
 
+def make_directory(path: Path, option: str) -> None:
+    """A directory to write to, made if it is not there; what cannot be one is told by the option that named it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: no directory can be made there ({error.strerror}).") from None
+
+
 def read_regular(path: Path, most: int) -> bytes:
     """The same for what must be a regular file: a pipe would be waited for until somebody writes to it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

@@ -73,17 +73,27 @@ def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
 
 def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mapping[str, Any]:
     """The same with the installed drafter of this target, where it left the drafter open and some are installed."""
-    if several := drafters_of(wanted):
-        return {**wanted, "drafters": [with_drafter(part, target) for part in several]}
+    if several := drafters_of(wanted):  # what is left open of one of them is settled for all together
+        return {**wanted, "drafters": [_with_model(part, _drafter_for(part, target)) for part in several]}
+    one, tokens = _drafter_for(wanted, target), wanted.get("num_speculative_tokens")
+    adapts = tokens == "auto" or not (tokens or wanted.get("num_speculative_tokens_per_batch_size"))
+    found = _with_model(wanted, one)
+    return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if one and adapts else found
+
+
+def _with_model(wanted: Mapping[str, Any], one: Installed | None) -> Mapping[str, Any]:
+    return wanted if one is None else {**wanted, "model": str(one.directory)}
+
+
+def _drafter_for(wanted: Mapping[str, Any], target: ModelFacts | None) -> Installed | None:
+    """The installed one that fits; None where none is needed, or no package has any."""
     choices = offered(wanted)
     if not choices:
-        return wanted
+        return None
     mark = fingerprint(target.directory) if target is not None and target.directory is not None else ""
-    for one in choices:
-        if one.fingerprint == mark:
-            found, tokens = {**wanted, "model": str(one.directory)}, wanted.get("num_speculative_tokens")
-            adapts = tokens == "auto" or not (tokens or wanted.get("num_speculative_tokens_per_batch_size"))
-            return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if adapts else found
+    fitting = next((one for one in choices if one.fingerprint == mark), None)
+    if fitting is not None:
+        return fitting
     known = ", ".join(sorted({f"{one.target} ({one.package})" for one in choices}))
     raise ConfigError(
         f"speculative_config.model is missing, and no installed {choices[0].method} drafter was trained for this "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -56,11 +56,15 @@ class Corpus:
     @classmethod
     def load(cls, path: Path) -> Corpus:
         """Read what save wrote."""
-        with safe_open(path, framework="pt") as file:
-            said = file.metadata() or {}
-            if said.get("format") != FORMAT:
-                raise ConfigError(f"{path} is no corpus of this version; make it anew with `augury train`.")
-            tensors = {name: file.get_tensor(name) for name in ("tokens", "starts", "lengths", "sampled")}
+        strange = ConfigError(f"{path} is no corpus of this version; make it anew with `augury train`.")
+        try:
+            with safe_open(path, framework="pt") as file:
+                said = file.metadata() or {}
+                if said.get("format") != FORMAT:
+                    raise strange
+                tensors = {name: file.get_tensor(name) for name in ("tokens", "starts", "lengths", "sampled")}
+        except SafetensorError:
+            raise strange from None
         return cls(**tensors, about=json.loads(said["about"]))
 
     def __add__(self, other: Corpus) -> Corpus:

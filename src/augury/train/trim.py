@@ -41,6 +41,8 @@ def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]
         raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
     if OWN not in tensors:
         raise ConfigError(f"{drafter} has no words of its own ({OWN}); train it with --vocabulary.")
+    if "vocab_size" not in config:
+        raise ConfigError(f"{drafter} is in the speculators format; trim the drafter in best/, then export it again.")
     words = torch.arange(len(tensors[OWN])) + tensors[OWN]
     if count >= len(words):
         raise ConfigError(f"--words {count}: {drafter} has {len(words)}; write fewer.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from augury.cli import app
@@ -15,6 +16,7 @@ from augury.config.errors import ConfigError
 from augury.tools.shared.profile import read_profile
 from augury.tools.train.command import WHAT
 from augury.tools.train.prompts import first_question, read_prompts
+from augury.tools.train.run import device_of
 from augury.train.trainee import kinds
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
@@ -95,13 +97,25 @@ def test_the_help_names_every_kind() -> None:
         (["medusa", "--depth", "2"], "--k 3: medusa drafts --depth tokens at most; write --depth 3"),
         (["dflash", "--vocabulary", "100"], "--vocabulary 100: dflash has all of the target's words"),
         (["eagle3", "--epochs", "0"], "--epochs 0"),
+        (["eagle3", "--epochs", "inf"], "--epochs inf: write a finite number"),
+        (["eagle3", "--minutes", "inf"], "--minutes inf: write a finite number"),
+        (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
     ],
 )
-def test_wrong_options_are_named(change: list[str], says: str, toy_model: Path, tmp_path: Path) -> None:
+def test_wrong_options_are_named(
+    change: list[str], says: str, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "asked.txt").write_text("what is a\nwhat is b\n")
     (tmp_path / "held.txt").write_text("what is c\n")
     files = ["--prompts", str(tmp_path / "asked.txt"), "--held-out", str(tmp_path / "held.txt"), "--device", "cpu"]
     words = ["train", *change, *files, "--out", str(tmp_path / "run"), "--target", str(toy_model)]
     done = CliRunner().invoke(app, [*words, "--answer-tokens", "12"], prog_name="augury")
     assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_before_anything_is_answered() -> None:
+    with pytest.raises(ConfigError, match=r"--device cuda: torch sees no GPU"):
+        device_of("cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +62,9 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
+    for option, value in (("epochs", epochs), ("rate", rate), ("minutes", minutes), ("temperature", temperature)):
+        if not math.isfinite(value):
+            raise ConfigError(f"--{option} {value}: write a finite number.")
     if plan:
         work = {
             "answer_tokens": answer_tokens, "longest": longest, "batch": batch, "epochs": epochs, "depth": depth,

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from augury.config.errors import ConfigError
+from augury.config.files import make_directory
 from augury.config.installed import installed
 from augury.tools.shared.options import Json
 from augury.tools.shared.terminal import output_console, print_json
@@ -45,6 +46,7 @@ def trim(
 
     if not answers.is_file():
         raise ConfigError(f"--answers {answers}: no such file; `augury train` keeps it in --answers or --out.")
+    make_directory(out, "--out")
     found = run(drafter, Corpus.load(answers), words, out)
     if as_json:
         print_json(found)

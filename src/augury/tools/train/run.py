@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from augury.config.errors import ConfigError
-from augury.config.files import write_text
+from augury.config.files import make_directory, write_text
 from augury.config.fingerprint import fingerprint
 from augury.engine.llm import LLM
+from augury.methods.registry import METHODS
 from augury.model.checkpoint import read_config
 from augury.model.load import has_plain_layers
 from augury.model.store import resolve
@@ -78,6 +79,9 @@ def run_training(
     heat = settings["temperature"]
     if heat and order.collected is not None:
         raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
+    for option, path in (("--out", order.out), ("--answers", order.answers)):
+        if path is not None:
+            make_directory(path, option)
     crew = Crew.join()
     device = device_of(order.device)
     corpus, held = crew.tell(lambda: _texts(order, directory, settings["longest"], heat, tell))
@@ -104,6 +108,8 @@ def run_training(
 
 def device_of(name: str) -> torch.device:
     """The one that was asked for; by itself a GPU where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no GPU; use auto or cpu.")
     return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -264,4 +270,5 @@ def _profile(method: str, schedule: Schedule, best: dict[str, Any]) -> dict[str,
     per_text = sum(best["per_text"].values()) / len(best["per_text"])
     sampling = f"temperature {schedule.temperature:g}" if schedule.temperature else "greedy"
     conditions = {"prompts": sorted(best["length"]), "sampling": sampling, "simulated": "on the target's own answers"}
-    return make_profile(method, schedule.tokens, accepted, sum(histogram), histogram, per_text, conditions)
+    served = next(card.name for card in METHODS.values() if method in card.trained)  # p-eagle is a head of eagle3
+    return make_profile(served, schedule.tokens, accepted, sum(histogram), histogram, per_text, conditions)
