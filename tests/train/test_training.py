@@ -244,6 +244,8 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(
     assert [json.loads(line)["step"] for line in (tmp_path / "broken" / "log.jsonl").open()] == [4, 8, 12]
     with pytest.raises(ConfigError, match="other settings \\(rate\\)"):
         run_of(toy_model, tmp_path / "broken", replace(SHORT, rate=1e-4), kind).resume()
+    with pytest.raises(ConfigError, match="other settings \\(kind"):
+        run_of(toy_model, tmp_path / "broken", kind="medusa").resume()
 
 
 @pytest.mark.parametrize(("kind", "stated"), [

@@ -194,6 +194,7 @@ class TrainingRun:
             "optimiser": self.optimiser.state_dict(),
             "progress": asdict(self.progress),
             "schedule": asdict(self.schedule),
+            "goal": asdict(self.trainee.goal),
         }
         fresh = self.directory / f"{STATE}.new"
         torch.save(state, fresh)
@@ -205,7 +206,9 @@ class TrainingRun:
         if not path.is_file():
             return False
         state = torch.load(path, map_location=self.teacher.device, weights_only=True)
-        mine, theirs = asdict(self.schedule), asdict(Schedule(steps=0)) | state["schedule"]
+        goal = asdict(self.trainee.goal)
+        mine = asdict(self.schedule) | goal
+        theirs = asdict(Schedule(steps=0)) | state["schedule"] | state.get("goal", goal)  # older runs do not say
         changed = [key for key in mine if mine[key] != theirs[key] and key not in ("minutes", "patience")]
         if changed:
             raise ConfigError(

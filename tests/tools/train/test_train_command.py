@@ -99,6 +99,7 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--epochs", "0"], "--epochs 0"),
         (["eagle3", "--epochs", "inf"], "--epochs inf: write a finite number"),
         (["eagle3", "--minutes", "inf"], "--minutes inf: write a finite number"),
+        (["eagle3", "--held-out", "long.txt"], "held-long: no prompt fits beside --answer-tokens 12"),
         (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
     ],
@@ -109,6 +110,7 @@ def test_wrong_options_are_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "asked.txt").write_text("what is a\nwhat is b\n")
     (tmp_path / "held.txt").write_text("what is c\n")
+    (tmp_path / "long.txt").write_text("why? " * 2000)
     files = ["--prompts", str(tmp_path / "asked.txt"), "--held-out", str(tmp_path / "held.txt"), "--device", "cpu"]
     words = ["train", *change, *files, "--out", str(tmp_path / "run"), "--target", str(toy_model)]
     done = CliRunner().invoke(app, [*words, "--answer-tokens", "12"], prog_name="augury")

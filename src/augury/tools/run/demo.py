@@ -128,20 +128,21 @@ def demo(max_tokens: int, as_json: bool) -> None:
 
 
 def contenders(quiet: bool) -> dict[str, LLM]:
-    """An engine for each way of drafting: looking back, and every installed drafter of the embedded model."""
+    """An engine for each way of drafting: looking back, and the embedded model's first installed drafter.
+
+    A package names its best one first; all of them would take minutes, and more than 80 columns.
+    """
     from augury.engine.llm import LLM
 
     first = load("default", quiet=quiet, speculative_config=LOOKING_BACK)
     found = {str(LOOKING_BACK["method"]): first}
     mark = fingerprint(first.model_path)
-    for one in installed():
-        if one.fingerprint == mark:
-            # The drafter's own number: left to adapt, it would show what the machine allows instead of what it guesses.
-            wanted = {"method": one.method, "num_speculative_tokens": one.tokens, **one.settings}
-            length = first.config.max_model_len
-            found[one.directory.name] = LLM(
-                "default", weights_of=first, max_model_len=length, speculative_config=wanted
-            )
+    best = next((one for one in installed() if one.fingerprint == mark), None)
+    if best is not None:
+        # The drafter's own number: left to adapt, it would show what the machine allows instead of what it guesses.
+        wanted = {"method": best.method, "num_speculative_tokens": best.tokens, **best.settings}
+        length = first.config.max_model_len
+        found[best.directory.name] = LLM("default", weights_of=first, max_model_len=length, speculative_config=wanted)
     return found
 
 

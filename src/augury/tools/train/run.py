@@ -88,6 +88,8 @@ def run_training(
     teacher = Teacher(
         directory, layers_of(order.method, config), device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
+    if not len(corpus):
+        raise ConfigError("--prompts: the target answers them with a word or none; give others.")
     words = _words(corpus, config, order.vocabulary)
     steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
     schedule = Schedule(steps=steps, **settings)
@@ -180,6 +182,11 @@ class _Maker:
         ids = [tokenizer.chat(messages, add_generation_prompt=True) for messages in asked]
         room = min(read_config(self._directory).max_position_embeddings - order.answer_tokens, PROMPT)
         fitting = [prompt for prompt in ids if len(prompt) <= room]
+        if not fitting:
+            raise ConfigError(
+                f"{name}: no prompt fits beside --answer-tokens {order.answer_tokens} (room for {room} tokens); "
+                "give shorter ones, or ask for shorter answers."
+            )
         words = f"{name}: the target answers"
         self._tell(words, 0, len(fitting))
         made = answer(
