@@ -76,7 +76,7 @@ def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mappin
     if several := drafters_of(wanted):  # what is left open of one of them is settled for all together
         return {**wanted, "drafters": [_with_model(part, _drafter_for(part, target)) for part in several]}
     one, tokens = _drafter_for(wanted, target), wanted.get("num_speculative_tokens")
-    adapts = tokens == "auto" or not (tokens or wanted.get("num_speculative_tokens_per_batch_size"))
+    adapts = tokens == "auto" or (tokens is None and not wanted.get("num_speculative_tokens_per_batch_size"))
     found = _with_model(wanted, one)
     return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if one and adapts else found
 

@@ -134,6 +134,9 @@ def _texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell
 
 def _answered(order: TrainOptions, directory: Path, heat: float, tell: Tell) -> tuple[Corpus, Held]:
     """The target's answers to the prompts, and to each held-out file at one temperature; made once, kept in the run."""
+    names = [path.stem for path in order.held_out]
+    if alike := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"--held-out: two files are called {alike}, the name of their figures; rename one.")
     held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
     kept = {json.dumps(messages) for some in held.values() for messages in some}
     asked = [messages for messages in read_prompts(order.prompts) if json.dumps(messages) not in kept]
