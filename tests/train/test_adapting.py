@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from augury.cli import app
@@ -53,6 +54,19 @@ def test_words_that_the_drafter_lacks_begin_as_they_would(toy_model: Path, tmp_p
     warm_start(many, tmp_path)
     assert torch.equal(many.head[:100], few.head)
     assert torch.equal(many.head[100:], fresh[100:])
+
+
+def test_or_as_what_the_drafter_takes_other_words_for(toy_model: Path, tmp_path: Path) -> None:
+    """Rows by chance beside trained ones would win every guess."""
+    teacher = teacher_of(toy_model, "mlp_speculator")
+    few, many = (new_trainee(toy_model, "mlp_speculator", teacher, count) for count in (100, 200))
+    shake(few.module, seed=7)
+    few.export(toy_model, tmp_path)
+    warm_start(many, tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert torch.equal(many.module.emb.weight[100:], saved["emb.0.weight"][100].float().expand(101, -1))
+    mean = saved["head.0.weight"].float().mean(0).bfloat16().float()
+    assert torch.equal(many.head[100:], mean.expand(100, -1))
 
 
 def test_another_kind_is_no_beginning(toy_model: Path, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class MLPTrainee(Trainee):
     module: Speculator
     bounded = True
     tables = ("emb.weight", "head.weight")
+    fresh_rows = False
 
     def published(self, name: str) -> str:
         """See Trainee.published."""

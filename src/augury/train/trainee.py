@@ -50,6 +50,7 @@ class Trainee:
 
     module: nn.Module
     tables: tuple[str, ...] = ()  # its tensors with a row for each of its words
+    fresh_rows = True  # a fresh row of a table is of use beside trained ones: the target's own, not chance
     optional: tuple[str, ...] = ()  # its tensors that a published drafter may lack
     own_words = True  # may guess among fewer words than the target has
     bounded = False  # drafts no more tokens than it was made for

@@ -27,7 +27,7 @@ def warm_start(trainee: Trainee, directory: Path) -> None:
             raise ConfigError(f"--init {directory}: no {published}; it is not a drafter of kind {trainee.goal.kind}.")
         found = _read(files, published)
         if name in trainee.tables and theirs is not None:
-            found = _by_word(found, theirs, mine, tensor)
+            found = _by_word(found, theirs, mine, tensor if trainee.fresh_rows else None)
         if found.shape != tensor.shape:
             raise ConfigError(
                 f"--init {directory}: {published} is {list(found.shape)}, this training makes {list(tensor.shape)}; "
@@ -55,12 +55,16 @@ def _words(files: dict[str, Path]) -> Tensor | None:
     return _read(files, "token_map") if "token_map" in files else None
 
 
-def _by_word(found: Tensor, theirs: Tensor, mine: Tensor, fresh: Tensor) -> Tensor:
-    """Their rows for the words that both know, the fresh ones for others; a row past the words is for all the rest."""
-    rows = fresh.cpu().to(found.dtype).clone()
+def _by_word(found: Tensor, theirs: Tensor, mine: Tensor, fresh: Tensor | None) -> Tensor:
+    """Their rows for the words that both know; others have fresh ones, or what their drafter takes any other word for:
+    its row past the words, or the mean of all. Fresh numbers beside trained ones would win every guess."""
     place = torch.full((int(max(theirs.max(), mine.max())) + 1,), -1).index_put((theirs,), torch.arange(len(theirs)))
-    known = place[mine] >= 0
+    known, rest = place[mine] >= 0, found[len(theirs)] if len(found) > len(theirs) else found.float().mean(0)
+    if fresh is None:
+        rows = rest.to(found.dtype).repeat(len(mine) + 1, 1)
+    else:
+        rows = fresh.cpu().to(found.dtype).clone()
     rows[: len(mine)][known] = found[place[mine][known]]
     if len(rows) > len(mine) and len(found) > len(theirs):
-        rows[len(mine)] = found[len(theirs)]
+        rows[len(mine)] = rest
     return rows
