@@ -37,6 +37,7 @@ def test_the_drafter_of_the_target_is_taken(some: list[Installed], toy_model: Pa
     assert asked == {**own, "adaptive": True}  # nobody said how many
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 4}, target) == own
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 2}, target)["num_speculative_tokens"] == 2
+    assert with_drafter({"method": "eagle3", "adaptive": False}, target) == {**own, "adaptive": False}
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 0}, target)["num_speculative_tokens"] == 0
     assert with_drafter({"method": "eagle3", "parallel_drafting": True}, target)["model"] == str(some[1].directory)
 

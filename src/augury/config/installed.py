@@ -78,7 +78,9 @@ def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mappin
     one, tokens = _drafter_for(wanted, target), wanted.get("num_speculative_tokens")
     adapts = tokens == "auto" or (tokens is None and not wanted.get("num_speculative_tokens_per_batch_size"))
     found = _with_model(wanted, one)
-    return {**found, "num_speculative_tokens": one.tokens, "adaptive": True} if one and adapts else found
+    if one is None or not adapts:
+        return found
+    return {**found, "num_speculative_tokens": one.tokens, "adaptive": wanted.get("adaptive") is not False}
 
 
 def _with_model(wanted: Mapping[str, Any], one: Installed | None) -> Mapping[str, Any]:

@@ -70,3 +70,9 @@ def test_wrong_words_are_named(change: list[str], says: str, tmp_path: Path) -> 
     (tmp_path / "a.txt").write_text("a")
     done = CliRunner().invoke(app, ["drafter", "measure", *change, "--prompts", str(tmp_path / "a.txt")])
     assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
+
+
+def test_what_an_installed_drafter_adds_does_not_make_k_adapt() -> None:
+    found = {"method": "eagle3", "model": "x", "num_speculative_tokens": 3, "adaptive": True}
+    made = shaped(found, 5, 0, "coupled", 4)
+    assert "adaptive" not in made and made["num_speculative_tokens"] == 5

@@ -99,6 +99,7 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--epochs", "0"], "--epochs 0"),
         (["eagle3", "--epochs", "inf"], "--epochs inf: write a finite number"),
         (["eagle3", "--minutes", "inf"], "--minutes inf: write a finite number"),
+        (["eagle3", "--held-out", "asked.txt", "--held-prompts", "1"], "--prompts: every prompt is held out too"),
         (["eagle3", "--held-out", "held.jsonl"], "--held-out: two files are called held"),
         (["eagle3", "--held-out", "long.txt"], "held-long: no prompt fits beside --answer-tokens 12"),
         (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),

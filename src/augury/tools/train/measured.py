@@ -119,7 +119,8 @@ def shaped(spec: Spec, tokens: int, nodes: int, rule: str, top_k: int) -> Spec:
     """The drafter's configuration for one engine; chains of sampled answers are sampled unless it says otherwise."""
     chain = {"draft_sample_method": "probabilistic"} if _samples(spec) else {}
     shape: Spec = {"tree": {"max_nodes": nodes, "top_k": top_k}} if nodes else chain
-    return {**shape, **spec, "num_speculative_tokens": tokens, "rejection_sample_method": rule}
+    fixed = {key: value for key, value in spec.items() if key != "adaptive"}  # what is drafted must not depend on speed
+    return {**shape, **fixed, "num_speculative_tokens": tokens, "rejection_sample_method": rule}
 
 
 def _samples(spec: Spec) -> bool:

@@ -137,8 +137,9 @@ def _answered(order: TrainOptions, directory: Path, heat: float, tell: Tell) -> 
     names = [path.stem for path in order.held_out]
     if alike := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"--held-out: two files are called {alike}, the name of their figures; rename one.")
-    held = {path.stem: read_prompts([path])[: order.held_prompts] for path in order.held_out}
-    kept = {json.dumps(messages) for some in held.values() for messages in some}
+    whole = {path.stem: read_prompts([path]) for path in order.held_out}
+    kept = {json.dumps(messages) for some in whole.values() for messages in some}  # also what is not measured with
+    held = {name: some[: order.held_prompts] for name, some in whole.items()}
     asked = [messages for messages in read_prompts(order.prompts) if json.dumps(messages) not in kept]
     if not asked:
         raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
