@@ -72,16 +72,8 @@ def run_training(
     kind.check(goal, settings["tokens"])
     directory = resolve(order.target, quiet=True)
     config = read_config(directory)
-    if not has_plain_layers(config):
-        raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
-    if order.vocabulary > config.vocab_size:  # before the target answers prompts for hours
-        raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")
     heat = settings["temperature"]
-    if heat and order.collected is not None:
-        raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
-    for option, path in (("--out", order.out), ("--answers", order.answers)):
-        if path is not None:
-            make_directory(path, option)
+    _check(order, config, heat)
     crew = Crew.join()
     device = device_of(order.device)
     corpus, held = crew.tell(lambda: _texts(order, directory, settings["longest"], heat, tell))
@@ -106,6 +98,19 @@ def run_training(
     progress = run.train(corpus, held, lambda now: tell(_line(now), now.step, steps))
     crew.leave()
     return _result(order, run, progress, corpus, share)
+
+
+def _check(order: TrainOptions, config: Any, heat: float) -> None:
+    """Refuse what cannot be trained or written before the target answers prompts for hours."""
+    if not has_plain_layers(config):
+        raise ConfigError(f"--target {order.target}: heads are trained for Llama, Mistral, Qwen2 and Qwen3 models.")
+    if order.vocabulary > config.vocab_size:
+        raise ConfigError(f"--vocabulary {order.vocabulary}: the target has only {config.vocab_size} words.")
+    if heat and order.collected is not None:
+        raise ConfigError("--temperature: what a server collected was drawn as its clients asked; leave it out.")
+    for option, path in (("--out", order.out), ("--answers", order.answers)):
+        if path is not None:
+            make_directory(path, option)
 
 
 def device_of(name: str) -> torch.device:
