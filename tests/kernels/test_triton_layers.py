@@ -138,9 +138,9 @@ def test_too_many_splits_become_longer_ones(monkeypatch: pytest.MonkeyPatch) -> 
         assert int(plan.totals[0]) <= capacity
 
 
-@pytest.mark.parametrize("split", [4, 8, 16])
+@pytest.mark.parametrize("split", [1, 2, 3, 4, 6, 8, 16])
 def test_many_splits_are_joined_in_the_order_of_their_keys(monkeypatch: pytest.MonkeyPatch, split: int) -> None:
-    """13, 7 and 4 of them: whole groups of four and others."""
+    """52, 26, 18, 13, 9, 7 and 4 of them: several groups of eight, one of them whole or alone, and fewer than eight."""
     monkeypatch.setattr(attend_plan_triton, "SPLIT", split)
     rows = to(make_rows([Segment(0, 51, [0]), Segment(1, 0, [0])], scattered_tables(2)), DEVICE)
     q, keys, values = random(2, 2, 16), random(33 * BLOCK_SIZE, 2, 16), random(33 * BLOCK_SIZE, 2, 16)

@@ -13,12 +13,15 @@ from typer.testing import CliRunner
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint
+from augury.config.installed import MARK
 from augury.model.checkpoint import read_config
+from augury.tools.train.run import chosen_words
 from augury.train.batches import Teacher
 from augury.train.collected import read_collected
+from augury.train.corpus import Corpus
 from augury.train.pairs import shake
 from augury.train.trainee import Goal, Trainee, kinds, layers_of, trainee_of
-from augury.train.warm_start import warm_start
+from augury.train.warm_start import Origin
 
 
 def teacher_of(toy_model: Path, kind: str) -> Teacher:
@@ -38,7 +41,7 @@ def test_training_goes_on_from_a_published_drafter(kind: str, toy_model: Path, t
     first, second = (new_trainee(toy_model, kind, teacher, own) for _ in range(2))
     shake(first.module, seed=7)
     first.export(toy_model, tmp_path)
-    warm_start(second, tmp_path)
+    Origin(tmp_path, toy_model).give(second)
     for name, tensor in first.module.state_dict().items():
         if own or name not in first.optional:
             rows = len(first.words) if name in first.tables else None  # a last one may stand for all other words
@@ -51,7 +54,7 @@ def test_words_that_the_drafter_lacks_begin_as_they_would(toy_model: Path, tmp_p
     fresh = many.head.detach().clone()
     shake(few.module, seed=7)
     few.export(toy_model, tmp_path)
-    warm_start(many, tmp_path)
+    Origin(tmp_path, toy_model).give(many)
     assert torch.equal(many.head[:100], few.head)
     assert torch.equal(many.head[100:], fresh[100:])
 
@@ -62,7 +65,7 @@ def test_or_as_what_the_drafter_takes_other_words_for(toy_model: Path, tmp_path:
     few, many = (new_trainee(toy_model, "mlp_speculator", teacher, count) for count in (100, 200))
     shake(few.module, seed=7)
     few.export(toy_model, tmp_path)
-    warm_start(many, tmp_path)
+    Origin(tmp_path, toy_model).give(many)
     saved = load_file(tmp_path / "model.safetensors")
     assert torch.equal(many.module.emb.weight[100:], saved["emb.0.weight"][100].float().expand(101, -1))
     mean = saved["head.0.weight"].float().mean(0).bfloat16().float()
@@ -72,9 +75,9 @@ def test_or_as_what_the_drafter_takes_other_words_for(toy_model: Path, tmp_path:
 def test_another_kind_is_no_beginning(toy_model: Path, tmp_path: Path) -> None:
     new_trainee(toy_model, "eagle", teacher_of(toy_model, "eagle")).export(toy_model, tmp_path)
     with pytest.raises(ConfigError, match="not a drafter of kind eagle3"):
-        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path)
+        Origin(tmp_path, toy_model).give(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")))
     with pytest.raises(ConfigError, match=r"no \*.safetensors"):
-        warm_start(new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")), tmp_path / "nowhere")
+        Origin(tmp_path / "nowhere", toy_model)
 
 
 def test_training_on_what_was_served(toy_model: Path, tmp_path: Path) -> None:
@@ -96,3 +99,30 @@ def test_training_on_what_was_served(toy_model: Path, tmp_path: Path) -> None:
     (tmp_path / "about.json").write_text(json.dumps(mark | {"fingerprint": "another", "target": "other"}))
     with pytest.raises(ConfigError, match="holds answers of other"):
         read_collected(tmp_path, toy_model, 40)
+
+
+def test_a_drafter_keeps_its_words_where_it_goes_on(toy_model: Path, tmp_path: Path) -> None:
+    """A small corpus says few of them, and what is dropped cannot be guessed any more."""
+    config, teacher = read_config(toy_model), teacher_of(toy_model, "eagle3")
+    own = torch.arange(100, 200)
+    trainee_of("eagle3")(Goal("eagle3", 3, len(own)), config, teacher, own).export(toy_model, tmp_path)
+    origin = Origin(tmp_path, toy_model)
+    corpus = Corpus.of([([1], [3, 3, 5, 5, 5, 150, 150, 160], False)], {})
+    more = chosen_words(corpus, config, 102, origin)
+    assert more.tolist() == [3, 5, *own.tolist()]
+    assert chosen_words(corpus, config, 2, origin).tolist() == [150, 160]
+    assert chosen_words(corpus, config, 2, None).tolist() == [3, 5]
+
+
+def test_a_drafter_of_another_target_is_no_beginning(toy_model: Path, tmp_path: Path) -> None:
+    new_trainee(toy_model, "eagle3", teacher_of(toy_model, "eagle3")).export(toy_model, tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), MARK: {"name": "another", "fingerprint": "0"}}))
+    with pytest.raises(ConfigError, match="trained for another"):
+        Origin(tmp_path, toy_model)
+    file.write_text("{")
+    with pytest.raises(ConfigError, match=r"config\.json cannot be read"):
+        Origin(tmp_path, toy_model)
+    (tmp_path / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Origin(tmp_path, toy_model)

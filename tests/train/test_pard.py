@@ -17,7 +17,7 @@ from augury.train.corpus import Corpus
 from augury.train.loop import Schedule, TrainingRun
 from augury.train.spare_token import spare_token
 from augury.train.trainee import Goal, layers_of, trainee_of
-from augury.train.warm_start import warm_start
+from augury.train.warm_start import Origin
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 TEXTS = Corpus.of([([65, 66, 67 + i], [70 + (i * j) % 40 for j in range(16)], False) for i in range(4)], {})
@@ -66,7 +66,7 @@ def test_it_may_begin_as_a_draft_model(toy_model: Path, tmp_path: Path) -> None:
     draft.trainee.export(toy_model, tmp_path / "draft")
     pard = run_of(toy_model, tmp_path / "b", "pard")
     batch = pard.teacher.batch(TEXTS, [0, 1, 2, 3], 64)
-    warm_start(pard.trainee, tmp_path / "draft")
+    Origin(tmp_path / "draft", toy_model).give(pard.trainee)
     first = pard.trainee.drafts(batch, GUESSES)[..., 0]
     assert (first == draft.trainee.drafts(batch, 1)[..., 0]).float().mean() > 0.95  # but for rounding in the file
 

@@ -7,20 +7,42 @@ import triton.language as tl
 
 MAX_BITS = tl.constexpr(63)
 LOG2_E = tl.constexpr(1.4426950408889634)
+GROUP = tl.constexpr(8)  # splits that are joined before groups are: of one long request, many programs join at once
 
 
 @triton.jit
-def join(sums, tops, first_item, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr):
-    """The unfinished sums of all splits of a tile, in the order of their positions."""
-    m, dv = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE)
+def put(sums, tops, item, kv, top, weight, sum_, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, VALUES: tl.constexpr):
+    """Leave unfinished sums in scratch memory."""
+    at = (item * KV_HEADS + kv) * HEIGHT + tl.arange(0, HEIGHT)  # scratch memory is small enough for 32 bits
+    tl.store(sums + at[:, None] * VALUES + tl.arange(0, VALUES)[None, :], sum_)
+    tl.store(tops + 2 * at, top)
+    tl.store(tops + 2 * at + 1, weight)
+
+
+@triton.jit
+def arrive(counter, expected):
+    """Count this program as arrived; whether it is the last of those expected, which sets the count back to zero."""
+    tl.debug_barrier()  # every thread's sums are out before
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == expected - 1
+    if last:
+        tl.debug_barrier()
+        tl.store(counter, 0)
+    return last
+
+
+@triton.jit
+def join(
+    sums, tops, first_item, step, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr
+):
+    """The unfinished sums of every `step`-th item, so many from the first on, in the order of their positions."""
     top, weight = tl.full([HEIGHT], float("-inf"), tl.float32), tl.zeros([HEIGHT], tl.float32)
     sum_ = tl.zeros([HEIGHT, BLOCK_VALUE], tl.float32)
     for i in range(0, splits, 4):
         # Four at a time are asked for before the first is used: many splits would else wait for memory one by one.
-        top_0, weight_0, sum_0 = _split(sums, tops, first_item, i, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
-        top_1, weight_1, sum_1 = _split(sums, tops, first_item, i + 1, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
-        top_2, weight_2, sum_2 = _split(sums, tops, first_item, i + 2, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
-        top_3, weight_3, sum_3 = _split(sums, tops, first_item, i + 3, splits, kv, m, dv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_0, weight_0, sum_0 = _split(sums, tops, first_item, i, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_1, weight_1, sum_1 = _split(sums, tops, first_item, i + 1, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_2, weight_2, sum_2 = _split(sums, tops, first_item, i + 2, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+        top_3, weight_3, sum_3 = _split(sums, tops, first_item, i + 3, step, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
         top, weight, sum_ = _take_in(top, weight, sum_, top_0, weight_0, sum_0)
         top, weight, sum_ = _take_in(top, weight, sum_, top_1, weight_1, sum_1)
         top, weight, sum_ = _take_in(top, weight, sum_, top_2, weight_2, sum_2)
@@ -30,23 +52,14 @@ def join(sums, tops, first_item, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.
 
 @triton.jit
 def _split(
-    sums,
-    tops,
-    first_item,
-    i,
-    splits,
-    kv,
-    m,
-    dv,
-    KV_HEADS: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr,
+    sums, tops, first_item, i, step, splits, kv, KV_HEADS: tl.constexpr, HEIGHT: tl.constexpr, BLOCK_VALUE: tl.constexpr
 ):
     """What the i-th split left; past the last one, what changes nothing.
 
     Loads go past the first-level cache: another processor wrote there.
     """
-    at, there = ((first_item + i) * KV_HEADS + kv) * HEIGHT + m, i < splits
+    m, dv, there = tl.arange(0, HEIGHT), tl.arange(0, BLOCK_VALUE), i < splits
+    at = ((first_item + i * step) * KV_HEADS + kv) * HEIGHT + m
     top = tl.load(tops + 2 * at, mask=there, other=float("-inf"), volatile=True)
     weight = tl.load(tops + 2 * at + 1, mask=there, other=0.0, volatile=True)
     sum_ = tl.load(sums + at[:, None] * BLOCK_VALUE + dv[None, :], mask=there, other=0.0, volatile=True)

@@ -2,7 +2,7 @@
 
 An item is one split of one tile's keys for one key head. A tile with one split writes its result at once; of several,
 each leaves its unfinished sums in scratch memory, and the program that finishes last joins them in the order of their
-positions: the result does not depend on the order in which programs ran.
+positions, eight at a time and then their groups: the result does not depend on the order in which programs ran.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from augury.kernels.ahead_triton import await_inputs, launched_ahead
-from augury.kernels.attend_parts_triton import LOG2_E, blocks, fetch, join, record, take
+from augury.kernels.attend_parts_triton import GROUP, LOG2_E, arrive, blocks, fetch, join, put, record, take
 from augury.kernels.attend_plan_triton import TilePlan, make_plan, programs
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ class Grid(NamedTuple):
     warps: int  # of a program
 
 
-FEW, MANY = Grid(128, 2, 4), Grid(64, 4, 2)  # decoding: few requests wait for memory, many for each other
+# Decoding: few requests wait for memory, many for each other. How many keys are read at a time and by how many warps
+# changes sums; how many programs walk the items does not, and of few items more are under way at once.
+FEW, FEW_ITEMS, MANY = Grid(128, 2, 4), Grid(128, 3, 4), Grid(64, 6, 2)
 PROMPTS, WIDE = Grid(64, 2, 4), Grid(32, 1, 4)  # reading prompts; anything in float32
-MANY_REQUESTS = 32
+MANY_REQUESTS = 96
 
 
 @dataclass(slots=True)
@@ -102,13 +104,17 @@ def _room(plan: TilePlan, kv_heads: int, value_dim: int, device: torch.device) -
     return _scratch[key]
 
 
-def _grid(q: Tensor, rows: Rows, plan: TilePlan) -> Grid:
-    """It depends on the number of requests, never on that of their drafts: these must change no sum."""
+def _grid(q: Tensor, rows: Rows, plan: TilePlan, kv_heads: int) -> Grid:
+    """Its keys and warps depend on the number of requests, never on that of their drafts: these must change no sum."""
     if q.dtype == torch.float32:
         return WIDE
     if plan.prompts:
         return PROMPTS
-    return MANY if rows.groups >= MANY_REQUESTS else FEW
+    if rows.groups >= MANY_REQUESTS:
+        return MANY
+    requests = rows.groups or len(rows.tokens)  # unknown: as if each had one row
+    items = requests * triton.cdiv(triton.cdiv(len(rows.tokens), requests), plan.rows_per_tile) * kv_heads
+    return FEW_ITEMS if items <= 2 * programs(q.device, FEW.per_processor) else FEW
 
 
 def _launch(
@@ -126,7 +132,7 @@ def _launch(
     _, heads, key_dim = q.shape
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
-    grid = _grid(q, rows, plan)
+    grid = _grid(q, rows, plan, kv_heads)
     wide = grid is WIDE
     _attend[(programs(q.device, grid.per_processor),)](
         q,
@@ -373,17 +379,21 @@ def _attend(
         done = splits == 1
         if not PROMPTS:  # whose tiles walk all their keys
             if splits > 1:
-                mine_at = (item * KV_HEADS + kv) * HEIGHT + m  # scratch memory is small enough for 32 bits
-                tl.store(sums + mine_at[:, None] * BLOCK_VALUE + dv[None, :], sum_)
-                tl.store(tops + 2 * mine_at, top)
-                tl.store(tops + 2 * mine_at + 1, weight)
-                tl.debug_barrier()  # every thread's sums are out before this program counts as arrived
-                counter = arrived + first_item * KV_HEADS + kv
-                done = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
+                put(sums, tops, item, kv, top, weight, sum_, KV_HEADS, HEIGHT, BLOCK_VALUE)
+                group = first_item + (item - first_item) // GROUP * GROUP  # its first item
+                mine = tl.minimum(first_item + splits - group, GROUP)
+                done = arrive(arrived + group * KV_HEADS + kv, mine)
                 if done:
-                    tl.debug_barrier()
-                    tl.store(counter, 0)
-                    top, weight, sum_ = join(sums, tops, first_item, splits, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+                    top, weight, sum_ = join(sums, tops, group, 1, mine, kv, KV_HEADS, HEIGHT, BLOCK_VALUE)
+                    if splits > GROUP:
+                        tl.debug_barrier()  # all of the group is read before its sum takes the first one's place
+                        put(sums, tops, group, kv, top, weight, sum_, KV_HEADS, HEIGHT, BLOCK_VALUE)
+                        groups = tl.cdiv(splits, GROUP)
+                        done = arrive(arrived + (first_item + 1) * KV_HEADS + kv, groups)  # of the tile's second item
+                        if done:
+                            top, weight, sum_ = join(
+                                sums, tops, first_item, GROUP, groups, kv, KV_HEADS, HEIGHT, BLOCK_VALUE
+                            )
         if done:
             if SINKS:
                 sink = tl.load(sinks + head, mask=used, other=0.0).to(tl.float32)

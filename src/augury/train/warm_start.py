@@ -2,57 +2,87 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from augury.config.errors import ConfigError
+from augury.config.fingerprint import fingerprint, name_of
+from augury.config.installed import MARK
 from augury.train.trainee import Trainee
 
 
-@torch.no_grad()
-def warm_start(trainee: Trainee, directory: Path) -> None:
-    """Give a fresh trainee the weights of a drafter of its kind; words that the drafter lacks begin as they would."""
-    files = {name: file for file in sorted(directory.glob("*.safetensors")) for name in _names(file)}
-    if not files:
-        raise ConfigError(f"--init {directory}: there is no *.safetensors; name the directory of a drafter.")
-    mine, theirs = trainee.words.cpu(), _words(files)
-    for name, tensor in trainee.module.state_dict().items():
-        published = trainee.published(name)
-        if published not in files:
-            if name in trainee.optional:
-                continue
-            raise ConfigError(f"--init {directory}: no {published}; it is not a drafter of kind {trainee.goal.kind}.")
-        found = _read(files, published)
-        if name in trainee.tables and theirs is not None:
-            found = _by_word(found, theirs, mine, tensor if trainee.fresh_rows else None)
-        if found.shape != tensor.shape:
-            raise ConfigError(
-                f"--init {directory}: {published} is {list(found.shape)}, this training makes {list(tensor.shape)}; "
-                "give the --layers and --depth it was made with."
-            )
-        tensor.copy_(found)
+class Origin:
+    """A published drafter of the same target, whose weights a new one begins with."""
 
+    def __init__(self, directory: Path, target: Path) -> None:
+        self.directory = directory
+        self._files = {name: file for file in sorted(directory.glob("*.safetensors")) for name in self._names(file)}
+        if not self._files:
+            raise ConfigError(f"--init {directory}: there is no *.safetensors; name the directory of a drafter.")
+        self._check_target(target)
+        self.words = self._words()  # the target's tokens that rows of its tables stand for; None: all of them
 
-def _names(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as tensors:
-        return list(tensors.keys())
+    def digest(self) -> str:
+        """Tells it from any other drafter."""
+        whole = hashlib.sha256()
+        for file in sorted(set(self._files.values())):
+            whole.update(file.read_bytes())
+        return whole.hexdigest()[:16]
 
+    @torch.no_grad()
+    def give(self, trainee: Trainee) -> None:
+        """Hand its weights to a fresh trainee of its kind; words that it lacks begin as they would."""
+        mine = trainee.words.cpu()
+        for name, tensor in trainee.module.state_dict().items():
+            published = trainee.published(name)
+            if published not in self._files:
+                if name in trainee.optional:
+                    continue
+                raise self._strange(f"no {published}; it is not a drafter of kind {trainee.goal.kind}")
+            found = self._read(published)
+            if name in trainee.tables and self.words is not None:
+                found = _by_word(found, self.words, mine, tensor if trainee.fresh_rows else None)
+            if found.shape != tensor.shape:
+                raise self._strange(
+                    f"{published} is {list(found.shape)}, this training makes {list(tensor.shape)}; "
+                    "give the --layers and --depth it was made with"
+                )
+            tensor.copy_(found)
 
-def _read(files: dict[str, Path], name: str) -> Tensor:
-    with safe_open(files[name], framework="pt") as tensors:
-        found: Tensor = tensors.get_tensor(name)
-    return found
+    def _check_target(self, target: Path) -> None:
+        try:
+            meant = json.loads((self.directory / "config.json").read_text()).get(MARK) or {}
+            mark = meant.get("fingerprint")
+        except (OSError, ValueError, AttributeError) as error:
+            raise self._strange(f"its config.json cannot be read ({error})") from None
+        if mark not in (None, fingerprint(target)):
+            raise self._strange(f"it was trained for {meant.get('name')}, and --target is {name_of(target)}")
 
+    def _words(self) -> Tensor | None:
+        if "d2t" in self._files:
+            offsets = self._read("d2t")
+            return offsets + torch.arange(len(offsets))
+        return self._read("token_map") if "token_map" in self._files else None
 
-def _words(files: dict[str, Path]) -> Tensor | None:
-    """The target's tokens that the rows of the drafter's tables stand for; None: all of them."""
-    if "d2t" in files:
-        offsets = _read(files, "d2t")
-        return offsets + torch.arange(len(offsets))
-    return _read(files, "token_map") if "token_map" in files else None
+    def _names(self, file: Path) -> list[str]:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                return list(tensors.keys())
+        except (OSError, SafetensorError) as error:
+            raise self._strange(f"{file.name} cannot be read ({error})") from None
+
+    def _read(self, name: str) -> Tensor:
+        with safe_open(self._files[name], framework="pt") as tensors:
+            found: Tensor = tensors.get_tensor(name)
+        return found
+
+    def _strange(self, why: str) -> ConfigError:
+        return ConfigError(f"--init {self.directory}: {why}.")
 
 
 def _by_word(found: Tensor, theirs: Tensor, mine: Tensor, fresh: Tensor | None) -> Tensor:

@@ -34,7 +34,7 @@ from augury.train.openings import LONGEST, openings
 from augury.train.speculators import as_speculator
 from augury.train.trainee import Goal, kinds, layers_of, trainee_of
 from augury.train.trim import said_most
-from augury.train.warm_start import warm_start
+from augury.train.warm_start import Origin
 
 Report = dict[str, Any]
 PROMPT = 1024  # tokens; longer prompts are left out, since little of their answers would be read
@@ -74,6 +74,7 @@ def run_training(
     config = read_config(directory)
     heat = settings["temperature"]
     _check(order, config, heat)
+    origin = Origin(order.init, directory) if order.init is not None else None
     crew = Crew.join()
     device = device_of(order.device)
     corpus, held = crew.tell(lambda: _texts(order, directory, settings["longest"], heat, tell))
@@ -82,12 +83,12 @@ def run_training(
     )
     if not len(corpus):
         raise ConfigError("--prompts: the target answers them with a word or none; give others.")
-    words = _words(corpus, config, order.vocabulary)
+    words = chosen_words(corpus, config, order.vocabulary, origin)
     steps = math.ceil(epochs * (len(corpus) // min(settings["batch"], len(corpus))))
     schedule = Schedule(steps=steps, **settings)
     trainee = kind(goal, config, teacher, words)
-    if order.init is not None:
-        warm_start(trainee, order.init)
+    if origin is not None:
+        origin.give(trainee)
     run = TrainingRun(trainee, teacher, schedule, directory, order.out, crew)
     share = None
     if not run.resume() and gate:
@@ -226,11 +227,17 @@ class _Maker:
         }
 
 
-def _words(corpus: Corpus, config: Any, count: int) -> torch.Tensor:
-    """All tokens, or those the answers hold most often, in order."""
+def chosen_words(corpus: Corpus, config: Any, count: int, origin: Origin | None) -> torch.Tensor:
+    """All tokens, or those that the answers hold most often, in order; a drafter that goes on keeps its own first."""
+    everything = torch.arange(config.vocab_size)
     if not count:
-        return torch.arange(config.vocab_size)
-    return said_most(corpus, count, torch.arange(config.vocab_size), config.vocab_size)
+        return everything
+    own = origin.words if origin is not None and origin.words is not None else everything[:0]
+    if len(own) >= count:
+        return own[said_most(corpus, count, own, config.vocab_size)]
+    others = everything[torch.isin(everything, own, invert=True)]
+    more = others[said_most(corpus, count - len(own), others, config.vocab_size)]
+    return torch.cat([own, more]).sort().values
 
 
 def _result(
