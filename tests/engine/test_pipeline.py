@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
+from augury.engine.grammar import Grammars
+from augury.engine.grammar_limits import Limits
 from augury.engine.request import Request
 from augury.engine.scheduled import CONTINUES
 
@@ -45,6 +47,8 @@ def make(toy_model: Path, heads: dict[str, str], name: str, depth: int, **option
     given = {"max_model_len": 256, "max_num_seqs": 8, **options}
     llm = LLM(str(toy_model), device=DEVICE, speculative_config=spec, **given)
     llm.engine.depth, llm.engine.state.tracks = depth, True
+    if depth and llm.engine.state.masks is None and llm.engine.runner.judge.keeps_masks:
+        llm.engine.state.make_masks()
     return llm
 
 
@@ -100,6 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
     "more end tokens than fit": {"temperature": 0.8, "max_tokens": 60, "stop_token_ids": list(range(40, 60))},
     "min tokens": {"temperature": 0.8, "max_tokens": 60, "min_tokens": 9, "stop_token_ids": list(range(40, 100))},
     "stop strings": {"temperature": 0.8, "max_tokens": 60, "stop": ["a", "7", "}"]},
+    "a grammar": {"temperature": 0.8, "max_tokens": 60, "structured_outputs": {"regex": "([ab1]{1,3}[c-f]){2,20}"}},
     "one token": {"temperature": 0, "max_tokens": 1},
     "two tokens": {"temperature": 0, "max_tokens": 2},
 }
@@ -130,6 +135,22 @@ def test_preempted_requests_say_the_same(pairs: Any, name: str) -> None:
         assert llm.engine.stats.preemptions > before
     if name != "standard":  # its draws depend on the drafts, and these on how many blocks were free
         assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", ["draft model", "draft tree"])
+def test_a_grammar_that_looks_at_no_draft_in_time(toy_model: Path, heads: dict[str, str], name: str) -> None:
+    """Nobody knows what may follow a node that was not looked at: its pass is dropped, and later ones wait."""
+    answers = []
+    for depth in (0, 1):
+        llm = make(toy_model, heads, name, depth)
+        llm.intake._grammars = Grammars(llm.tokenizer, llm.engine.target.vocab_size, Limits(draft_seconds=0.0))
+        asked = Asked(llm)
+        for i, prompt in enumerate(PROMPTS[:4]):
+            asked.add(prompt, SamplingParams(seed=i, max_tokens=24, structured_outputs={"regex": "(?s:.{4,20}c)"}))
+        answers.append(asked.finish())
+        dropped = [request.preemptions for request in asked.requests]
+        assert max(dropped) == depth and [request.waits for request in asked.requests] == [bool(n) for n in dropped]
+    assert answers[0] == answers[1]
 
 
 events = st.lists(

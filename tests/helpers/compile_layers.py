@@ -104,9 +104,9 @@ def steps(nodes: int, branching: bool) -> None:
     table = torch.zeros(8, 8, dtype=torch.int64)
     state.make_tables()
     pending = state.draft
-    layout_triton.lay_out(
-        table, state.history, state.block_tables, pending.tokens, pending.parents, 32, 32, BLOCK_SIZE, branching
-    )
+    given = table, state.history, state.block_tables, pending.tokens, pending.parents, 32, 32, BLOCK_SIZE, branching
+    for masks in (None, state.length):
+        layout_triton.lay_out(*given, masks)
     draft, ones = Draft.empty(8, nodes), torch.zeros(8, dtype=torch.int64)
     resume_triton.resume(table, state.length, state.alive, state.draft.count)
     for rates in (None, torch.zeros(nodes, dtype=torch.float64)):

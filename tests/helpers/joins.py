@@ -115,15 +115,21 @@ def grammar(device: str) -> dict[str, Any]:
     llm = LLM("default", device=device, max_model_len=1024, max_num_seqs=REQUESTS, num_gpu_blocks_override=6000)
     prompts = [[{"role": "user", "content": f"Write a story about the number {i}."}] for i in range(REQUESTS)]
     plain = SamplingParams(temperature=0.0, max_tokens=256, ignore_eos=True)
-    bound = SamplingParams(temperature=0.0, max_tokens=256, structured_outputs={"regex": "([a-z]{1,9} ){400}"})
-    found: dict[str, list[float]] = {"none": [], "one": []}
+    person = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+    asked: dict[str, Any] = {
+        "a regex": {"regex": "([a-z]{1,9} ){400}"},
+        "JSON": {"json": {"type": "array", "items": {**person, "required": ["name", "age"]}, "minItems": 60}},
+    }
+    bound = {name: SamplingParams(temperature=0.0, max_tokens=256, structured_outputs=s) for name, s in asked.items()}
+    found: dict[str, list[float]] = {"none": [], **{name: [] for name in bound}}
     for _ in range(6):
-        for name, first in (("none", plain), ("one", bound)):
+        for name, times in found.items():
             begun = time.perf_counter()
-            llm.chat(prompts, [first, *[plain] * (REQUESTS - 1)], use_tqdm=False)
-            found[name].append(time.perf_counter() - begun)
+            llm.chat(prompts, [bound.get(name, plain), *[plain] * (REQUESTS - 1)], use_tqdm=False)
+            times.append(time.perf_counter() - begun)
     seconds = {name: median(times[1:]) for name, times in found.items()}
-    return {"seconds": seconds, "slower %": round(100 * (seconds["one"] / seconds["none"] - 1), 1)}
+    slower = {name: round(100 * (seconds[name] / seconds["none"] - 1), 1) for name in bound}
+    return {"seconds": {name: round(value, 3) for name, value in seconds.items()}, "slower %": slower}
 
 
 def steps_of(rig: Rig, count: int = 60) -> float:

@@ -41,6 +41,28 @@ def test_the_layout_is_the_references(face: str, case: Pass) -> None:
         assert torch.equal(mine, reference)
 
 
+@quick(40)
+@given(passes(), st.data())
+def test_lines_have_the_masks_of_the_reference(case: Pass, data: st.DataObject) -> None:
+    """A root has the first mask of its slot, nodes those after it, everything else none."""
+    state, table, shape = case
+    state.make_masks()
+    assert state.masks is not None
+    for slot in range(state.padding_slot):
+        if data.draw(st.booleans()):
+            state.masks.begin[slot] = slot * state.masks.each
+    layout = with_face("torch", rows.lay_out, state, table, shape, shape.logits_rows, 4)
+    mine = with_face("triton", rows.lay_out, state, table, shape, shape.logits_rows, 4)
+    assert layout.draws.masks is not None and mine.draws.masks is not None
+    assert torch.equal(mine.draws.masks.rows, layout.draws.masks.rows)
+    expected = [-1] * shape.logits_rows
+    for group, (slot, *_, nodes, _scored, active, _, _) in enumerate(table.T.tolist()):
+        root, begin = int(layout.first[group]), int(state.masks.begin[slot])
+        if active and begin >= 0:
+            expected[root : root + 1 + nodes] = range(begin, begin + 1 + nodes)
+    assert layout.draws.masks.rows.tolist() == expected
+
+
 def test_a_chain_is_laid_out_without_looking_at_its_parents() -> None:
     """`branching` spares the kernel the tree; for chains both ways agree."""
     state = rows.SlotState.allocate(2, 30, 5, 4, 9, DEVICE)

@@ -33,25 +33,44 @@ class StepOutput(NamedTuple):
         return self.settled.outcome
 
 
-def advance(
+class Scored(NamedTuple):
+    """A pass whose drafts are not judged yet."""
+
+    seg: Segments
+    layout: Layout
+    scores: Scores
+
+
+def score(
     target: Target,
     state: SlotState,
-    judge: Judge,
     features: tuple[int, ...],
     seg: Segments,
     shape: StepShape,
     count: int,
     block_size: int,
-    limits: DraftLimits,
     masks: GroupMasks | None = None,
-) -> StepOutput:
-    """Gather inputs from the state, run the target, judge the drafts, write what was emitted back to the state."""
+) -> Scored:
+    """Gather inputs from the state and run the target."""
     layout = lay_out(state, seg.table, shape, count, block_size)
     if masks is not None:
         layout.draws.masks = masks.place(layout.first, shape.logits_rows)
-    scores = target.forward(layout.rows, features)
+    return Scored(seg, layout, target.forward(layout.rows, features))
+
+
+def decide(
+    target: Target,
+    state: SlotState,
+    judge: Judge,
+    scored: Scored,
+    branching: bool,
+    block_size: int,
+    limits: DraftLimits,
+) -> StepOutput:
+    """Judge the drafts and write what was emitted back to the state."""
+    seg, layout, scores = scored
     settled = settle(judge, scores.logits, layout, state, seg, limits)
-    if shape.branching:
+    if branching:
         _move_path(target, state, seg, layout, settled.outcome, block_size)
     return StepOutput(layout, scores, settled, settled.summary)
 

@@ -114,10 +114,13 @@ def build_runner(
     scheduler = _scheduler(config, blocks, stats, target.cache.states, states_room, target.switch_length, offload)
     on_gpu = device.type == "cuda"
     state.tracks = on_gpu  # as the engine will have it, and before graphs are captured: they do what passes do then
+    judge = make_judge(config.speculative_config, device, target)
+    if face(device) == "triton" and ranks is None and judge.keeps_masks:
+        state.make_masks()
     runner = Runner(
         target,
         state,
-        make_judge(config.speculative_config, device, target),
+        judge,
         drafter,
         config.block_size,
         scheduler.lookahead,

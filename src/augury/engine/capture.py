@@ -1,4 +1,7 @@
-"""CUDA graphs of decode passes: captured once for each shape, replayed ever after."""
+"""CUDA graphs of decode passes: captured once for each shape, replayed ever after.
+
+A pass is two graphs, because what grammars allow may come from the host after the target has begun to run.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,30 @@ from typing import Any, NamedTuple
 
 import torch
 
-from augury.engine.advance import StepOutput
+from augury.engine.advance import Scored, StepOutput
 from augury.engine.rows import StepShape
 
 logger = logging.getLogger("augury")
 
 
-class _Recording(NamedTuple):
-    graph: torch.cuda.CUDAGraph
-    segments: torch.Tensor  # where the graph reads its segments from
-    output: StepOutput  # where it leaves its results
+class Recording(NamedTuple):
+    """A pass of one shape."""
+
+    score: torch.cuda.CUDAGraph
+    decide: torch.cuda.CUDAGraph
+    segments: torch.Tensor  # where the first reads its segments from
+    output: StepOutput  # where the second leaves its results
 
 
 class Captured:
-    """Replays `run(step_input)`; besides the segments it reads only slot state and weights, which never move."""
+    """Replays `decide(step_input, score(step_input))`; besides the segments it reads only slot state and weights, which
+    never move."""
 
-    def __init__(self, run: Callable[[Any], StepOutput], padding_slot: int) -> None:
-        self._run, self._padding_slot = run, padding_slot
-        self._recordings: dict[StepShape, _Recording] = {}
+    def __init__(
+        self, score: Callable[[Any], Scored], decide: Callable[[Any, Scored], StepOutput], padding_slot: int
+    ) -> None:
+        self._score, self._decide, self._padding_slot = score, decide, padding_slot
+        self._recordings: dict[StepShape, Recording] = {}
         self._pool: Any = None  # one for all graphs: only one of them runs at a time
         self._version = 0
         self.replays = 0
@@ -56,13 +65,22 @@ class Captured:
         logger.info("captured %d CUDA graphs in %.1f s; they take %.2f GiB.", self.graphs, self.seconds, taken)
 
     def __call__(self, step_input: Any, version: int) -> StepOutput:
-        """Replay the graph of this shape, capturing it first if it is new; another `version` outdates all graphs."""
+        """Replay a pass of this shape, capturing it first if it is new; another `version` outdates all graphs."""
+        return self.finish(self.begin(step_input, version))
+
+    def begin(self, step_input: Any, version: int) -> Recording:
+        """Replay the first half of a pass."""
         if version != self._version:
             self.forget()
             self._version = version
         recording = self._recording(step_input)
         recording.segments.copy_(step_input.segments, non_blocking=True)
-        recording.graph.replay()
+        recording.score.replay()
+        return recording
+
+    def finish(self, recording: Recording) -> StepOutput:
+        """Replay the second half."""
+        recording.decide.replay()
         self.replays += 1
         return recording.output
 
@@ -71,32 +89,35 @@ class Captured:
         self._recordings.clear()
         self._pool = None
 
-    def _recording(self, step_input: Any) -> _Recording:
+    def _recording(self, step_input: Any) -> Recording:
         if step_input.shape not in self._recordings:
             begun = time.perf_counter()
             self._recordings[step_input.shape] = self._capture(step_input)
             self.seconds += time.perf_counter() - begun
         return self._recordings[step_input.shape]
 
-    def _capture(self, step_input: Any) -> _Recording:
+    def _capture(self, step_input: Any) -> Recording:
         # Lines past those in use are padding on the device too, so the graph serves every count up to the bucket's.
         static = step_input._replace(segments=step_input.segments.cuda(), logits_rows=step_input.shape.logits_rows)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._run(self._harmless(static))  # warm up: kernels load and workspaces are made outside the graph
+            blank = self._harmless(static)  # warm up: kernels load and workspaces are made outside the graph
+            self._decide(blank, self._score(blank))
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
+        score, decide = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         if not self._recordings:  # a graph that another engine left behind must not be freed in the midst of a capture
             gc.collect()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                output = self._run(static)
-            self._pool = graph.pool()
+            with torch.cuda.graph(score, pool=self._pool):
+                scored = self._score(static)
+            self._pool = score.pool()
+            with torch.cuda.graph(decide, pool=self._pool):
+                output = self._decide(static, scored)
         finally:
             gc.enable()
-        return _Recording(graph, static.segments, output)
+        return Recording(score, decide, static.segments, output)
 
     def _harmless(self, step_input: Any) -> Any:
         """The same shape with only padding in it, so that warming up changes no request."""

@@ -13,7 +13,7 @@ from augury.engine.blame import end, recover
 from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted
 from augury.engine.grammar import Ahead
-from augury.engine.masks import prune, read_ahead
+from augury.engine.masks import keep_to_grammar, read_ahead
 from augury.engine.predict import NAME as PREDICTED
 from augury.engine.predict import predict
 from augury.engine.request import Request
@@ -99,8 +99,10 @@ class Engine:
         """Whether a pass must land before the next is launched: `depth` is reached, or somebody needs the host."""
         if not self.flights or len(self.flights) > self.depth:
             return bool(self.flights)
-        by_drafter = self.saver is not None or any(self.runner.waits_for(flight) for flight in self.flights)
-        return by_drafter or any(r.in_flight and r.needs_host for r in self.scheduler.running)
+        if self.saver is not None or any(self.runner.waits_for(flight) for flight in self.flights):
+            return True
+        bound = self.state.masks is None  # otherwise a pass can begin before its masks are made
+        return any(r.in_flight and (r.needs_host or (bound and r.grammar)) for r in self.scheduler.running)
 
     def launch(self, scheduled: list[ScheduledRequest]) -> Flight:
         """Write newcomers to their slots and queue a pass."""
@@ -128,20 +130,37 @@ class Engine:
                 raise
             self.scheduler.failed(flight.scheduled)
             updates = recover(self, flight.scheduled, error)
+        updates += self._complete()
         self.last = flight.step
         if not self.busy:
             self.flights.clear()  # only requests that have ended are left in them
             self._landed = 0.0
         return updates
 
+    def _complete(self) -> list[Update]:
+        """Launch the second half of a pass that has waited for what grammars allow after the one that has landed."""
+        if not self.flights:
+            return []
+        flight = self.flights[-1]
+        try:
+            self.runner.complete(flight)
+        except Exception as error:
+            self.flights.pop()
+            self.scheduler.failed(flight.scheduled)
+            return self._run_again(flight.scheduled, error)
+        return []
+
     def _relaunch(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
         """A pass could not be launched: take in those before it, then find out whose fault it is."""
         updates = []
         while self.flights:
             updates += self.land()
+        return updates + self._run_again(scheduled, error)
+
+    def _run_again(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
         left = [self.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
         self.in_step = [item.request for item in left]
-        return updates + recover(self, left, error)
+        return recover(self, left, error)
 
     def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
         """One pass for these, waited for; nothing of it is kept on the host unless all of it succeeds."""
@@ -209,7 +228,7 @@ class Engine:
         self.runner.look_up(flight, report)
         nodes, depths = drafted(flight, report, self.drafter is not None and self.drafter.branching)
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
-        ahead = read_ahead(flight.scheduled, report, flight.drafts, nodes, predicted)
+        ahead = read_ahead(flight, report, nodes, predicted, self.state)
         self.stats.steps += 1
         updates = []
         for g, (item, line) in enumerate(zip(flight.scheduled, report, strict=False)):
@@ -259,8 +278,8 @@ class Engine:
     def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
         """Note what is pending, without what a grammar forbids; a request that has ended leaves."""
         request.draft_nodes, request.draft_depth = nodes, depth
-        if ahead is not None and not request.finish_reason:
-            prune(request, ahead, self.state)
+        if ahead is not None and not request.finish_reason and not keep_to_grammar(request, ahead, self.state):
+            self.scheduler.restart(request)  # its next pass has begun, and is of no use
         if request.finish_reason:
             self.finish(request)
         else:

@@ -72,7 +72,7 @@ class Place:
         for child in kids.get(node, ()):
             if time.process_time() >= limit:
                 return
-            if _allows(found[node], tokens[child]) and scout.consume_token(tokens[child]):
+            if allows(found[node], tokens[child]) and scout.consume_token(tokens[child]):
                 mask = self._mask(scout)
                 if scout.is_error():
                     return
@@ -96,5 +96,6 @@ def end_words(ends: Sequence[int], width: int) -> np.ndarray:
     return words
 
 
-def _allows(mask: np.ndarray, token: int) -> bool:
+def allows(mask: np.ndarray, token: int) -> bool:
+    """Whether a mask has a token."""
     return 0 <= token < len(mask) * WORD_BITS and bool(int(mask[token // WORD_BITS]) >> token % WORD_BITS & 1)

@@ -31,6 +31,11 @@ class Judge(NamedTuple):
     draw: Draw | None = None  # of rules that walk the target's own draws
     rates: Tensor | None = None  # float64 [K]: accept by chance, at these rates given the draft before
 
+    @property
+    def keeps_masks(self) -> bool:
+        """Whether what a grammar forbids is never accepted, even where it stays in a draft: it is never drawn."""
+        return self.draw is not None and self.rates is None
+
     def __call__(self, logits: Tensor, layout: Layout, sampling: SlotSampling, slots: Tensor) -> Outcome:
         """The outcome of one pass."""
         return self.decide(logits, layout, sampling, slots)

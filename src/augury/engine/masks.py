@@ -1,21 +1,29 @@
-"""Grammars in a pass: drafts they forbid are taken away before they cost a row, the others are masked node by node."""
+"""Grammars in a pass: drafts they forbid are taken away before they cost a row, the others are masked node by node.
+
+Where a pass begins before its masks are made, forbidden drafts stay in it and are masked, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from augury.engine.grammar import Ahead, advance
+from augury.engine.grammar_match import allows
 from augury.engine.request import Request
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.kernels.verify import unpacked
 from augury.verify.sampling import Masks
-from augury.verify.tree import Draft
+
+if TYPE_CHECKING:
+    from augury.engine.runner import Flight
+
+AFTER_NODES = 3  # columns of a report after the nodes of the next draft; see Runner.decide
 
 
 class GroupMasks(NamedTuple):
@@ -53,27 +61,27 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
 
 
 def read_ahead(
-    scheduled: list[ScheduledRequest],
-    report: list[list[int]],
-    draft: Draft | None,
-    nodes: list[int],
-    predicted: dict[int, list[int]],
+    flight: Flight, report: list[list[int]], nodes: list[int], predicted: dict[int, list[int]], state: SlotState
 ) -> dict[int, Ahead]:
     """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
 
     All are asked before one is waited for. A token that its request does not keep after all ends that request, so it
     does no harm that the grammar has read it.
     """
-    bound = [g for g, item in enumerate(scheduled) if item.request.grammar is not None and report[g][1]]
+    scheduled = flight.scheduled
+    bound = [
+        g
+        for g, item in enumerate(scheduled)
+        if item.request.grammar is not None and report[g][1] and item.epoch == item.request.epoch
+    ]
     if not bound:
         return {}
-    tokens = draft.tokens.tolist() if draft is not None else []
-    parents = draft.parents.tolist() if draft is not None else []
+    tokens, parents = _nodes_of(flight, report, state)
     asked = {}
     for g in bound:
         grammar, (_, count, *emitted) = scheduled[g].request.grammar, report[g]
         assert grammar is not None
-        drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if draft is not None else ([], [])
+        drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if tokens else ([], [])
         if g in predicted:  # what a client expects has taken the drafter's place
             drafted = predicted[g], list(range(-1, nodes[g] - 1))
         asked[g] = Ahead(grammar, emitted[:count], *drafted)
@@ -81,19 +89,67 @@ def read_ahead(
     return asked
 
 
-def prune(request: Request, asked: Ahead, state: SlotState) -> None:
-    """Take from a request's pending draft what its grammar forbids; a grammar that gave up ends the request."""
-    grammar, tokens, parents = asked.grammar, asked.tokens or [], asked.parents
-    kept = grammar.look_ahead(tokens, parents)
-    if grammar.error is not None:
+def _nodes_of(flight: Flight, report: list[list[int]], state: SlotState) -> tuple[list[list[int]], list[list[int]]]:
+    """Tokens and parents of every group's next draft; none where nobody drafts.
+
+    Where the next pass may be under way they are read from the report, because the device would finish that pass first.
+    """
+    draft = flight.drafts
+    if draft is None:
+        return [], []
+    if flight.output.draft is None or state.masks is None:
+        return draft.tokens.tolist(), draft.parents.tolist()
+    width, end = draft.tokens.shape[1], len(report[0]) - AFTER_NODES
+    return [line[end - 2 * width : end - width] for line in report], [line[end - width : end] for line in report]
+
+
+def keep_to_grammar(request: Request, asked: Ahead, state: SlotState) -> bool:
+    """See that nothing of a request's pending draft is accepted that its grammar forbids.
+
+    A grammar that gave up ends the request. False if the next pass has begun and must be dropped.
+    """
+    kept = asked.grammar.look_ahead(asked.tokens or [], asked.parents)
+    if asked.grammar.error is not None:
         request.end_by_grammar()
-        return
+    elif not request.in_flight:
+        _prune(request, asked, kept, state)
+    elif not _mask(request, asked, kept, state):
+        request.waits = True
+        return False
+    return True
+
+
+def _mask(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> bool:
+    """Write the masks of a pass that has begun; what the grammar forbids stays in the draft, and is never accepted.
+
+    A node that is forbidden cannot be drawn, so no line after it is ever reached. False if that is not sure: some node
+    was not looked at in time, and nobody knows what may follow it.
+    """
+    grammar, tokens = asked.grammar, asked.tokens or []
+    assert state.masks is not None
+    line = {-1: 0} | {node: i for i, node in enumerate(kept, 1)}
+    for node, (token, parent) in enumerate(zip(tokens, asked.parents, strict=True)):
+        unread = node not in line and parent in line and token not in request.stop_ids
+        if unread and allows(grammar.masks[line[parent]], token):
+            return False
+    masks = np.full((1 + len(tokens), grammar.masks.shape[1]), -1, dtype=np.int32)
+    masks[[1 + node for node in line]] = grammar.masks[: len(line)]
+    grammar.masks = masks
+    state.masks.put(request.slot, masks)
+    return True
+
+
+def _prune(request: Request, asked: Ahead, kept: list[int], state: SlotState) -> None:
+    """Take from a request's pending draft what its grammar forbids, before it costs a row."""
+    grammar, tokens, parents = asked.grammar, asked.tokens or [], asked.parents
     place = {-1: -1} | {node: i for i, node in enumerate(kept)}
     hung = [place[parents[node]] for node in kept]
     request.draft_nodes, request.draft_depth = len(kept), _depth(hung)
     if kept:
         bits = grammar.masks[[parent + 1 for parent in hung]] if state.draft.probs is not None else None
         rewrite(state, request.slot, kept, [tokens[node] for node in kept], hung, bits)
+    if state.masks is not None:
+        state.masks.put(request.slot, grammar.masks)
 
 
 def _depth(parents: Sequence[int]) -> int:

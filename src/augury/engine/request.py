@@ -76,6 +76,7 @@ class Request:
     logprobs: list[LogprobDict] = field(default_factory=list)
     prompt_logprobs: list[LogprobDict | None] = field(default_factory=list)
     cumulative_logprob: float = 0.0
+    waits: bool = False  # its grammar was too slow for a pass that had begun: its next ones wait for it
     spec: SpecStats = field(default_factory=SpecStats)
     spec_steps: list[tuple[int, int]] = field(default_factory=list)  # drafted and accepted, for each step with a draft
     by_drafter: ByDrafter = field(default_factory=dict)  # drafted and accepted tokens, where several draft
@@ -104,8 +105,8 @@ class Request:
 
     @property
     def needs_host(self) -> bool:
-        """Whether the host must see each of its passes before the next: to mask, to score, to explain."""
-        return self.watched or self.grammar is not None or self.prediction is not None
+        """Whether the host must see each of its passes before the next: to score, to explain, to expect."""
+        return self.watched or self.prediction is not None or self.waits
 
     @property
     def follows(self) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
 from augury.model.target import Rows
-from augury.verify.sampling import Draws
+from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
 
 
@@ -83,6 +83,10 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
     lay = _with_torch if face(table.device) == "torch" else _in_one_kernel
     fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
     probs = None if state.draft.probs is None else state.draft.probs[table[0]]
+    masks = None
+    if state.masks is not None:
+        own = logits_rows[5] if len(logits_rows) > 5 else state.masks.lines(table[0], groups[1], logits_rows[1])
+        masks = Masks(state.masks.bits, own)
     return Layout(
         rows=_target_rows(state, fields, logits_rows[0], shape, block_size),
         draws=Draws(
@@ -94,6 +98,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
             count=count,
             plain=shape.plain,
             greedy=shape.greedy,
+            masks=masks,
             own_words=shape.own_words,
         ),
         draft=Draft(tokens, parents, table[3], probs, branching=shape.branching),
@@ -128,26 +133,20 @@ def _target_rows(state: SlotState, fields: Tensor, wanted: Tensor, shape: StepSh
 
 
 Laid = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Fields of rows [7, R], lines [5, L] and groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
+"""Fields of rows [7, R], lines [5 or 6, L], groups [4, G], the drafts' tokens and parents [G, N]; see layout_triton."""
 
 
 def _in_one_kernel(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
-    if face(table.device) == "numba":
-        from augury.kernels.layout_numba import lay_out
-    else:
-        from augury.kernels.layout_triton import lay_out
     pending = state.draft
-    return lay_out(
-        table,
-        state.history,
-        state.block_tables,
-        pending.tokens,
-        pending.parents,
-        shape.rows,
-        shape.logits_rows,
-        block_size,
-        shape.branching,
-    )
+    given = table, state.history, state.block_tables, pending.tokens, pending.parents
+    sizes = shape.rows, shape.logits_rows, block_size, shape.branching
+    if face(table.device) == "numba":
+        from augury.kernels import layout_numba
+
+        return layout_numba.lay_out(*given, *sizes)
+    from augury.kernels import layout_triton
+
+    return layout_triton.lay_out(*given, *sizes, None if state.masks is None else state.masks.begin)
 
 
 def _with_torch(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:

@@ -2,21 +2,25 @@
 
 `launch` queues a pass and waits for nothing; the flight it returns lands when the pass is over. A pass may be launched
 while the one before it is still under way: of a request that draws in both, the device alone knows how far its text
-goes by then, so its segment says `CONTINUES` instead of where it starts (see resume.py).
+goes by then, so its segment says `CONTINUES` instead of where it starts (see resume.py). If such a request has a
+grammar, `launch` queues the target's part of the pass and `complete` the verdict, once the grammar has read what the
+pass before has drawn.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter
-from augury.engine.advance import StepOutput, advance
+from augury.engine.advance import Scored, StepOutput, decide, score
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
@@ -25,7 +29,7 @@ from augury.engine.masks import gather
 from augury.engine.request import Request
 from augury.engine.resume import resume
 from augury.engine.rows import Segments, StepShape, round_up
-from augury.engine.scheduled import ScheduledRequest
+from augury.engine.scheduled import CONTINUES, ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
 from augury.engine.step_input import StepInput, packed
@@ -43,10 +47,12 @@ class Flight:
 
     scheduled: list[ScheduledRequest]
     step: Step
-    output: StepOutput  # a captured pass leaves it where the next one does: read it before that is launched
-    drafts: Draft | None
-    report: Tensor  # int64 [G, ...], see StepOutput
-    landed: torch.cuda.Event | None  # None: it is over
+    step_input: StepInput
+    rest: Callable[[], StepOutput] | None = None  # its second half, until that is launched
+    output: StepOutput = field(init=False)  # a captured pass leaves it where the next does: read it before that one
+    drafts: Draft | None = field(init=False)
+    report: Tensor = field(init=False)  # int64 [G, ...], see StepOutput
+    landed: torch.cuda.Event | None = None  # None: it is over
 
     def land(self) -> list[list[int]]:
         """Wait for the pass; its report, a list a group."""
@@ -76,7 +82,7 @@ class Runner:
         self.block_size = block_size
         self._nodes = state.draft.tokens.shape[1] if nodes is None else nodes  # a pending draft may have room for more
         self.limits = DraftLimits(lookahead, drafter is not None and drafter.branching)
-        self.captured = Captured(self.advance, state.padding_slot) if capture else None
+        self.captured = Captured(self.score, self.decide, state.padding_slot) if capture else None
         # Our own kernels look everything up by slot, so one graph serves every mix of requests.
         self.looks_up = face(target.device) == "triton"
         self.on_gpu = target.device.type == "cuda"
@@ -92,18 +98,39 @@ class Runner:
     def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
         """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
         self._drafter_seconds = None
-        step_input = self.prepare(scheduled)
-        with self.together("run", step_input):
-            output = self.run(step_input)  # one pass of the target, and the verdict on every draft
-        drafts = self.propose(step_input, output)  # what to try next
+        flight = Flight(scheduled, step, self.prepare(scheduled))
+        if self._awaits_masks(scheduled):
+            flight.rest = self.begin(flight.step_input)
+            return flight
+        with self.together("run", flight.step_input):
+            output = self.run(flight.step_input)  # one pass of the target, and the verdict on every draft
+        self._follow_up(flight, output)
+        return flight
+
+    def complete(self, flight: Flight) -> None:
+        """Queue the second half of a pass, if only the first was launched: its masks are there now."""
+        if flight.rest is None:
+            return
+        if self.state.masks is not None:
+            self.state.masks.send()
+        rest, flight.rest = flight.rest, None
+        self._follow_up(flight, rest())
+
+    def _follow_up(self, flight: Flight, output: StepOutput) -> None:
+        """Ask a drafter on the host, and have the report brought there."""
+        flight.output, flight.drafts = output, self.propose(flight.step_input, output)  # what to try next
         if not self.on_gpu:
-            step.drafter_seconds, step.drafter_depth = self._drafter_seconds, step.budget
-            return Flight(scheduled, step, output, drafts, output.report, None)
-        report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
-        report.copy_(output.report, non_blocking=True)
-        landed = torch.cuda.Event()
-        landed.record()
-        return Flight(scheduled, step, output, drafts, report, landed)
+            flight.step.drafter_seconds, flight.step.drafter_depth = self._drafter_seconds, flight.step.budget
+            flight.report = output.report
+            return
+        flight.report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
+        flight.report.copy_(output.report, non_blocking=True)
+        flight.landed = torch.cuda.Event()
+        flight.landed.record()
+
+    def _awaits_masks(self, scheduled: list[ScheduledRequest]) -> bool:
+        """Whether somebody's grammar has yet to read what a pass under way draws."""
+        return any(item.start == CONTINUES and item.request.grammar is not None for item in scheduled)
 
     def together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
         """Have other ranks run a pass, too, if there are any."""
@@ -123,7 +150,11 @@ class Runner:
         table[:, : len(scheduled)] = torch.from_numpy(np.array(columns).T)
         logits_rows = sum(s.scored + s.nodes for s in scheduled)
         shape = step_shape(self, scheduled, logits_rows)
-        masks = gather(scheduled, shape.groups, self.target.device)
+        masks = None
+        if self.state.masks is not None:
+            self.state.masks.send()
+        else:
+            masks = gather(scheduled, shape.groups, self.target.device)
         rests = shape.steady and not any(s.nodes or s.request.allowed for s in scheduled)
         return StepInput(table, shape, logits_rows, len(scheduled), masks, rests)
 
@@ -132,35 +163,39 @@ class Runner:
         return rows if self.target.any_size else round_up(rows)
 
     def run(self, step_input: StepInput) -> StepOutput:
-        """The pass itself; a pure decode pass on a GPU is replayed from a captured graph."""
-        # Masks come from the host, as many as there are drafts: a graph would have no fixed place to read them from.
+        """The pass itself; a pure decode pass on a GPU is replayed from captured graphs."""
+        return self.begin(step_input)()
+
+    def begin(self, step_input: StepInput) -> Callable[[], StepOutput]:
+        """The target's part of a pass; what it returns does the rest."""
+        # Masks that come with a pass are as many as its drafts: a graph would have no fixed place to read them from.
         if self.captured and step_input.masks is None and step_input.shape.steady:
-            return self.captured(step_input, self.state.version)
-        return self.advance(step_input)
+            return partial(self.captured.finish, self.captured.begin(step_input, self.state.version))
+        return partial(self.decide, step_input, self.score(step_input))
 
     def advance(self, step_input: StepInput) -> StepOutput:
-        """The pass as a function of device tensors; a drafter that never looks at the host is part of it."""
+        """A pass that is not replayed."""
+        return self.decide(step_input, self.score(step_input))
+
+    def score(self, step_input: StepInput) -> Scored:
+        """The target's part of a pass as a function of device tensors."""
         table = step_input.segments.to(self.target.device, non_blocking=True)
         segments = Segments.pack(resume(table, self.state) if self.state.tracks else table)
         features = self.drafter.needs.features if self.drafter is not None else ()
-        output = advance(
-            self.target,
-            self.state,
-            self.judge,
-            features,
-            segments,
-            step_input.shape,
-            step_input.logits_rows,
-            self.block_size,
-            self.limits,
-            step_input.masks,
-        )
+        shape, count = step_input.shape, step_input.logits_rows
+        return score(self.target, self.state, features, segments, shape, count, self.block_size, step_input.masks)
+
+    def decide(self, step_input: StepInput, scored: Scored) -> StepOutput:
+        """The verdict on every draft, likewise; a drafter that never looks at the host is part of it."""
+        branching = step_input.shape.branching
+        output = decide(self.target, self.state, self.judge, scored, branching, self.block_size, self.limits)
         if self.drafter is None or self.drafter.on_host:
             return output
-        draft = self._draft(step_input, segments, output)
+        draft = self._draft(step_input, scored.seg, output)
         nodes = draft.count[:, None]
         depth = tree_depths(draft)[:, None] if self.drafter.branching else nodes
-        report = torch.cat([output.report, segments.nodes[:, None], nodes, depth], dim=1)
+        written = [] if self.state.masks is None else [draft.tokens, draft.parents]  # for the next pass's grammars
+        report = torch.cat([output.report, *written, scored.seg.nodes[:, None], nodes, depth], dim=1)
         return output._replace(draft=draft, report=report)
 
     def propose(self, step_input: StepInput, output: StepOutput) -> Draft | None:

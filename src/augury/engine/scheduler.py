@@ -132,9 +132,13 @@ class Scheduler:
 
     def switch(self, request: Request) -> None:
         """Read a text anew that has grown past the switch; its keys are rotated otherwise now."""
-        if self.switch_length and not request.long and request.length > self.switch_length:
+        if self.switch_length and request.slot >= 0 and not request.long and request.length > self.switch_length:
             request.long = True
-            self._preempt(request)
+            self.restart(request)
+
+    def restart(self, request: Request) -> None:
+        """Have a request read its text anew, and drop what is under way for it."""
+        self._preempt(request)
 
     def forget_prefixes(self) -> None:
         """Drop everything that is kept for others."""

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.engine.mask_table import MaskTable
 from augury.engine.mirror import Leader, seat_record
 from augury.engine.request import Request
 from augury.engine.staging import Staging
@@ -43,6 +44,7 @@ class SlotState:
     long: Tensor | None = None  # int64 [S]: 1 where the text is past the target's switch_length, if it has one
     tracks: bool = False  # passes are launched before the host has seen the one before: see resume.py
     version: int = 0  # grows when a table is made anew elsewhere in memory: graphs captured before must go
+    masks: MaskTable | None = None  # what grammars allow; None: it comes with each pass
     leader: Leader | None = None  # who tells other ranks what changes here, if there are any
 
     @classmethod
@@ -106,6 +108,8 @@ class SlotState:
             self._count_tokens(slot, request)
         self._set_bias(slot, request)
         self._set_barred(slot, request)
+        if self.masks is not None:
+            self.masks.seat(slot, request.grammar)
         if self.leader is not None:
             self.leader.note("seat", seat_record(request))
 
@@ -137,6 +141,11 @@ class SlotState:
         sampling = self.sampling
         sampling.counts, sampling.in_prompt = self._table(torch.int32), self._table(torch.bool)
         sampling.bias = self._table(torch.float32)
+
+    def make_masks(self) -> None:
+        """Make a place for grammars' masks that passes under way can read from."""
+        slots, nodes = self.draft.tokens.shape
+        self.masks = MaskTable.allocate(slots, nodes, self.vocab_size, self.staging, self.history.device)
 
     def append(self, slots: Tensor, ends: Tensor, outcome: Outcome) -> None:
         """Write what a step emitted after the `ends` known tokens of each slot."""

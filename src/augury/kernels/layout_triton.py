@@ -15,7 +15,7 @@ from torch import Tensor
 from augury.kernels.attend_plan_triton import few_sizes
 
 ROW_FIELDS = 7  # tokens, positions, slots, context, base, ancestors, write
-LINE_FIELDS = 5  # row, slot, position, token, parent
+LINE_FIELDS = 5  # row, slot, position, token, parent; and where there are grammars, the mask
 GROUP_FIELDS = 4  # first line, root's line, known tokens after the pass, first row
 CHUNK = 128  # known rows at a time
 
@@ -24,7 +24,7 @@ class LaidOut(NamedTuple):
     """The numbers of a pass, one row per field."""
 
     rows: Tensor  # int64 [7, R]
-    lines: Tensor  # int64 [5, L]
+    lines: Tensor  # int64 [5 or 6, L]
     groups: Tensor  # int64 [4, G]
     draft_tokens: Tensor  # int64 [G, N]
     draft_parents: Tensor  # int64 [G, N]
@@ -40,14 +40,18 @@ def lay_out(
     lines: int,
     block_size: int,
     branching: bool,
+    masks: Tensor | None = None,
 ) -> LaidOut:
-    """Lay segments int64 [8, G] out as `rows` packed rows and `lines` packed lines."""
+    """Lay segments int64 [8, G] out as `rows` packed rows and `lines` packed lines.
+
+    `masks` [S] is the first of each slot's masks, -1 for none: that of its root, and after it those of its nodes.
+    """
     groups, nodes = segments.shape[1], draft_tokens.shape[1]
     new = torch.empty
     kind = {"dtype": torch.int64, "device": history.device}
     out = LaidOut(
         new(ROW_FIELDS, rows, **kind),
-        new(LINE_FIELDS, lines, **kind),
+        new(LINE_FIELDS + (masks is not None), lines, **kind),
         new(GROUP_FIELDS, groups, **kind),
         new(groups, nodes, **kind),
         new(groups, nodes, **kind),
@@ -58,6 +62,7 @@ def lay_out(
         block_tables,
         draft_tokens,
         draft_parents,
+        masks,
         *out,
         segments.stride(0),
         history.stride(0),
@@ -95,6 +100,7 @@ def _lay_out(
     block_tables,
     pending_tokens,
     pending_parents,
+    masks,
     out_rows,
     out_lines,
     out_groups,
@@ -125,7 +131,7 @@ def _lay_out(
     first_row = tl.sum(all_known + all_nodes, 0)
     first_line = tl.sum(all_scored + tl.where(all_active != 0, all_nodes, 0), 0)
     if g == groups:
-        _pad(out_rows, out_lines, first_row, first_line, rows, lines, padding_slot, CHUNK)
+        _pad(out_rows, out_lines, masks, first_row, first_line, rows, lines, padding_slot, CHUNK)
     else:
         slot, start = tl.load(segments + g), tl.load(segments + field + g)
         known, nodes = tl.load(segments + 2 * field + g), tl.load(segments + 3 * field + g)
@@ -178,6 +184,8 @@ def _lay_out(
         _put_row(out_rows + at, rows, live, token, position, slot, tl.zeros_like(wide) + ends, ends, bits, write)
         drawn = live & (active != 0)
         line = first_line + scored + wide
+        if masks is not None:
+            _put_masks(out_lines + 5 * lines, tl.load(masks + slot), first_line, scored, active, wide, drawn)
         above = tl.where(inside, first_line + scored + parent, -1)
         _put_line(out_lines + line, lines, drawn, at, slot, position + 1, token, above)
 
@@ -218,7 +226,17 @@ def _put_line(to, lines, live, row, slot, position, token, parent):
 
 
 @triton.jit
-def _pad(out_rows, out_lines, used_rows, used_lines, rows, lines, padding_slot, CHUNK: tl.constexpr):
+def _put_masks(to, begin, first_line, scored, active, node, drawn):
+    """The masks of a group's lines: its root, the last of those scored, has the first, and its nodes those after it."""
+    for i in range(scored - 1):
+        tl.store(to + first_line + i, -1)
+    if scored > 0:
+        tl.store(to + first_line + scored - 1, tl.where(active != 0, begin, -1))
+    tl.store(to + first_line + scored + node, tl.where(begin >= 0, begin + 1 + node, -1), mask=drawn)
+
+
+@triton.jit
+def _pad(out_rows, out_lines, masks, used_rows, used_lines, rows, lines, padding_slot, CHUNK: tl.constexpr):
     """Rows and lines past those in use: they see nothing, draw nothing that anyone reads, and write to row 0."""
     nothing = tl.zeros([CHUNK], tl.int64)
     for begin in range(used_rows, rows, CHUNK):
@@ -227,3 +245,5 @@ def _pad(out_rows, out_lines, used_rows, used_lines, rows, lines, padding_slot, 
     for begin in range(used_lines, lines, CHUNK):
         i = begin + tl.arange(0, CHUNK)
         _put_line(out_lines + i, lines, i < lines, nothing, padding_slot, nothing + 1, nothing, nothing - 1)
+        if masks is not None:
+            tl.store(out_lines + 5 * lines + i, nothing - 1, mask=i < lines)
