@@ -25,7 +25,17 @@ def say(model: str, device: str, k: int, new: int = 4) -> dict[str, list[list[in
     for law in LAWS:
         params = [SamplingParams(max_tokens=new, ignore_eos=True, seed=seed, **law) for seed in range(len(PROMPTS))]
         said[str(law)] = [output.outputs[0].token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)]
+    said["grammars"] = _in_form(llm)
     return said | ({"accepted": [[llm.engine.stats.spec.num_accepted_tokens]]} if k else {})
+
+
+def _in_form(llm: LLM) -> list[list[int]]:
+    """As on a GPU, a pass begins before its masks are made; one answer ends while the other goes on."""
+    llm.engine.depth, llm.engine.state.tracks = 1, True
+    if llm.engine.state.masks is None:
+        llm.engine.state.make_masks()
+    forms = [SamplingParams(max_tokens=7, seed=5, structured_outputs={"regex": f"[ab]{{{n}}}c"}) for n in (2, 6)]
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, forms, use_tqdm=False)]
 
 
 if __name__ == "__main__":

@@ -47,6 +47,13 @@ def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception)
     return updates + [end(engine, *culprit) for culprit in {**culprits, **others}.items()]
 
 
+def run_again(engine: Engine, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
+    """The same for a pass that was launched, if only in part, before those before it had landed; by now they have."""
+    left = [engine.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
+    engine.in_step = [item.request for item in left]
+    return recover(engine, left, error)
+
+
 def end(engine: Engine, request: Request, error: Exception) -> Update:
     """Take a request out because of an error that is its own."""
     request.finish_reason, request.stop_reason = "error", f"{type(error).__name__}: {error}"[:WHY]

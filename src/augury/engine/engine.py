@@ -9,13 +9,13 @@ import torch
 
 from augury.drafters.base import Drafter
 from augury.drafters.saver import Saver
-from augury.engine.blame import end, recover
+from augury.engine.blame import end, recover, run_again
 from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted
 from augury.engine.grammar import Ahead
 from augury.engine.masks import keep_to_grammar, read_ahead
 from augury.engine.predict import NAME as PREDICTED
-from augury.engine.predict import predict
+from augury.engine.predict import draft_parts, predict
 from augury.engine.request import Request
 from augury.engine.runner import Flight, Runner
 from augury.engine.scheduled import CONTINUES, ScheduledRequest
@@ -24,7 +24,7 @@ from augury.engine.scoring import record_logprobs
 from augury.engine.state import SlotState
 from augury.engine.trace import trace_step
 from augury.model.target import Target
-from augury.observe.stats import EngineStats, Parts
+from augury.observe.stats import EngineStats
 from augury.observe.steps import Step
 
 NO_STEP = Step(0, 0, 0, 0, 0.0)
@@ -43,6 +43,7 @@ class Engine:
         self.budget = budget
         self.stats = stats
         self.depth = depth
+        self._lost: tuple[list[ScheduledRequest], Exception] | None = None  # a pass whose second half failed
         self.flights: deque[Flight] = deque()  # passes under way, oldest first
         self.last = NO_STEP  # the pass that landed in the last step
         self.in_step: list[Request] = []  # whose pass that was, or whose has failed
@@ -130,37 +131,31 @@ class Engine:
                 raise
             self.scheduler.failed(flight.scheduled)
             updates = recover(self, flight.scheduled, error)
-        updates += self._complete()
+        if self._lost is not None:
+            lost, self._lost = self._lost, None
+            updates += run_again(self, *lost)
         self.last = flight.step
         if not self.busy:
             self.flights.clear()  # only requests that have ended are left in them
             self._landed = 0.0
         return updates
 
-    def _complete(self) -> list[Update]:
+    def _complete(self) -> None:
         """Launch the second half of a pass that has waited for what grammars allow after the one that has landed."""
-        if not self.flights:
-            return []
-        flight = self.flights[-1]
-        try:
-            self.runner.complete(flight)
-        except Exception as error:
-            self.flights.pop()
-            self.scheduler.failed(flight.scheduled)
-            return self._run_again(flight.scheduled, error)
-        return []
+        for flight in self.flights:
+            try:
+                self.runner.complete(flight)
+            except Exception as error:
+                self._lost = flight.scheduled, error
+        if self._lost is not None:
+            self.scheduler.failed(self.flights.pop().scheduled)
 
     def _relaunch(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
         """A pass could not be launched: take in those before it, then find out whose fault it is."""
         updates = []
         while self.flights:
             updates += self.land()
-        return updates + self._run_again(scheduled, error)
-
-    def _run_again(self, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
-        left = [self.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
-        self.in_step = [item.request for item in left]
-        return recover(self, left, error)
+        return updates + run_again(self, scheduled, error)
 
     def run_pass(self, scheduled: list[ScheduledRequest]) -> list[Update]:
         """One pass for these, waited for; nothing of it is kept on the host unless all of it succeeds."""
@@ -230,20 +225,33 @@ class Engine:
         predicted = predict(flight, report, nodes, depths, self.state, self.drafter)
         ahead = read_ahead(flight, report, nodes, predicted, self.state)
         self.stats.steps += 1
-        updates = []
+        updates, guilty = dict[Request, Update](), dict[Request, Exception]()
         for g, (item, line) in enumerate(zip(flight.scheduled, report, strict=False)):
             if item.epoch != item.request.epoch:
                 continue  # it has left its slot since
             try:
                 update = self._commit(item, g, line, flight)
-                item.request.draft_parts = self._parts(item.request, nodes[g], g in predicted)
-                self._leave_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
+                item.request.draft_parts = draft_parts(self.drafter, item.request.slot, nodes[g], g in predicted)
+                self._note_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
+                if update is not None:
+                    updates[item.request] = update
             except Exception as error:
-                update = end(self, item.request, error)
-            if update is not None:
-                updates.append(update)
+                guilty[item.request] = error
         self.budget.learn(flight.step)
-        return updates
+        self._complete()
+        return list((updates | self._let_go(flight, guilty)).values())
+
+    def _let_go(self, flight: Flight, guilty: dict[Request, Exception]) -> dict[Request, Update]:
+        """Those who have ended or failed leave, after the next pass is launched as a whole: it reads their slots."""
+        failed = {}
+        for request in (item.request for item in flight.scheduled if item.epoch == item.request.epoch):
+            try:
+                if request in guilty:
+                    raise guilty[request]
+                self.finish(request) if request.finish_reason else self.scheduler.switch(request)
+            except Exception as error:
+                failed[request] = end(self, request, error)
+        return failed
 
     def _commit(self, item: ScheduledRequest, g: int, line: list[int], flight: Flight) -> Update | None:
         request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
@@ -269,21 +277,11 @@ class Engine:
             update = update._replace(trace=traced)
         return update
 
-    def _parts(self, request: Request, nodes: int, predicted: bool) -> Parts:
-        """Who made the draft that is pending now; empty where there is one drafter."""
-        if predicted:
-            return ((PREDICTED, nodes),)
-        return self.drafter.parts(request.slot) if nodes and self.drafter is not None else ()
-
-    def _leave_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
-        """Note what is pending, without what a grammar forbids; a request that has ended leaves."""
+    def _note_draft(self, request: Request, nodes: int, depth: int, ahead: Ahead | None) -> None:
+        """Note what is pending, without what a grammar forbids."""
         request.draft_nodes, request.draft_depth = nodes, depth
         if ahead is not None and not request.finish_reason and not keep_to_grammar(request, ahead, self.state):
             self.scheduler.restart(request)  # its next pass has begun, and is of no use
-        if request.finish_reason:
-            self.finish(request)
-        else:
-            self.scheduler.switch(request)
 
     def finish(self, request: Request) -> None:
         """Take a request that has ended out of its slot, and count it."""

@@ -11,6 +11,7 @@ from augury.engine.runner import Flight
 from augury.engine.scheduler import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.index.prediction import LONGEST
+from augury.observe.stats import Parts
 
 NAME = "prediction"  # of its guesses, among drafters
 
@@ -79,3 +80,10 @@ def leave(guesses: list[int], slot: int, state: SlotState) -> None:
     if pending.probs is not None:
         pending.probs[slot, :count] = 0.0
         pending.probs[slot, torch.arange(count, device=tokens.device), tokens] = 1.0
+
+
+def draft_parts(drafter: Drafter | None, slot: int, nodes: int, predicted: bool) -> Parts:
+    """Who made the draft that is pending in a slot; empty where there is one drafter."""
+    if predicted:
+        return ((NAME, nodes),)
+    return drafter.parts(slot) if nodes and drafter is not None else ()
