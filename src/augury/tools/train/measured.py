@@ -18,8 +18,8 @@ from augury.model.checkpoint import read_config
 from augury.model.store import resolve
 from augury.observe.stats import SpecStats
 from augury.tools.shared.loading import with_installed
+from augury.tools.train.options import PROMPT, Tell, device_of
 from augury.tools.train.prompts import Messages, read_prompts
-from augury.tools.train.run import PROMPT, Tell, device_of
 
 Spec = dict[str, Any]
 
