@@ -80,7 +80,8 @@ def train(
         return
     if out is None:
         raise ConfigError("--out: name the directory of the run, or ask for a --plan.")
-    from augury.tools.train.run import TrainOptions, run_training
+    from augury.tools.train.options import TrainOptions
+    from augury.tools.train.run import run_training
 
     order = TrainOptions(
         method,
