@@ -84,7 +84,7 @@ def _check(order: TrainOptions, heat: float) -> None:
 
 def _line(now: Progress) -> str:
     loss = "" if math.isnan(now.loss) else f": loss {now.loss:.3f}"
-    return "training" + loss + (f", acceptance length {now.best:.2f}" if now.best else "")
+    return "training" + loss + (f", length {now.best:.2f}" if now.best else "")
 
 
 def chosen_words(corpus: Corpus, config: Any, count: int, origin: Origin | None) -> torch.Tensor:
