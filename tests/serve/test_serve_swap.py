@@ -46,6 +46,8 @@ def drafters(toy_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         corpus, {"own": corpus}
     )
     (root / BEST).rename(root / "good")
+    fewer = trainee_of("eagle3")(Goal("eagle3", 3, 128), config, teacher, words[:128])
+    fewer.export(toy_model, root / "fewer words")
     trainee.export(toy_model, root / "foreign")
     name_target(root / "foreign", root / "bad")
     return root
@@ -157,6 +159,9 @@ def test_what_does_not_fit_is_refused(server: Served) -> None:
     reply = server.http.post("/augury/drafter", json={"directory": "foreign"})
     assert reply.status_code == 400
     assert "was trained for" in reply.json()["error"]["message"]
+    reply = server.http.post("/augury/drafter", json={"directory": "fewer words"})
+    assert reply.status_code == 400
+    assert "fewer words guesses among 128 words of its own, and the drafter that is loaded among" in reply.text
     ask(server, PROMPTS[0])
 
 
