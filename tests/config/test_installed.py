@@ -39,7 +39,11 @@ def test_the_drafter_of_the_target_is_taken(some: list[Installed], toy_model: Pa
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 2}, target)["num_speculative_tokens"] == 2
     assert with_drafter({"method": "eagle3", "adaptive": False}, target) == {**own, "adaptive": False}
     assert with_drafter({"method": "eagle3", "num_speculative_tokens": 0}, target)["num_speculative_tokens"] == 0
-    assert with_drafter({"method": "eagle3", "parallel_drafting": True}, target)["model"] == str(some[1].directory)
+    for yes in (True, "yes", "true", 1):  # what vLLM takes for true asks for the same drafter
+        assert with_drafter({"method": "eagle3", "parallel_drafting": yes}, target)["model"] == str(some[1].directory)
+    for no in (False, "no", "off", 0):
+        assert with_drafter({"method": "eagle3", "parallel_drafting": no}, target)["model"] == str(some[0].directory)
+    assert with_drafter({"method": "eagle3", "adaptive": "no"}, target)["adaptive"] is False
 
 
 def test_one_of_several_is_taken_and_what_it_leaves_open_is_settled_for_all(

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts
 from augury.config.fingerprint import fingerprint, name_of
+from augury.config.truth import truth
 from augury.methods.hybrid import drafters_of
 from augury.methods.registry import ALIASES, METHODS
 
@@ -67,8 +68,16 @@ def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
     method = ALIASES.get(given, given) if isinstance(given, str) else None
     if wanted is None or wanted.get("model") or method not in METHODS or METHODS[method].weights != "draft":
         return []
-    fitting = [one for one in installed() if one.method == method and one.settings.items() <= wanted.items()]
+    fitting = [one for one in installed() if one.method == method and _asked_for(one, wanted)]
     return sorted(fitting, key=lambda one: -len(one.settings))
+
+
+def _asked_for(one: Installed, wanted: Mapping[str, Any]) -> bool:
+    """Whether the keys that a drafter is meant for are among those that were written, in whatever words."""
+    return all(
+        (truth(wanted.get(key)) if isinstance(value, bool) else wanted.get(key)) == value
+        for key, value in one.settings.items()
+    )
 
 
 def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mapping[str, Any]:
@@ -80,7 +89,7 @@ def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mappin
     found = _with_model(wanted, one)
     if one is None or not adapts:
         return found
-    return {**found, "num_speculative_tokens": one.tokens, "adaptive": wanted.get("adaptive") is not False}
+    return {**found, "num_speculative_tokens": one.tokens, "adaptive": truth(wanted.get("adaptive")) is not False}
 
 
 def _with_model(wanted: Mapping[str, Any], one: Installed | None) -> Mapping[str, Any]:

@@ -85,8 +85,8 @@ def settle_model(card: Method, as_of: str | None, case: Case) -> Change:
         return Change()
     if model is None and card.weights == "draft":
         raise ConfigError(
-            f"speculative_config.model is missing: num_speculative_tokens was provided without speculative model, and "
-            f"{card.name} needs one; write its directory or hub id."
+            f"speculative_config.model is missing: {card.name} cannot draft without speculative model; write the "
+            "drafter's directory or hub id."
         )
     if model is None:
         return Change(notes=(Note("inferred", "model", "the target's own files, which carry the drafting layers."),))

@@ -97,5 +97,9 @@ DFLASH = Method(
         "dflash": GateRecipe("augury.train.dflash:train_dflash", 200, rate=2e-3),
         "dflash2": GateRecipe("augury.train.dflash2:train_dflash2", 200, rate=2e-3),
     },
-    trained={"dflash": Trained("augury.train.dflash_trainee:DFlashTrainee", speculator=("dflash", "DFlashDraftModel"))},
+    trained={
+        "dflash": Trained(
+            "augury.train.dflash_trainee:DFlashTrainee", speculator=("dflash", "DFlashDraftModel"), layers="its own"
+        )
+    },
 )

@@ -66,7 +66,9 @@ DRAFT_MODEL = Method(
     prose=("small models of the family",),
     gates={"draft_model": GateRecipe("augury.train.draft_model:train_draft_model", 80)},
     trained={
-        "draft_model": Trained("augury.train.draft_model_trainee:DraftModelTrainee"),
-        "pard": Trained("augury.train.pard_trainee:PardTrainee", settings={"parallel_drafting": True}),
+        "draft_model": Trained("augury.train.draft_model_trainee:DraftModelTrainee", layers="the target's"),
+        "pard": Trained(
+            "augury.train.pard_trainee:PardTrainee", settings={"parallel_drafting": True}, layers="the target's"
+        ),
     },
 )

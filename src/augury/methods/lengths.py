@@ -16,6 +16,19 @@ def multiple_of_depth(tokens: int, case: Case) -> str | None:
     return multiple_of(predict_depth(case), tokens)
 
 
+def once_through(tokens: int, case: Case) -> str | None:
+    """The same rule for a head that cannot be run again, so that no multiple is a way out.
+
+    One passes here, as it does in vLLM's configuration; the head itself is refused when it is loaded.
+    """
+    depth = predict_depth(case)
+    if depth is None or not multiple_of(depth, tokens):
+        return None
+    return (
+        f"must be {depth[0]} or less: the head guesses no more (vLLM asks that it be divisible by n_predict={depth[0]})"
+    )
+
+
 def multiple_of(depth: Inferred | None, tokens: int) -> str | None:
     """What is wrong with a K that is no multiple of a depth, where one is known."""
     if depth and tokens > depth[0] and tokens % depth[0]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from augury.methods.errors import problem
-from augury.methods.lengths import multiple_of_depth, predict_depth
+from augury.methods.lengths import once_through, predict_depth
 from augury.methods.notes import Note
 from augury.methods.spec import TREE_KEYS, WEIGHT_KEYS, Case, GateRecipe, Method, Signs, Speculator, Trained
 
@@ -36,7 +36,7 @@ MLP_SPECULATOR = Method(
     features="last",
     signs=Signs(speculators={"mlp_speculator": Speculator(nested=False)}, architectures=("MLPSpeculator",)),
     default_tokens=predict_depth,
-    check_tokens=multiple_of_depth,
+    check_tokens=once_through,
     check=_fits,
     vllm_until="0.10",
     vllm_async=False,

@@ -11,6 +11,7 @@ from augury.methods.draft_model import DRAFT_MODEL
 from augury.methods.dspark import DSPARK
 from augury.methods.eagle import EAGLE
 from augury.methods.eagle3 import EAGLE3
+from augury.methods.errors import ConfigError
 from augury.methods.extract_hidden_states import EXTRACT_HIDDEN_STATES
 from augury.methods.hybrid import HYBRID
 from augury.methods.medusa import MEDUSA
@@ -18,7 +19,7 @@ from augury.methods.mlp_speculator import MLP_SPECULATOR
 from augury.methods.mtp import MTP
 from augury.methods.ngram import NGRAM
 from augury.methods.ngram_gpu import NGRAM_GPU
-from augury.methods.spec import Method
+from augury.methods.spec import Method, Trained
 from augury.methods.suffix import SUFFIX
 
 ORDINARY = DRAFT_MODEL  # what an ordinary language model drafts as
@@ -36,6 +37,18 @@ ALIASES: dict[str, str] = {alias: card.name for card in METHODS.values() for ali
 def readers(key: str) -> tuple[str, ...]:
     """The methods that read a key; none by name means all of them."""
     return tuple(name for name, card in METHODS.items() if key in card.keys)
+
+
+def kinds() -> dict[str, Trained]:
+    """What can be trained, by name."""
+    return {name: made for card in METHODS.values() for name, made in card.trained.items()}
+
+
+def kind(name: str) -> Trained:
+    """One of them."""
+    if name not in kinds():
+        raise ConfigError(f"augury train {name}: unknown; there are {', '.join(kinds())}.")
+    return kinds()[name]
 
 
 def load(path: str) -> Any:

@@ -8,8 +8,12 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from augury.config.facts import read_facts
+from augury.methods.spec import whole
 from augury.serve.errors import ApiError
 from augury.serve.service import Service
+
+WORDS = ("draft_vocab_size", "truncated_vocab_size")  # what a config.json calls a drafter's number of words
 
 
 class SwapRequest(BaseModel):
@@ -36,7 +40,10 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
     @app.post("/augury/drafter")
     async def swap(body: SwapRequest) -> dict[str, Any]:
         """Load a drafter of the same kind and sizes; running requests go on."""
-        await service.client.swap(str(allowed(body.directory, Path(root))))
+        wanted = allowed(body.directory, Path(root))
+        if says := other_words(str(loaded()["drafter"]), wanted):
+            raise ApiError(400, f"directory: {says}", "directory")
+        await service.client.swap(str(wanted))
         return loaded()
 
     @app.post("/augury/drafter/undo")
@@ -44,6 +51,21 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
         """Give back the drafter from before the last swap."""
         await service.client.swap(None)
         return loaded()
+
+
+def other_words(mine: str, wanted: Path) -> str:
+    """What to say where a drafter of the same class has another number of words, as trimmed ones have; else nothing."""
+    have, found = read_facts(mine), read_facts(str(wanted))
+    if have is None or found is None or have.raw.get("architectures") != found.raw.get("architectures"):
+        return ""  # the engine says what else differs
+    words, others = ([facts.raw.get(name) for name in WORDS] for facts in (have, found))
+    if words == others or any(count is not None and whole(count) is None for count in (*words, *others)):
+        return ""
+    counts = [next((f"{count:,} words of its own" for count in some if count), "all words") for some in (others, words)]
+    return (
+        f"{wanted.name} guesses among {counts[0]}, and the drafter that is loaded among {counts[1]}; only one with as "
+        "many takes its place. Make it with as many (--vocabulary, or --words of `drafter trim`), or restart with it."
+    )
 
 
 def allowed(directory: str, root: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from augury.config.errors import ConfigError
@@ -15,10 +15,19 @@ SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
 Text = tuple[list[int], list[int], bool]
 
 
-def read_collected(directory: Path, target: Path, longest: int) -> tuple[Corpus, Corpus]:
-    """The texts to train on, and those to validate with; answers that begin past `longest` tokens are left out."""
+def read_collected(
+    directory: Path, target: Path, longest: int, left_out: Callable[[list[int]], bool] | None = None
+) -> tuple[Corpus, Corpus]:
+    """The texts to train on, and those to validate with.
+
+    Answers that begin past `longest` tokens are left out, and those to prompts that are held out.
+    """
     about = _about(directory, target)
     texts = [text for file in sorted(directory.glob("*.jsonl")) for text in _texts(file, longest)]
+    if left_out is not None and len(texts) > 1:
+        texts = [text for text in texts if not left_out(text[0])]
+        if len(texts) < 2:
+            raise ConfigError(f"--from {directory}: nearly every prompt is held out too; nothing is left to train on.")
     if len(texts) < 2:
         raise ConfigError(f"--from {directory}: {len(texts)} usable answers; `augury serve --collect` makes more.")
     held = texts[::HELD]

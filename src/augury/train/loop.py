@@ -29,11 +29,14 @@ from augury.train.losses import LOSSES
 from augury.train.masters import Masters
 from augury.train.trainee import Trainee
 from augury.train.validate import Acceptance, measure
+from augury.train.warm_start import Origin
 
 LOOK = 10  # steps between looks at the loss
 LOWEST = 0.01  # where the rate ends, as a share of its peak
 STATE, LOG, BEST = "state.pt", "log.jsonl", "best"
 Held = dict[str, Corpus]  # held-out sets by name
+FRESH = {"init": "", "digest": ""}  # of a run that begins with random weights
+UNTOLD = {"init": "not recorded", "digest": "not recorded"}  # of a run whose state was written before it was kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Progress:
     loss: float = math.nan  # running
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
+    gate: float | None = None  # the share that was accepted there; None: it did not run
 
 
 class TrainingRun:
@@ -79,11 +83,14 @@ class TrainingRun:
         target: Path,
         directory: Path,
         crew: Crew | None = None,
+        origin: Origin | None = None,
     ) -> None:
         trainee.check(trainee.goal, schedule.tokens)
         self.trainee, self.teacher, self.schedule = trainee, teacher, schedule
         self.target, self.directory, self.progress = target, directory, Progress()
         self.crew = crew or Crew()
+        #: what it begins with
+        self.origin = {"init": str(origin.directory), "digest": origin.digest()} if origin else FRESH
         self._losses: list[Tensor] = []  # of steps that nobody has looked at yet
         on_gpu = teacher.device.type == "cuda"
         self.masters = Masters(trainee.module, torch.bfloat16 if on_gpu else torch.float32)
@@ -195,6 +202,7 @@ class TrainingRun:
             "progress": asdict(self.progress),
             "schedule": asdict(self.schedule),
             "goal": asdict(self.trainee.goal),
+            "origin": self.origin,
         }
         fresh = self.directory / f"{STATE}.new"
         torch.save(state, fresh)
@@ -210,6 +218,9 @@ class TrainingRun:
         mine = asdict(self.schedule) | goal
         theirs = asdict(Schedule(steps=0)) | state["schedule"] | state.get("goal", goal)  # older runs do not say
         changed = [key for key in mine if mine[key] != theirs[key] and key not in ("minutes", "patience")]
+        begun = state.get("origin", UNTOLD)
+        if begun["digest"] not in (UNTOLD["digest"], self.origin["digest"]):
+            changed.append(f"init: it began with {begun['init'] or 'random weights'}")
         if changed:
             raise ConfigError(
                 f"{self.directory} was trained with other settings ({', '.join(changed)}); "
@@ -217,7 +228,7 @@ class TrainingRun:
             )
         self.masters.load(state["weights"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.progress = Progress(**state["progress"])
+        self.progress, self.origin = Progress(**state["progress"]), begun
         return True
 
 

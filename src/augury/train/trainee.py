@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from augury.config.errors import ConfigError
-from augury.methods.registry import METHODS, load
-from augury.methods.spec import Trained
+from augury.methods import registry
+from augury.methods.registry import kinds as kinds
+from augury.methods.registry import load
 from augury.model.target import NORMED
 from augury.train.batches import Batch, Teacher
 from augury.train.linear_loss import CHUNK, linear_loss, row_losses
@@ -211,21 +212,14 @@ class PairTrainee(Trainee):
         self.module.publish(target, self.config, self.words if self.goal.vocabulary else None, directory)
 
 
-def kinds() -> dict[str, Trained]:
-    """What can be trained, by name."""
-    return {name: made for card in METHODS.values() for name, made in card.trained.items()}
-
-
 def trainee_of(kind: str) -> type[Trainee]:
     """The class that trains a kind of drafter."""
-    if kind not in kinds():
-        raise ConfigError(f"augury train {kind}: unknown; there are {', '.join(kinds())}.")
-    found: type[Trainee] = load(kinds()[kind].trainee)
+    found: type[Trainee] = load(registry.kind(kind).trainee)
     return found
 
 
 def _pair_head(kind: str) -> type[PairHead]:
-    found: type[PairHead] = load(kinds()[kind].head)
+    found: type[PairHead] = load(registry.kind(kind).head)
     return found
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from augury import LLM
 from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.tools.train.measured import Setting, effective, shaped
+from augury.tools.train.measured import Setting, effective, notes, shaped, too_long
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
 ASKED = ("what is a", "what is bb", "and c")
@@ -70,6 +72,35 @@ def test_wrong_words_are_named(change: list[str], says: str, tmp_path: Path) -> 
     (tmp_path / "a.txt").write_text("a")
     done = CliRunner().invoke(app, ["drafter", "measure", *change, "--prompts", str(tmp_path / "a.txt")])
     assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
+
+
+def measured_of(toy_model: Path, prompts: Path, *more: str) -> Result:
+    spec = {"method": "draft_model", "model": str(toy_model)}
+    words = ["drafter", "measure", "-sc", json.dumps(spec), "--target", str(toy_model), "--device", "cpu"]
+    return CliRunner().invoke(app, [*words, "--prompts", str(prompts), "--max-tokens", "4", *more])
+
+
+def test_prompts_that_are_too_long_are_told(toy_model: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "a.txt"
+    prompts.write_text("why? " * 2000)
+    done = measured_of(toy_model, prompts)
+    assert re.search(r"--prompts a: its shortest prompt has \d+ tokens, and beside --max-tokens 4", str(done.output))
+    prompts.write_text("why? " * 2000 + "\nwhat is a\n")
+    shown = measured_of(toy_model, prompts, "--most", "2").output
+    assert "a: 1 of 2 prompts are too long and were left out" in shown
+    assert "no room is left for a prompt" in too_long("a", 9, 0, 512)
+
+
+def test_trees_that_cannot_grow_are_told() -> None:
+    settings, line = [Setting(3, nodes, 0, "coupled") for nodes in (0, 8)], {"files": {}}
+    parallel = {"method": "eagle3", "parallel_drafting": "yes"}
+    assert notes(settings, parallel, [line]) == ["--tree 8: eagle3 drafts chains alone with parallel_drafting."]
+    assert notes(settings, {"method": "ngram"}, [line]) == ["--tree 8: ngram drafts chains alone."]
+    assert {one.nodes for one in effective(settings, parallel)} == {0}
+    for spec in ({"method": "eagle3"}, {"method": "eagle3", "parallel_drafting": "no"}):
+        assert notes(settings, spec, [line]) == [] and {one.nodes for one in effective(settings, spec)} == {0, 8}
+    with pytest.raises(ConfigError, match="--tree: eagle3 drafts chains alone with parallel_drafting; write --tree 0"):
+        effective(settings[1:], parallel)
 
 
 def test_what_an_installed_drafter_adds_does_not_make_k_adapt() -> None:

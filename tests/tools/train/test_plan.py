@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from augury.cli import app
-from augury.config.errors import ConfigError
+from augury.methods.registry import kinds
 from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.shape import ModelShape, shape_of
 from augury.tools.advise.target import find_target
@@ -47,7 +47,9 @@ def test_more_work_takes_longer_and_buys_no_less(method: str) -> None:
 
 
 def test_curves_never_fall() -> None:
-    for one in training_facts().methods:
+    measured = [one for one in training_facts().methods if one.curve]
+    assert len(measured) > 7
+    for one in measured:
         found = [one.lengths(steps).get("mt_bench", 1.0) for steps in (1, 300, 700, 2_000, 6_000, 10**6)]
         assert found == sorted(found) and found[0] == 1.0 < found[-1]
 
@@ -57,9 +59,33 @@ def test_what_does_not_fit_is_said() -> None:
     assert not found.fits and found.memory_gb > 16
 
 
-def test_a_kind_without_figures_is_named() -> None:
-    with pytest.raises(ConfigError, match="nothing was measured for eagle; there is eagle3"):
-        plan("eagle", SMALL, find_gpu("H200"), WORK)
+def test_every_kind_can_be_planned() -> None:
+    assert {one.method for one in training_facts().methods} == set(kinds())
+    long = replace(WORK, epochs=20)
+    found = plan("pard", SMALL, find_gpu("H200"), long).lengths
+    assert found == {"mt_bench": 1.60, "humaneval": 1.82, "gsm8k_test": 2.19}
+
+
+def test_a_kind_without_figures_says_so() -> None:
+    found = plan("eagle", SMALL, find_gpu("H200"), WORK)
+    assert not found.lengths and found.basis[0].startswith("lengths: no eagle head of any target")
+    assert found.training_minutes[1] > 0 and found.memory_gb > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["hydra"], "augury train hydra: unknown"),
+        (["eagle3", "--epochs", "0"], "--epochs 0: nothing would be trained"),
+        (["eagle3", "--vocabulary", "200000"], "--vocabulary 200000: the target has only 128256 words"),
+        (["pard", "--layers", "32"], "--layers 32: the target has 32, and a pard must have fewer"),
+        (["eagle3", "--layers", "2"], "--layers 2: eagle3 is no stack of layers"),
+    ],
+)
+def test_a_plan_refuses_what_the_training_would(words: list[str], says: str) -> None:
+    asked = ["train", words[0], "--plan", "--target", "llama-3.1-8b", "--openings", "100", *words[1:]]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
 
 
 def test_the_command_counts_prompts_and_trains_nothing(tmp_path: Path) -> None:

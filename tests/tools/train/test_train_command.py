@@ -15,8 +15,8 @@ from augury.cli import app
 from augury.config.errors import ConfigError
 from augury.tools.shared.profile import read_profile
 from augury.tools.train.command import WHAT
+from augury.tools.train.options import device_of
 from augury.tools.train.prompts import first_question, read_prompts
-from augury.tools.train.run import device_of
 from augury.train.trainee import kinds
 
 pytestmark = pytest.mark.usefixtures("one_thread_throughout")
@@ -79,9 +79,11 @@ def test_from_prompts_to_a_drafter(toy_model: Path, tmp_path: Path, monkeypatch:
     assert all(f">{length:.2f}<" in report for length in best) and "data:image/png;base64," in report
     assert "vocabulary: 200" in report and "http" not in re.sub(r"data:[^\"]*", "", report)
 
-    monkeypatch.setattr("augury.tools.train.run.LLM", lambda *_, **__: pytest.fail("the answers were made again"))
+    monkeypatch.setattr("augury.tools.train.answers.LLM", lambda *_, **__: pytest.fail("the answers were made again"))
     again = CliRunner().invoke(app, words, prog_name="augury")
-    assert json.loads(again.stdout)["history"] == result["history"]  # nothing was left to do
+    repeated = json.loads(again.stdout)
+    assert repeated["history"] == result["history"]  # nothing was left to do
+    assert repeated["gate"] == result["gate"] == json.loads((out / "result.json").read_text())["gate"]
     shown = CliRunner().invoke(app, words[:-1], prog_name="augury")
     assert "acceptance length, K=3" in shown.stdout and "best at step" in shown.stdout
 
@@ -104,6 +106,8 @@ def test_the_help_names_every_kind() -> None:
         (["eagle3", "--held-out", "long.txt"], "held-long: no prompt fits beside --answer-tokens 12"),
         (["eagle3", "--answers", "asked.txt"], "--answers asked.txt: no directory can be made there"),
         (["eagle3", "--vocabulary", "1000"], "--vocabulary 1000: the target has only 260 words"),
+        (["medusa", "--layers", "3"], "--layers 3: medusa is no stack of layers; draft_model, pard, dflash are"),
+        (["draft_model", "--layers", "9"], "--layers 9: the target has 2, and a draft_model must have fewer"),
     ],
 )
 def test_wrong_options_are_named(
@@ -117,6 +121,12 @@ def test_wrong_options_are_named(
     words = ["train", *change, *files, "--out", str(tmp_path / "run"), "--target", str(toy_model)]
     done = CliRunner().invoke(app, [*words, "--answer-tokens", "12"], prog_name="augury")
     assert done.exit_code != 0 and says in f"{done.output} {done.exception}"
+
+
+def test_an_unknown_kind_is_told_before_anything_else() -> None:
+    for more in ([], ["--plan"], ["--epochs", "inf"]):
+        done = CliRunner().invoke(app, ["train", "foo", *more], prog_name="augury")
+        assert "augury train foo: unknown" in f"{done.output} {done.exception}"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

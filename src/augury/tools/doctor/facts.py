@@ -11,6 +11,7 @@ from augury.config.facts import ModelFacts, Target
 from augury.config.read import KEYS
 from augury.config.releases import runs_old, vllm_slots
 from augury.config.speculative import SpeculativeConfig
+from augury.config.truth import truth
 from augury.config.versions import Version, version
 from augury.methods.mtp import trained_depth
 from augury.methods.recognise import by_name, vllm_view
@@ -164,7 +165,7 @@ def _derived(facts: dict[str, Any], keys: dict[str, Any], runs: str | None, rele
     card = METHODS.get(runs or "")
     if card is None:
         return {}
-    parallel = bool(keys.get("parallel_drafting")) or card.always_parallel
+    parallel = truth(keys.get("parallel_drafting")) or card.always_parallel
     slots = vllm_slots(card, tokens, parallel) if tokens else None
     found: dict[str, Any] = {
         "continues_target": card.continues_target,

@@ -11,6 +11,7 @@ import typer
 from augury.config.errors import ConfigError
 from augury.config.files import write_text
 from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.kinds import check_kind
 from augury.tools.train.page import training_page
 from augury.tools.train.planned import say_plan
 from augury.tools.train.screen import draw, said, show
@@ -40,7 +41,9 @@ def train(
     held_prompts: Annotated[int, typer.Option(min=1, help="Prompts of each held-out file, at most.")] = 80,
     vocabulary: Annotated[int, typer.Option(min=0, help="Words of the head's own, the most frequent; 0: all.")] = 0,
     depth: Annotated[int, typer.Option(min=1, help="Guesses that training unrolls.")] = 4,
-    layers: Annotated[int, typer.Option(min=1, help="Layers of draft_model, pard and dflash.")] = 2,
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Layers of draft_model, pard and dflash; 2 if left out.")
+    ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Drafted tokens in validation.")] = 3,
     temperature: Annotated[
         float, typer.Option(min=0, help="Validate sampled answers with sampled drafts; 0: greedy.")
@@ -62,9 +65,12 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
 ) -> None:
     """Train a drafter on what the target itself answers; a run that was killed goes on where it stood."""
+    check_kind(method, layers)
     for option, value in (("epochs", epochs), ("rate", rate), ("minutes", minutes), ("temperature", temperature)):
         if not math.isfinite(value):
             raise ConfigError(f"--{option} {value}: write a finite number.")
+    if not epochs:
+        raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
     if plan:
         work = {
             "answer_tokens": answer_tokens, "longest": longest, "batch": batch, "epochs": epochs, "depth": depth,
@@ -74,7 +80,8 @@ def train(
         return
     if out is None:
         raise ConfigError("--out: name the directory of the run, or ask for a --plan.")
-    from augury.tools.train.run import TrainOptions, run_training
+    from augury.tools.train.options import TrainOptions
+    from augury.tools.train.run import run_training
 
     order = TrainOptions(
         method,
@@ -110,8 +117,6 @@ def train(
         raise ConfigError("give --prompts and --held-out, or --from with what a server collected.")
     if prompts and not held_out:
         raise ConfigError("--prompts: give --held-out, too; what is trained on says nothing about acceptance.")
-    if not epochs:
-        raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
     from augury.train.crew import speaks
 
     with said(quiet=as_json or not speaks()) as tell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -24,11 +25,14 @@ def list_drafters(as_json: Json = False) -> None:
     if not found:
         print("None. A package that names a directory in the entry point `augury.drafters` brings some.")
         return
-    table = Table("method", "K", "target", "fingerprint", "package", box=None)
-    for one in found:
-        asked = ", ".join([one.method, *(key for key, value in one.settings.items() if value is True)])
-        table.add_row(asked, str(one.tokens or "-"), one.target, one.fingerprint, one.package)
-    output_console().print(table)
+    console = output_console()
+    for (target, mark, package), some in groupby(found, lambda one: (one.target, one.fingerprint, one.package)):
+        console.print(f"{package}, for {target} ({mark})", soft_wrap=True, markup=False)
+        table = Table("  method", "K", box=None)
+        for one in some:
+            asked = ", ".join([one.method, *(key for key, value in one.settings.items() if value is True)])
+            table.add_row(f"  {asked}", str(one.tokens or "-"))
+        console.print(table)
 
 
 def trim(

@@ -71,5 +71,7 @@ def measure(
         shape = (str(line["k"]), str(line["tree"] or "-"), f"{line['temperature']:g}", line["rule"])
         table.add_row(*shape, *(f"{length:.2f}" for length in lengths), f"{line['mean']:.2f}")
     output_console().print(table)
+    for note in result["notes"]:
+        output_console().print(note, style="yellow", soft_wrap=True)
     told = ", ".join(f"{name} {value}" for name, value in result["conditions"].items())
     output_console().print(f"Tokens a step, the target's own included; {told}", style="dim", soft_wrap=True)

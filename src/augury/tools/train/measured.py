@@ -12,14 +12,15 @@ import torch
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
+from augury.config.truth import truth
 from augury.engine.llm import LLM
 from augury.methods.registry import METHODS
 from augury.model.checkpoint import read_config
 from augury.model.store import resolve
 from augury.observe.stats import SpecStats
 from augury.tools.shared.loading import with_installed
+from augury.tools.train.options import PROMPT, Tell, device_of
 from augury.tools.train.prompts import Messages, read_prompts
-from augury.tools.train.run import PROMPT, Tell, device_of
 
 Spec = dict[str, Any]
 
@@ -71,7 +72,13 @@ def measured(
             torch.cuda.empty_cache()
     tell("measuring", len(lines), len(wanted))
     told = {"target": target, "device": engine["device"], "dtype": engine["dtype"], "torch": torch.__version__}
-    return {"speculative_config": spec, "conditions": {**told, "max_tokens": amounts.max_tokens}, "lengths": lines}
+    conditions = {**told, "max_tokens": amounts.max_tokens}
+    return {
+        "speculative_config": spec,
+        "conditions": conditions,
+        "lengths": lines,
+        "notes": notes(settings, spec, lines),
+    }
 
 
 def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def _engine(target: str, amounts: Amounts, device: torch.device, dtype: str) -> 
 def _line(llm: LLM, one: Setting, asked: dict[str, list[Messages]], max_tokens: int) -> dict[str, Any]:
     config = llm.config.speculative_config
     assert config is not None
-    figures = {name: lengths(llm, talks, one.temperature, max_tokens) for name, talks in asked.items()}
+    figures = {name: lengths(llm, name, talks, one.temperature, max_tokens) for name, talks in asked.items()}
     return {
         "k": one.tokens,
         "tree": one.nodes,
@@ -105,14 +112,33 @@ def effective(settings: list[Setting], spec: Spec) -> list[Setting]:
 
     Greedy chains run on the first rule's engine.
     """
-    card = METHODS.get(str(spec.get("method")))
-    trees = card is None or ("tree" in card.keys and not spec.get("parallel_drafting"))
-    if not trees and not any(one.nodes == 0 for one in settings):
-        raise ConfigError(f"--tree: {spec.get('method')} drafts chains alone in this configuration; write --tree 0.")
-    first = settings[0].rule
-    kept = [one for one in settings if trees or one.nodes == 0]
+    first, treeless = settings[0].rule, chains_alone(spec)
+    kept = [one for one in settings if not treeless or one.nodes == 0]
+    if not kept:
+        raise ConfigError(f"--tree: {treeless}; write --tree 0.")
     alike = [replace(one, rule=first) if one.nodes or not one.temperature else one for one in kept]
     return sorted(dict.fromkeys(alike), key=lambda one: (one.tokens, one.nodes, one.rule != first, one.rule))
+
+
+def chains_alone(spec: Spec) -> str:
+    """Why no tree grows with this configuration; empty where one does."""
+    method = str(spec.get("method"))
+    if (card := METHODS.get(method)) is not None and "tree" not in card.keys:
+        return f"{method} drafts chains alone"
+    return f"{method} drafts chains alone with parallel_drafting" if truth(spec.get("parallel_drafting")) else ""
+
+
+def notes(settings: list[Setting], spec: Spec, lines: list[dict[str, Any]]) -> list[str]:
+    """What was asked for and is not among the figures."""
+    found = [f"--tree {nodes}: {why}." for nodes in _trees(settings) if (why := chains_alone(spec))]
+    for name, figure in lines[0]["files"].items():
+        if left := figure["left_out"]:
+            found.append(f"{name}: {left} of {left + figure['answers']} prompts are too long and were left out.")
+    return found
+
+
+def _trees(settings: list[Setting]) -> list[int]:
+    return sorted({one.nodes for one in settings if one.nodes})
 
 
 def shaped(spec: Spec, tokens: int, nodes: int, rule: str, top_k: int) -> Spec:
@@ -128,13 +154,13 @@ def _samples(spec: Spec) -> bool:
     return card is None or "draft_sample_method" in card.keys
 
 
-def lengths(llm: LLM, talks: list[Messages], temperature: float, max_tokens: int) -> dict[str, Any]:
+def lengths(llm: LLM, name: str, talks: list[Messages], temperature: float, max_tokens: int) -> dict[str, Any]:
     """Have all prompts of one file answered that leave room for an answer; what was accepted."""
     ids = [llm.tokenizer.chat(messages, add_generation_prompt=True) for messages in talks]
     room = (llm.config.max_model_len or PROMPT) - max_tokens
     asked = [{"prompt_token_ids": prompt} for prompt in ids if len(prompt) <= room]
     if not asked:
-        raise ConfigError(f"--max-tokens {max_tokens}: no prompt of a file leaves room for that; write fewer.")
+        raise ConfigError(too_long(name, min(map(len, ids)), room, max_tokens))
     params = [
         SamplingParams(temperature=temperature, seed=i, max_tokens=max_tokens, detokenize=False)
         for i in range(len(asked))
@@ -146,5 +172,16 @@ def lengths(llm: LLM, talks: list[Messages], temperature: float, max_tokens: int
         "by_position": [round(count / max(1, spec.num_drafts), 4) for count in spec.accepted_per_pos],
         "drafts": spec.num_drafts,
         "answers": len(outputs),
+        "left_out": len(ids) - len(asked),
         "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
     }
+
+
+def too_long(name: str, shortest: int, room: int, max_tokens: int) -> str:
+    """Why a file has no figure: its prompts, or the answers that were asked for."""
+    if room < 1:
+        return f"--max-tokens {max_tokens}: no room is left for a prompt beside such an answer; write fewer."
+    return (
+        f"--prompts {name}: its shortest prompt has {shortest} tokens, and beside --max-tokens {max_tokens} there is "
+        f"room for {room}; give shorter ones, or ask for fewer tokens."
+    )

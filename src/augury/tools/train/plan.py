@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from augury.config.errors import ConfigError
 from augury.tools.advise.gpus import Gpu
 from augury.tools.advise.roofline import Roofline
 from augury.tools.advise.shape import ModelShape
@@ -57,9 +56,7 @@ class Plan:
 def plan(method: str, target: ModelShape, gpu: Gpu, work: Work) -> Plan:
     """Answers first, then steps over them."""
     facts = training_facts()
-    trained = next((one for one in facts.methods if one.method == method), None)
-    if trained is None:
-        raise ConfigError(f"--plan: nothing was measured for {method}; there is {', '.join(_known())}.")
+    trained = next(one for one in facts.methods if one.method == method)
     text = min(work.longest, facts.tokens_a_text * work.answer_tokens / 256)
     tokens = int(work.texts * text)
     steps = ceil(work.epochs * (work.texts // min(work.batch, work.texts)))
@@ -72,10 +69,6 @@ def plan(method: str, target: ModelShape, gpu: Gpu, work: Work) -> Plan:
         method, work.texts, tokens, _answer_minutes(target, gpu, work, text), steps, (fast, slow), memory / 1e9,
         memory / 1e9 < 0.9 * gpu.memory_gb, trained.lengths(seen), trained.k, _basis(trained, seen),
     )  # fmt: skip
-
-
-def _known() -> list[str]:
-    return [one.method for one in training_facts().methods]
 
 
 def _shares() -> tuple[float, float]:
@@ -108,11 +101,20 @@ def _answer_minutes(target: ModelShape, gpu: Gpu, work: Work, text: float) -> fl
 
 
 def _basis(trained: TrainedMethod, seen: float) -> tuple[str, ...]:
+    return (
+        f"lengths: {_measured(trained, seen)}",
+        "training: from 40 % of the GPU's published rate down to 13 %, which a target of 0.135 billion weights reached",
+        f"answers: roofline of {training_facts().answers_a_step} requests at once, 80 % of a text's tokens written",
+    )
+
+
+def _measured(trained: TrainedMethod, seen: float) -> str:
+    """Where lengths come from."""
+    if not trained.curve:
+        return f"no {trained.method} head of any target has been trained far enough to say; validate early"
     least, most = min(trained.curve), max(trained.curve)
     where = "" if least <= seen <= most else f"; {seen:,.0f} steps of 64 texts are outside of what was measured"
     return (
-        f"lengths: SmolLM2-135M-Instruct, {trained.words or 'all'} words, {least:,} to {most:,} steps of 64 texts"
-        f"{where}; another target has its own: validate early and stop early",
-        "training: from 40 % of the GPU's published rate down to 13 %, which a target of 0.135 billion weights reached",
-        f"answers: roofline of {training_facts().answers_a_step} requests at once, 80 % of a text's tokens written",
+        f"SmolLM2-135M-Instruct, {trained.words or 'all'} words, {least:,} to {most:,} steps of 64 texts"
+        f"{where}; another target has its own: validate early and stop early"
     )

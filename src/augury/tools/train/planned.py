@@ -13,6 +13,7 @@ from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.shape import shape_of
 from augury.tools.advise.target import find_target
 from augury.tools.shared.terminal import output_console, print_json
+from augury.tools.train.kinds import LAYERS, check_size
 from augury.tools.train.plan import Plan, Work, plan
 from augury.tools.train.prompts import read_prompts
 
@@ -26,7 +27,10 @@ def say_plan(
     texts = openings + (len(read_prompts(prompts)) if prompts else 0)
     if not texts:
         raise ConfigError("--plan: give --prompts, --openings or both; a plan depends on how many there are.")
-    made = plan(method, shape_of(find_target(_named(target))), find_gpu(gpu), Work(texts=texts, **work))
+    shape = shape_of(find_target(_named(target)))
+    check_size(method, work["layers"], work["words"], shape.layers, shape.vocab)
+    amount = Work(texts=texts, **{**work, "layers": work["layers"] or LAYERS})
+    made = plan(method, shape, find_gpu(gpu), amount)
     if as_json:
         print_json({"target": target, "gpu": gpu, **made.as_json()})
     else:
@@ -42,7 +46,7 @@ def show_plan(console: Console, made: Plan, target: str, gpu: str) -> None:
     table.add_row("training", f"{made.steps:,} steps, {_time(fast)} to {_time(slow)}")
     table.add_row("memory", f"{made.memory_gb:,.0f} GB" + ("" if made.fits else f": more than one {gpu} has"))
     lengths = ", ".join(f"{name} {length:.2f}" for name, length in made.lengths.items())
-    table.add_row("acceptance", f"length at K={made.k}: {lengths or 'not measured after so few steps'}")
+    table.add_row("acceptance", f"length at K={made.k}: {lengths or 'not measured'}")
     console.print(f"[bold]{made.method}[/bold] for {target} on one {gpu}", table, sep="\n")
     for line in made.basis:
         console.print(line, style="dim", soft_wrap=True)

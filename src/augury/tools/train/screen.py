@@ -7,22 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 PAUSE = 10.0  # seconds between lines where there is no terminal
+ROOM_FOR_TIME, ROOM_FOR_BAR = 60, 72  # columns: the longest words have 36, a count of steps 13
 
 
 @contextmanager
 def said(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Tell what is being done on standard error: a bar with the time left, or now and then a line in a pipe."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal or quiet) as bars:
+    with bar(console, disable=not console.is_terminal or quiet) as bars:
         tasks: dict[str, Any] = {}
         last = 0.0
 
@@ -37,6 +38,18 @@ def said(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
                 print(f"{words} ({done} of {total})", file=sys.stderr, flush=True)
 
         yield tell
+
+
+def bar(console: Console, disable: bool = False) -> Progress:
+    """What is done and how far it is; the bar takes what room is left, and narrow terminals have none for it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), MofNCompleteColumn()]
+    if console.width >= ROOM_FOR_TIME:
+        columns.append(TimeRemainingColumn())
+    if console.width >= ROOM_FOR_BAR:
+        columns.insert(1, BarColumn(bar_width=None))
+    return Progress(*columns, console=console, disable=disable, expand=console.width >= ROOM_FOR_BAR)
 
 
 def show(console: Console, result: dict[str, Any]) -> None:

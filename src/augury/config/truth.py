@@ -1,0 +1,17 @@
+"""Switches before a configuration is resolved, where "yes" still stands as it was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+_SWITCH = TypeAdapter(bool)
+
+
+def truth(value: Any) -> bool | None:
+    """True or false, by pydantic's rules as in vLLM ("yes", "on", 1); None for what those refuse."""
+    try:
+        return _SWITCH.validate_python(value)
+    except ValidationError:
+        return None

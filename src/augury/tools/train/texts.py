@@ -1,0 +1,58 @@
+"""What a drafter is trained on and validated with: answers to prompts, what a server collected, or both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from augury.config.errors import ConfigError
+from augury.model.tokenizer import Tokenizer
+from augury.tools.train.answers import Maker
+from augury.tools.train.options import Tell, TrainOptions
+from augury.tools.train.prompts import Messages, read_prompts
+from augury.train.collected import read_collected
+from augury.train.corpus import Corpus
+from augury.train.loop import Held
+from augury.train.turns import Turns
+
+SERVED = "collected"  # what figures on served answers are called
+Prompts = dict[str, list[Messages]]
+
+
+def texts(order: TrainOptions, directory: Path, longest: int, heat: float, tell: Tell) -> tuple[Corpus, Held]:
+    """What to train on, and what to validate with by name; nothing of a held-out file is among the former."""
+    whole = _held_out(order)
+    kept = {json.dumps(messages) for some in whole.values() for messages in some}  # also what is not measured with
+    corpora, held = list[Corpus](), Held()
+    if order.collected is not None:
+        asks = [messages for some in whole.values() for messages in some]
+        left_out = Turns(Tokenizer(directory), asks).hold if asks else None
+        served, held[SERVED] = read_collected(order.collected, directory, longest, left_out)
+        corpora.append(served)
+    maker = Maker(order, directory, tell)
+    if asked := _asked(order, maker, kept):
+        corpora.append(maker.corpus("corpus", asked, 0.5))
+    end, share = (f"-T{heat:g}", 1.0) if heat else ("", 0.0)
+    for name, some in whole.items():
+        held[name] = maker.corpus(f"held-{name}{end}", some[: order.held_prompts], share, heat)
+    first, *others = corpora
+    return sum(others, first), held
+
+
+def _held_out(order: TrainOptions) -> Prompts:
+    """The prompts of every held-out file, by its name."""
+    names = [path.stem for path in order.held_out]
+    if alike := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"--held-out: two files are called {alike}, the name of their figures; rename one.")
+    if order.collected is not None and SERVED in names:
+        raise ConfigError(f"--held-out: {SERVED} is what figures on --from are called; rename the file.")
+    return {path.stem: read_prompts([path]) for path in order.held_out}
+
+
+def _asked(order: TrainOptions, maker: Maker, kept: set[str]) -> list[Messages]:
+    """The prompts to answer: those of the files, and those that the target writes."""
+    files = read_prompts(order.prompts) if order.prompts else []
+    asked = [messages for messages in files if json.dumps(messages) not in kept]
+    if files and not asked:
+        raise ConfigError("--prompts: every prompt is held out too; nothing is left to train on.")
+    return asked + [messages for messages in maker.openings() if json.dumps(messages) not in kept]
