@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shallow import shallow_copy
 
 from augury import LLM, SamplingParams
+from augury.engine import engine as engine_module
 from augury.engine.grammar import Grammars
 from augury.engine.grammar_limits import Limits
 from augury.engine.request import Request
@@ -150,6 +151,33 @@ def test_a_grammar_that_looks_at_no_draft_in_time(toy_model: Path, heads: dict[s
         answers.append(asked.finish())
         dropped = [request.preemptions for request in asked.requests]
         assert max(dropped) == depth and [request.waits for request in asked.requests] == [bool(n) for n in dropped]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("part", ["read_ahead", "complete"])
+def test_grammars_that_fail_while_a_pass_has_begun(pairs: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails between the halves of a pass, it is run again, and texts are what they would have been."""
+    answers = []
+    for llm in pairs("eagle3"):
+        owner, calls = (engine_module, 0) if part == "read_ahead" else (llm.engine.runner, 0)
+        real = getattr(owner, part)
+
+        def failing(*given: Any, real: Any = real, engine: Any = llm.engine) -> Any:
+            nonlocal calls
+            begun = bool(engine.flights) and engine.flights[-1].rest is not None
+            calls += begun
+            if begun and calls in (3, 8):
+                calls += 1
+                raise RuntimeError("once")
+            return real(*given)
+
+        asked = Asked(llm)
+        for i, prompt in enumerate(PROMPTS):
+            asked.add(prompt, SamplingParams(seed=i, **CASES["a grammar"]))
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, part, failing)
+            answers.append(asked.finish())
+        assert (calls > 8) == bool(llm.engine.depth)
     assert answers[0] == answers[1]
 
 

@@ -41,14 +41,15 @@ def recover(engine: Engine, scheduled: list[ScheduledRequest], error: Exception)
     def again(part: list[ScheduledRequest]) -> list[Update]:
         for item in part:
             engine.seat(item.request, item.request in admitted)
-        return engine.run_pass(part)
+        # The failed pass may have left other drafts than those that grammars have seen.
+        return engine.run_pass([item._replace(nodes=0) if item.request.grammar else item for item in part])
 
     updates, others = isolate(scheduled, again, error)
     return updates + [end(engine, *culprit) for culprit in {**culprits, **others}.items()]
 
 
 def run_again(engine: Engine, scheduled: list[ScheduledRequest], error: Exception) -> list[Update]:
-    """The same for a pass that was launched, if only in part, before those before it had landed; by now they have."""
+    """The same for a pass that was launched before those before it had landed; by now they have."""
     left = [engine.scheduler.known(item) for item in scheduled if item.epoch == item.request.epoch]
     engine.in_step = [item.request for item in left]
     return recover(engine, left, error)

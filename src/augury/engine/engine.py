@@ -9,7 +9,7 @@ import torch
 
 from augury.drafters.base import Drafter
 from augury.drafters.saver import Saver
-from augury.engine.blame import end, recover, run_again
+from augury.engine.blame import end, run_again
 from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted
 from augury.engine.grammar import Ahead
@@ -127,10 +127,12 @@ class Engine:
         try:
             updates = self.commit(flight)
         except Exception as error:
+            if self.flights and self.flights[-1].rest is not None:  # it has only begun, and changed nothing
+                self.scheduler.failed(self.flights.pop().scheduled)
             if self.flights:  # another pass builds on this one
                 raise
             self.scheduler.failed(flight.scheduled)
-            updates = recover(self, flight.scheduled, error)
+            updates = run_again(self, flight.scheduled, error)
         if self._lost is not None:
             lost, self._lost = self._lost, None
             updates += run_again(self, *lost)
