@@ -4,8 +4,8 @@
 
 chat and edit are `augury bench`'s prompts, mixed is half of either, hostile is tokens at random answered at temperature
 1.5, where next to nothing is accepted. Engines share their weights. A round runs every contender once; the figures are
-medians of the rounds' ratios to plain, which ran seconds before. On a CPU that others use as well, OMP_NUM_THREADS=1 and
-`--clock processor` count what one thread was given, not what it waited for.
+medians of the rounds' ratios to plain, which ran seconds before. On a CPU that others use as well, OMP_NUM_THREADS=1
+and `--clock processor` count what one thread was given, not what it waited for.
 """
 
 from __future__ import annotations
