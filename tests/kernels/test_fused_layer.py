@@ -39,6 +39,20 @@ def scores(target: Target, *pieces: list[int]) -> torch.Tensor:
     return torch.cat(found)
 
 
+def test_two_threads_that_meet_give_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
+    _, directory = write_and_convert(tmp_path, "qwen2", Kind.Q4_1)
+    target = load_target(directory, "float32", CPU, 256)
+    assert isinstance(target, Dense)
+    pieces, found = [TOKENS[:1], TOKENS[1:6], TOKENS[6:70], TOKENS[70:]], []
+    for threads in (1, 2):
+        monkeypatch.setattr(target._ops, "_threads", threads)
+        for layer in target._runs:
+            monkeypatch.setattr(layer, "threads", threads)
+        found.append(scores(target, *pieces))
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(("architecture", "kind", "changes"), CASES)
 def test_layers_in_one_call(

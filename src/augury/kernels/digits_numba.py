@@ -60,6 +60,25 @@ def _columns(first, last, tiles, numbers, factors, digits, out):
                 out[r, column:end] = room[r * TILE : r * TILE + end - column]
 
 
+@njit(**STEADY)
+def digits_share(thread, threads, x, digits, numbers, factors):
+    """What one thread does of all rows as digits and factors."""
+    blocks = x.size // BLOCK
+    _in_digits(x.reshape(-1), blocks * thread // threads, blocks * (thread + 1) // threads, digits, numbers, factors)
+
+
+@njit(**STEADY)
+def columns_share(thread, threads, tiles, numbers, factors, digits, bias, out):
+    """What one thread does of out = rows in digits times the matrix, plus bias if it has any elements."""
+    first, last = columns_of(thread, threads, out.shape[1], TILE)
+    if first < last:
+        _columns(first, last, tiles, numbers, factors, digits, out)
+    if bias.size > 0:
+        for r in range(out.shape[0]):
+            for column in range(first, last):
+                out[r, column] += bias[column]
+
+
 @njit(parallel=True, **STEADY)
 def linear_digits(threads, x, tiles, digits, bias, out):
     """out [R, lines] = x [R, width] times the matrix, plus bias if it has any elements."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 NOBODY = np.empty(0, np.int64)
+MISSED = np.zeros(1, np.int64)  # calls for which a thread of the pool did not come; see crew_numba
 NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np.empty(0, np.int64))
 
 
@@ -39,11 +40,11 @@ class FusedLayer:
     """See Layer; its arrays and numbers in the groups that run_layer takes them in."""
 
     threads: int
-    matrices: tuple[tuple[Array, Array], ...]  # qkv, out, gate and up, down: tiles and bias
+    matrices: tuple[Array, ...]  # qkv, out, gate and up, down: tiles and bias of each
     norms: tuple[Array, Array, Array]  # of the MLP, of queries and keys
     digits: tuple[int, ...]
     rotary: tuple[Array, Array]
-    stacks: tuple[tuple[Array, Array, Array], ...]  # the adapters of each matrix: both factors, and bounds
+    stacks: tuple[Array, ...]  # the adapters of each matrix: both factors, and bounds
     numbers: tuple[float, int, float]  # scale and window of the attention, epsilon of the norms
 
     @classmethod
@@ -57,11 +58,11 @@ class FusedLayer:
             return None
         return cls(
             threads,
-            tuple((m.tiles, _bias(by)) for m, by in zip(matrices, linears, strict=True) if m),
+            tuple(part for m, by in zip(matrices, linears, strict=True) if m for part in (m.tiles, _bias(by))),
             (lasting(layer.mlp_norm), optional(attention.q_norm), optional(attention.k_norm)),
             first.digits,
             (lasting(attention.rotary[0]), lasting(attention.rotary[1])),
-            tuple(_stack(linear) for linear in linears),
+            tuple(part for linear in linears for part in _stack(linear)),
             (attention.scale, attention.window, attention.eps),
         )
 
@@ -70,22 +71,22 @@ class FusedLayer:
     ) -> tuple[Tensor, Tensor]:
         """See Layer.__call__."""
         cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
-        heads = int(self.matrices[1][0].shape[1]) * BLOCK // keys.shape[2]
+        heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]
         following, stream = run_layer(
             self.threads,
+            MISSED,
             array_of(x),
             array_of(residual),
             self.matrices,
             (self.norms[0], lasting(norm), *self.norms[1:]),
             self.digits,
-            (view.adapters, self.stacks),
+            view.adapters,
+            self.stacks,
             self.rotary,
             cache,
             view.rows,
             view.write,
-            view.block_size,
-            view.keys,
-            (heads, scale, window, eps),
+            (view.block_size, heads, scale, window, eps),
         )
         return with_array(following), with_array(stream)
 

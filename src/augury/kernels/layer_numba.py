@@ -1,68 +1,115 @@
-"""A whole decoder layer of packed matrices on a CPU, in one call.
+"""A whole decoder layer of packed matrices on a CPU, in one call, by threads that stay together throughout.
 
-Its ten steps take as long as Python takes to begin them, where rows are few. Prompts come this way too: code that is
-compiled into another function may be vectorised in another way, and a row's bits must not depend on its company.
+Its ten steps take as long as Python takes to begin them, where rows are few, and waking threads for each takes longer
+than most of them. Prompts come this way too: code that is compiled into another function may be vectorised in another
+way, and a row's bits must not depend on its company.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
-from augury.kernels.attention_numba import attend_parallel, attend_share
-from augury.kernels.digits_numba import STEADY, linear_digits
-from augury.kernels.low_rank_numba import add_low_rank
-from augury.kernels.rows_numba import gate_rows, norm_rows, rotate_rows
+from augury.kernels.attention_numba import attend_share
+from augury.kernels.crew_numba import PLACES, all_here, left_alone, meet
+from augury.kernels.digits_numba import STEADY, columns_share, digits_share
+from augury.kernels.fused_numba import add_rms_norm, rotate_and_store, silu_mul
+from augury.kernels.low_rank_numba import low_rank_share
+from augury.kernels.rows_numba import rows_of
+from augury.kernels.simd_digits import FACTORS
 from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
-PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which waking threads costs more than they save
+MOST_MISSED = 3  # calls for which a thread may fail to come before none is called any more
 
 _NO_SINKS = np.empty(0, np.float32)
 
 
 @njit(**STEADY)
-def _product(threads, x, matrix, digits, lines, stack, adapters):
-    """x times a matrix (tiles, bias) of so many lines, and what each row's adapter adds."""
-    rows, (tiles, bias) = x.shape[0], matrix
-    out, panels = np.empty((rows, lines), np.float32), -(-rows // PANEL_ROWS)
+def _product(thread, threads, crew, met, x, matrix, digits, room, stack, adapters, out):
+    """One thread's part of x times a matrix (tiles, bias), and of what each row's adapter adds; all meet at its end."""
+    (tiles, bias), (numbers, factors), rows = matrix, room, x.shape[0]
+    panels = -(-rows // PANEL_ROWS)
     for n in range(panels):
         first, last = rows * n // panels, rows * (n + 1) // panels
-        linear_digits(threads, x[first:last], tiles, digits, bias, out[first:last])
-    add_low_rank(threads, x, stack, adapters, out)
-    return out
+        digits_share(thread, threads, x[first:last], digits, numbers, factors)
+        met = meet(crew, threads, met)
+        columns_share(thread, threads, tiles, numbers, factors, digits, bias, out[first:last])
+        met = meet(crew, threads, met)
+    if adapters.size > 0:
+        low_rank_share(thread, threads, x, stack, adapters, out)
+        met = meet(crew, threads, met)
+    return met
 
 
 @njit(**STEADY)
-def _attend(threads, q, heads, keys, values, view, block_size, seen, scale, window):
-    """See Ops.attend."""
-    out = np.empty((q.shape[0], heads * values.shape[2]), np.float32)
-    if threads > 1 and seen * out.shape[1] > PARALLEL_SIGHT:
-        attend_parallel(threads, q, keys, values, view, block_size, scale, window, 0.0, _NO_SINKS, out)
-    else:
-        attend_share(0, 1, q, keys, values, view, block_size, scale, window, 0.0, _NO_SINKS, out)
-    return out
-
-
-@njit(**STEADY)
-def run_layer(threads, x, residual, matrices, norms, digits, low, rotary, cache, view, write, block_size, seen, shape):
-    """The normed input of the next layer, and the residual stream that it is the norm of."""
-    qkv_matrix, out_matrix, gate_matrix, down_matrix = matrices
+def _share(
+    thread, threads, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape,
+    rooms,
+):  # fmt: skip
+    """What one thread does of a layer; see run_layer."""
     mlp_norm, next_norm, q_norm, k_norm = norms
-    (keys, values), (cos, sin), (adapters, stacks) = cache, rotary, low
-    heads, scale, window, eps = shape
-    hidden, inner = x.shape[1], down_matrix[0].shape[1] * BLOCK
-    width = (heads + 2 * keys.shape[1]) * keys.shape[2]
-    qkv = _product(threads, x, qkv_matrix, digits, width, stacks[0], adapters)
-    rotate_rows(threads, qkv, heads, view[0], write, cos, sin, keys, values, q_norm, k_norm, eps)
-    mixed = _attend(threads, qkv, heads, keys, values, view, block_size, seen, scale, window)
-    middle = _product(threads, mixed, out_matrix, digits, hidden, stacks[1], adapters)
-    normed = np.empty_like(x)
-    norm_rows(threads, middle, residual, mlp_norm, eps, normed)
-    gates = _product(threads, normed, gate_matrix, digits, 2 * inner, stacks[2], adapters)
-    gated = np.empty((x.shape[0], inner), np.float32)
-    gate_rows(threads, gates, gated)
-    stream = _product(threads, gated, down_matrix, digits, hidden, stacks[3], adapters)
-    following = np.empty_like(x)
-    norm_rows(threads, stream, middle, next_norm, eps, following)
-    return following, stream
+    (keys, values), (cos, sin), (block_size, heads, scale, window, eps) = cache, rotary, shape
+    (qkv, mixed, middle, normed, gates, gated, stream, following), room = rooms[:8], rooms[8:]
+    first, last = rows_of(thread, threads, x.shape[0])
+    met = _product(thread, threads, crew, 0, x, matrices[:2], digits, room, stacks[:3], adapters, qkv)
+    rotate_and_store(
+        qkv[first:last], heads, view[0][first:last], write[first:last], cos, sin, keys, values, q_norm, k_norm, eps
+    )
+    met = meet(crew, threads, met)
+    attend_share(thread, threads, qkv, keys, values, view, block_size, scale, window, 0.0, _NO_SINKS, mixed)
+    met = meet(crew, threads, met)
+    met = _product(thread, threads, crew, met, mixed, matrices[2:4], digits, room, stacks[3:6], adapters, middle)
+    add_rms_norm(middle[first:last], residual[first:last], mlp_norm, eps, normed[first:last])
+    met = meet(crew, threads, met)
+    met = _product(thread, threads, crew, met, normed, matrices[4:6], digits, room, stacks[6:9], adapters, gates)
+    silu_mul(gates[first:last], gated[first:last])
+    met = meet(crew, threads, met)
+    met = _product(thread, threads, crew, met, gated, matrices[6:], digits, room, stacks[9:], adapters, stream)
+    add_rms_norm(stream[first:last], middle[first:last], next_norm, eps, following[first:last])
+
+
+@njit(**STEADY)
+def _rooms(rows, hidden, width, heads, inner, digits):
+    """Places for what a layer's steps leave, by its widths, and for the digits of a panel."""
+    room = min(rows, PANEL_ROWS) * max(hidden, heads, inner)
+    return (
+        np.empty((rows, width), np.float32),
+        np.empty((rows, heads), np.float32),
+        np.empty((rows, hidden), np.float32),
+        np.empty((rows, hidden), np.float32),
+        np.empty((rows, 2 * inner), np.float32),
+        np.empty((rows, inner), np.float32),
+        np.empty((rows, hidden), np.float32),
+        np.empty((rows, hidden), np.float32),
+        np.empty(room * len(digits), np.int8),
+        np.empty(room // BLOCK * FACTORS, np.float32),
+    )
+
+
+@njit(parallel=True, **STEADY)
+def run_layer(
+    threads, missed, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape
+):
+    """The normed input of the next layer, and the residual stream that it is the norm of.
+
+    Tuples are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of
+    their adapters. `missed` counts the calls for which a thread did not come.
+    """
+    keys, hidden, inner, heads = cache[0], x.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
+    width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], np.zeros(PLACES, np.int64)
+    rooms = _rooms(x.shape[0], hidden, width, heads, inner, digits)
+    together = threads if missed[0] < MOST_MISSED else 1
+    if together > 1:
+        for share in prange(together):
+            if all_here(crew, together):
+                _share(
+                    np.int64(share), together, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary,
+                    cache, view, write, shape, rooms,
+                )  # fmt: skip
+    if together == 1 or left_alone(crew):
+        missed[0] += together > 1
+        _share(
+            0, 1, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape, rooms
+        )
+    return rooms[7], rooms[6]

@@ -49,21 +49,26 @@ def _add_rows(first, last, x, down, up, bounds, adapters, out):
             begin = bounds[part]
 
 
+@njit(**STEADY)
+def low_rank_share(thread, threads, x, stack, adapters, out):
+    """What one thread does of add_low_rank."""
+    down, up, bounds = stack
+    first, last = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads
+    _add_rows(first, last, x, down, up, bounds, adapters, out)
+
+
 @njit(parallel=True, **STEADY)
-def _add_shares(threads, x, down, up, bounds, adapters, out):
+def _add_shares(threads, x, stack, adapters, out):
     for share in prange(threads):
-        number = np.int64(share)
-        first, last = x.shape[0] * number // threads, x.shape[0] * (number + 1) // threads
-        _add_rows(first, last, x, down, up, bounds, adapters, out)
+        low_rank_share(np.int64(share), threads, x, stack, adapters, out)
 
 
 @njit(**STEADY)
 def add_low_rank(threads, x, stack, adapters, out):
     """See kernels/low_rank.py; a stack is (down, up, bounds). No adapters at all: nobody has one."""
-    down, up, bounds = stack
     if adapters.size == 0:
         return
     if threads > 1 and x.shape[0] > 1:
-        _add_shares(min(threads, x.shape[0]), x, down, up, bounds, adapters, out)
+        _add_shares(min(threads, x.shape[0]), x, stack, adapters, out)
     else:
-        _add_rows(0, x.shape[0], x, down, up, bounds, adapters, out)
+        low_rank_share(0, 1, x, stack, adapters, out)

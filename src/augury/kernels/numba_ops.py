@@ -30,7 +30,7 @@ from augury.kernels import (  # noqa: E402
 from augury.kernels.arrays import Array, array_of, fresh, lasting, optional  # noqa: E402
 from augury.kernels.digits_numba import linear_digits  # noqa: E402
 from augury.kernels.fused_layer import NOBODY, FusedLayer, View  # noqa: E402
-from augury.kernels.layer_numba import PANEL_ROWS, PARALLEL_SIGHT  # noqa: E402
+from augury.kernels.layer_numba import PANEL_ROWS  # noqa: E402
 from augury.kernels.quantized import Quantized  # noqa: E402
 from augury.kernels.tiles import Tiled, tiled  # noqa: E402
 from augury.kernels.vectors import LANES  # noqa: E402
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 FEWEST = 4  # lines of a matrix that kernels take at a time
 VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it
+PARALLEL_SIGHT = 1 << 19  # multiply-adds of an attention below which waking threads costs more than they save
 PARALLEL_WEIGHT = 1 << 16  # weights of a matrix below which waking threads costs more than they save
 
 

@@ -16,7 +16,7 @@ MANY_ROWS = 32  # from here on threads save more than waking them costs
 
 
 @njit(**ORDERED)
-def _share(share, threads, rows):
+def rows_of(share, threads, rows):
     """The rows of one thread: first, and one past the last."""
     return rows * share // threads, rows * (share + 1) // threads
 
@@ -28,7 +28,7 @@ def norm_rows(threads, x, residual, weight, eps, out):
         add_rms_norm(x, residual, weight, eps, out)
     else:
         for share in prange(threads):
-            first, last = _share(np.int64(share), threads, x.shape[0])
+            first, last = rows_of(np.int64(share), threads, x.shape[0])
             add_rms_norm(x[first:last], residual[first:last], weight, eps, out[first:last])
 
 
@@ -39,7 +39,7 @@ def gate_rows(threads, gate_up, out):
         silu_mul(gate_up, out)
     else:
         for share in prange(threads):
-            first, last = _share(np.int64(share), threads, out.shape[0])
+            first, last = rows_of(np.int64(share), threads, out.shape[0])
             silu_mul(gate_up[first:last], out[first:last])
 
 
@@ -50,6 +50,6 @@ def rotate_rows(threads, qkv, heads, positions, write, cos, sin, keys, values, q
         rotate_and_store(qkv, heads, positions, write, cos, sin, keys, values, q_norm, k_norm, eps)
     else:
         for share in prange(threads):
-            first, last = _share(np.int64(share), threads, qkv.shape[0])
+            first, last = rows_of(np.int64(share), threads, qkv.shape[0])
             rows, places, targets = qkv[first:last], positions[first:last], write[first:last]
             rotate_and_store(rows, heads, places, targets, cos, sin, keys, values, q_norm, k_norm, eps)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from augury.kernels.arrays import Array, array_of
+from augury.kernels.arrays import Array, array_of, with_array
 from augury.kernels.machine import LINES
-from augury.kernels.unpack import BLOCK, unpacked
+from augury.kernels.unpack import BLOCK
 
 if TYPE_CHECKING:
     from augury.model.packed import Packed
@@ -64,12 +64,10 @@ class Tiled:
         """Some lines as float32, to the bit what Packed.lines gives."""
         from augury.kernels.tiles_numba import gather_lines  # compiled code is loaded where it is used
 
-        count, blocks, halved = len(wanted), self.tiles.shape[1], self.tiles.dtype == np.uint8
-        codes = np.empty((count, blocks, BLOCK // 2 if halved else BLOCK), self.tiles.dtype)
-        factors = np.empty((count, blocks, factors_of(halved)), np.float32)
-        split = 2 * code_bytes(halved)
-        gather_lines(self.tiles, self.tiles.view(np.float32), array_of(wanted), split, codes, factors)
-        return unpacked(torch.from_numpy(codes), torch.from_numpy(factors))
+        out = np.empty((len(wanted), self.width), np.float32)
+        parts = factors_of(self.tiles.dtype == np.uint8)
+        gather_lines(self.tiles, self.tiles.view(np.float32), array_of(wanted), parts, out)
+        return with_array(out)
 
 
 def tiled(weight: Packed, digits: tuple[int, ...]) -> Tiled:

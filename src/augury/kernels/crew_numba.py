@@ -1,0 +1,132 @@
+"""Threads of one parallel loop that wait for each other inside it.
+
+A decoder layer has ten steps that threads share. To begin and end a parallel loop takes longer than many of them do
+where rows are few, and threads that wait between two loops fall asleep; here they meet at a counter.
+
+A loop gives each of its rounds a thread of its own only if as many threads are there. So a crew calls its roll first:
+where somebody does not come, nobody begins, and the caller works alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from augury.kernels.digits_numba import STEADY
+from augury.kernels.machine import ARM
+from augury.kernels.vectors import I32, INDEX, at
+
+# Places in a crew's numbers, each on cache lines of its own.
+MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
+OPEN, TOGETHER, ALONE = 0, 1, 2
+LOOKS = 300  # at a number, 5 to 15 microseconds, before a thread lets others have its core between two looks
+PATIENCE = 20_000  # such looks, 10 milliseconds and more, until somebody who has not come is given up
+
+
+def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Where a crew keeps one of its numbers."""
+    return at(builder, make_array(signature.args[0])(context, builder, value=args[0]).data, args[1])
+
+
+@intrinsic
+def _count(typing, numbers, place):
+    """Add one for all threads to see; the number after that."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = ir.Constant(ir.IntType(64), 1)
+        before = builder.atomic_rmw("add", _number(context, builder, signature, args), one, "acq_rel")
+        return builder.add(before, one)
+
+    return types.int64(numbers, INDEX), generate
+
+
+@intrinsic
+def _look(typing, numbers, place):
+    """The number as other threads left it, and all that they wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_number(context, builder, signature, args), "acquire", 8)
+
+    return types.int64(numbers, INDEX), generate
+
+
+@intrinsic
+def _decide(typing, numbers, place, verdict):
+    """Put a verdict where none is yet."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        none = ir.Constant(ir.IntType(64), OPEN)
+        builder.cmpxchg(_number(context, builder, signature, args), none, args[2], "acq_rel", "acquire")
+        return context.get_dummy_value()
+
+    return types.void(numbers, INDEX, INDEX), generate
+
+
+@intrinsic
+def _pause(typing):
+    """Tell the core that this thread looks at a number again and again."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name, given = ("llvm.aarch64.hint", [I32(1)]) if ARM else ("llvm.x86.sse2.pause", [])
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def _yield(typing):
+    """Let another thread have the core, if one waits for it: perhaps the one that this one waits for."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "win32":
+            kind = ir.FunctionType(I32, [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@njit(**STEADY)
+def meet(crew, threads, met):
+    """Wait until all threads are here; `met` is what the meeting before gave back, 0 at first."""
+    if threads > 1:
+        _count(crew, MET)
+        looks = 0
+        while _look(crew, MET) < met + threads:
+            looks += 1
+            if looks < LOOKS:
+                _pause()
+            else:
+                _yield()
+    return met + threads
+
+
+@njit(**STEADY)
+def all_here(crew, threads):
+    """Whether every thread has come; all of them are told the same."""
+    if _count(crew, PRESENT) == threads:
+        _decide(crew, VERDICT, TOGETHER)
+    looks = 0
+    while _look(crew, VERDICT) == OPEN:
+        looks += 1
+        if looks < LOOKS:
+            _pause()
+        elif looks < LOOKS + PATIENCE:
+            _yield()
+        else:
+            _decide(crew, VERDICT, ALONE)
+    return _look(crew, VERDICT) == TOGETHER
+
+
+@njit(**STEADY)
+def left_alone(crew):
+    """Whether somebody did not come, and nothing was done."""
+    return _look(crew, VERDICT) == ALONE
