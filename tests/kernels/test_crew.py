@@ -34,12 +34,14 @@ def expected(threads: int) -> np.ndarray:
 def test_nobody_goes_on_before_all_are_there(threads: int) -> None:
     share_pool()
     set_num_threads(threads)
-    for _ in range(20):
+    together = 0
+    while together < 20:  # on a crowded machine a thread may come too late
         crew, numbers = np.zeros(PLACES, np.int64), expected(threads)
         numbers[1:] = 0
         add_in_turns(threads, crew, numbers)
-        assert not left_alone(crew)
-        np.testing.assert_array_equal(numbers, expected(threads))
+        together += not left_alone(crew)
+        done = numbers[1:] if left_alone(crew) else numbers - expected(threads)
+        assert not done.any()
 
 
 def test_where_a_thread_does_not_come_nobody_begins() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -25,8 +26,8 @@ from augury.kernels.vectors import I32, INDEX, at
 # Places in a crew's numbers, each on cache lines of its own.
 MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
 OPEN, TOGETHER, ALONE = 0, 1, 2
-LOOKS = 300  # at a number, 5 to 15 microseconds, before a thread lets others have its core between two looks
-PATIENCE = 20_000  # such looks, 10 milliseconds and more, until somebody who has not come is given up
+LOOKS = 300  # at a number before a thread lets others have its core between two looks
+PATIENCE = 20_000  # more looks, 10 milliseconds and longer, until somebody who has not come is given up
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -83,7 +84,7 @@ def _pause(typing):
 
 @intrinsic
 def _yield(typing):
-    """Let another thread have the core, if one waits for it: perhaps the one that this one waits for."""
+    """Let another thread have the core, perhaps the one that is waited for; Windows has no such name and looks on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if sys.platform != "win32":
@@ -92,6 +93,15 @@ def _yield(typing):
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@njit(**STEADY)
+def new_crew():
+    """A crew's numbers; made here because a parallel function would fill them in a parallel loop of its own."""
+    crew = np.empty(PLACES, np.int64)
+    for place in range(PLACES):
+        crew[place] = 0
+    return crew
 
 
 @njit(**STEADY)

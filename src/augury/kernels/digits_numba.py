@@ -62,14 +62,14 @@ def _columns(first, last, tiles, numbers, factors, digits, out):
 
 @njit(**STEADY)
 def digits_share(thread, threads, x, digits, numbers, factors):
-    """What one thread does of all rows as digits and factors."""
+    """One thread's part of turning all rows into digits and factors."""
     blocks = x.size // BLOCK
     _in_digits(x.reshape(-1), blocks * thread // threads, blocks * (thread + 1) // threads, digits, numbers, factors)
 
 
 @njit(**STEADY)
 def columns_share(thread, threads, tiles, numbers, factors, digits, bias, out):
-    """What one thread does of out = rows in digits times the matrix, plus bias if it has any elements."""
+    """One thread's columns of the rows, in digits, times the matrix, plus bias if it has any elements."""
     first, last = columns_of(thread, threads, out.shape[1], TILE)
     if first < last:
         _columns(first, last, tiles, numbers, factors, digits, out)

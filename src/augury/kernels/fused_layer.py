@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NOBODY = np.empty(0, np.int64)
-MISSED = np.zeros(1, np.int64)  # calls for which a thread of the pool did not come; see crew_numba
+MISSED = np.zeros(1, np.int64)  # calls since a thread of the pool did not come; see run_layer
 NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np.empty(0, np.int64))
 
 

@@ -1,6 +1,6 @@
 """Norms, rotary embedding with cache write, and the gated activation on a CPU: one pass over the data each.
 
-Each row is reduced by itself in the same order, so neighbours cannot change it. For many rows see rows_numba.
+Each row is reduced by itself in the same order, so neighbours cannot change it.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ import numpy as np
 from numba import njit, prange
 
 from augury.kernels.attention_numba import attend_share
-from augury.kernels.crew_numba import PLACES, all_here, left_alone, meet
+from augury.kernels.crew_numba import all_here, left_alone, meet, new_crew
 from augury.kernels.digits_numba import STEADY, columns_share, digits_share
 from augury.kernels.fused_numba import add_rms_norm, rotate_and_store, silu_mul
 from augury.kernels.low_rank_numba import low_rank_share
-from augury.kernels.rows_numba import rows_of
 from augury.kernels.simd_digits import FACTORS
 from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
-MOST_MISSED = 3  # calls for which a thread may fail to come before none is called any more
+# Calls in a row for which a thread may fail to come before none is called, and then how often they are called again.
+MOST_MISSED, AGAIN = 3, 1_000
 
 _NO_SINKS = np.empty(0, np.float32)
 
@@ -51,8 +51,8 @@ def _share(
     mlp_norm, next_norm, q_norm, k_norm = norms
     (keys, values), (cos, sin), (block_size, heads, scale, window, eps) = cache, rotary, shape
     (qkv, mixed, middle, normed, gates, gated, stream, following), room = rooms[:8], rooms[8:]
-    first, last = rows_of(thread, threads, x.shape[0])
-    met = _product(thread, threads, crew, 0, x, matrices[:2], digits, room, stacks[:3], adapters, qkv)
+    first, last = x.shape[0] * thread // threads, x.shape[0] * (thread + 1) // threads
+    met = _product(thread, threads, crew, np.int64(0), x, matrices[:2], digits, room, stacks[:3], adapters, qkv)
     rotate_and_store(
         qkv[first:last], heads, view[0][first:last], write[first:last], cos, sin, keys, values, q_norm, k_norm, eps
     )
@@ -94,12 +94,12 @@ def run_layer(
     """The normed input of the next layer, and the residual stream that it is the norm of.
 
     Tuples are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of
-    their adapters. `missed` counts the calls for which a thread did not come.
+    their adapters. `missed` counts the calls since a thread did not come.
     """
     keys, hidden, inner, heads = cache[0], x.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
-    width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], np.zeros(PLACES, np.int64)
+    width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], new_crew()
     rooms = _rooms(x.shape[0], hidden, width, heads, inner, digits)
-    together = threads if missed[0] < MOST_MISSED else 1
+    together = threads if missed[0] < MOST_MISSED or missed[0] % AGAIN == 0 else 1
     if together > 1:
         for share in prange(together):
             if all_here(crew, together):
@@ -107,9 +107,13 @@ def run_layer(
                     np.int64(share), together, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary,
                     cache, view, write, shape, rooms,
                 )  # fmt: skip
+        if not left_alone(crew):
+            missed[0] = 0
     if together == 1 or left_alone(crew):
-        missed[0] += together > 1
+        missed[0] += threads > 1
+        one = np.int64(1)  # a literal would have all of it compiled once more
         _share(
-            0, 1, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape, rooms
-        )
+            one - 1, one, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
+            shape, rooms,
+        )  # fmt: skip
     return rooms[7], rooms[6]

@@ -27,8 +27,8 @@ _spinning = False  # torch was imported before we could set how its idle threads
 def waiting() -> dict[str, str]:
     """How idle OpenMP threads wait, as libraries read it from the environment: for 30 to 100 microseconds they spin.
 
-    A pass of a small model has a hundred parallel regions and more; a thread that sleeps between two of them wakes up
-    too late for the next. A pass of one row takes 11.0 ms instead of 14.6 on a quiet ARM core and 10.4 instead of 11.6
+    A pass of a small model has dozens of parallel loops; a thread that sleeps between two of them wakes up too late
+    for the next. A pass of one row takes 11.0 ms instead of 14.6 on a quiet ARM core and 10.4 instead of 11.6
     on x86; beside busy processes 32 instead of 25 and 19 instead of 23, where threads that spin for good make it
     seconds.
     """
