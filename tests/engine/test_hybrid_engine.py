@@ -125,7 +125,7 @@ def test_a_pass_that_fails_midway_is_run_again(one: Family, monkeypatch: pytest.
             monkeypatch.setattr(convolve, failing)
 
     monkeypatch.setattr(llm.engine, "run_pass", in_peace)
-    monkeypatch.setattr("augury.engine.engine.recover", patient(llm))
+    monkeypatch.setattr("augury.engine.blame.recover", patient(llm))
     assert ask(llm, PROMPTS) == one.greedy
     assert calls > 17
 
