@@ -236,6 +236,14 @@ def test_no_ratio_before_there_are_pairs() -> None:
     assert Paired().estimate(1) is None
 
 
+def test_a_plain_pass_that_took_no_longer_than_its_drafter_is_no_pair() -> None:
+    paired = Paired()
+    for seconds, tokens in ((0.01, 1), (0.02, 1), (0.03, 0)):
+        paired.enter(Step(1, 2, 0, 0, 0.0, 0.01, 0.0, 3, drafts=[(1, 1, 1)]))
+        paired.enter(Step(1, 1, 0, 0, 0.0, seconds, 0.02, tokens, sample=True))
+    assert paired.estimate(1) is None
+
+
 def test_sizes_between_measured_ones_lie_between_their_costs() -> None:
     points = every_size({1: 1.0, 2: 1.5, 6: 3.5})
     assert points == pytest.approx({1: 1.0, 2: 1.5, 3: 2.0, 4: 2.5, 5: 3.0, 6: 3.5})

@@ -64,8 +64,9 @@ class Paired:
             load.tokens += step.generation_tokens
             load.seconds += step.seconds
         elif load.tokens and not step.drafts:
-            plain = step.generation_tokens / (step.seconds - (step.drafter_seconds or 0.0))
-            load.add(load.tokens / load.seconds / plain)
+            own = step.seconds - (step.drafter_seconds or 0.0)  # clocks of a crowded machine may leave nothing
+            if own > 0 and step.generation_tokens > 0:
+                load.add(load.tokens / load.seconds * own / step.generation_tokens)
             load.tokens, load.seconds = 0, 0.0
 
     def estimate(self, requests: int | None = None) -> Speedup | None:
