@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,24 @@ def test_a_look_up_that_adapts_changes_no_text(spec: dict[str, Any], toy_model: 
     with_cheap_drafts(llm)
     held_to_plain(llm, plain, PROMPTS)
     assert llm.engine.stats.spec.num_drafts
+
+
+def test_a_pass_that_nothing_can_be_learnt_from_is_not_run_again(
+    toy_model: Path, plain: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = LLM(str(toy_model), device="cpu", max_model_len=128, speculative_config={**LOOK_UPS[0], "adaptive": True})
+    with_cheap_drafts(llm)
+    budget: Any = llm.engine.budget
+    learn, passes = budget.learn, itertools.count(1)
+
+    def fails_at_times(step: Any) -> None:
+        learn(step)
+        if next(passes) % 5 == 0:
+            raise ValueError("a clock that ran backwards")
+
+    monkeypatch.setattr(budget, "learn", fails_at_times)
+    held_to_plain(llm, plain, PROMPTS)
+    assert "no text is concerned" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
+from augury.engine.budget import Budget
 from augury.engine.request import Request
 from augury.engine.runner import Flight
 from augury.kernels.verify import tree_depths
 from augury.observe.stats import PROBE, EngineStats, shared_out
 from augury.observe.steps import Step
+
+logger = logging.getLogger("augury")
 
 
 class Update(NamedTuple):
@@ -42,6 +46,14 @@ def count(request: Request, nodes: int, tokens: list[int], accepted: int, stats:
         if request.draft_parts:
             _count_parts(request, nodes, accepted, stats, last)
     return Update(request, tokens, accepted)
+
+
+def learn(budget: Budget, step: Step) -> None:
+    """Have the controller learn from a pass. Its tokens are given out already: an error must not have it run again."""
+    try:
+        budget.learn(step)
+    except Exception:
+        logger.exception("how much to draft could not be learnt from a pass; no text is concerned. Please report this.")
 
 
 def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats, last: Step) -> None:

@@ -11,7 +11,7 @@ from augury.drafters.base import Drafter
 from augury.drafters.saver import Saver
 from augury.engine.blame import end, run_again
 from augury.engine.budget import Budget
-from augury.engine.commit import Update, count, drafted
+from augury.engine.commit import Update, count, drafted, learn
 from augury.engine.grammar import Ahead
 from augury.engine.masks import keep_to_grammar, read_ahead
 from augury.engine.predict import NAME as PREDICTED
@@ -239,7 +239,7 @@ class Engine:
                     updates[item.request] = update
             except Exception as error:
                 guilty[item.request] = error
-        self.budget.learn(flight.step)
+        learn(self.budget, flight.step)
         self._complete()
         return list((updates | self._let_go(flight, guilty)).values())
 
