@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -41,6 +42,7 @@ def scores(target: Target, *pieces: list[int]) -> torch.Tensor:
     return torch.cat(found)
 
 
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")
 @pytest.mark.parametrize("missed", [0, 3])  # a crew, and one thread because others did not come
 def test_two_threads_give_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: int) -> None:
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)

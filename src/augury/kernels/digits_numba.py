@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit, prange
 
 from augury.kernels.machine import LINES
-from augury.kernels.matrix_numba import add_bias, columns_of
+from augury.kernels.matrix_numba import columns_of
 from augury.kernels.numba_options import OPTIONS
 from augury.kernels.simd_digits import FACTORS, half4, split, tile1, tile2
 from augury.kernels.tiles import TILE
@@ -88,9 +88,6 @@ def linear_digits(threads, x, tiles, digits, bias, out):
         _in_digits(flat, 0, blocks, digits, numbers, factors)
     else:
         for share in prange(threads):
-            part = np.int64(share)
-            _in_digits(flat, blocks * part // threads, blocks * (part + 1) // threads, digits, numbers, factors)
+            digits_share(np.int64(share), threads, x, digits, numbers, factors)
     for share in prange(threads):
-        first, last = columns_of(np.int64(share), threads, out.shape[1], TILE)
-        _columns(first, last, tiles, numbers, factors, digits, out)
-    add_bias(out, bias)
+        columns_share(np.int64(share), threads, tiles, numbers, factors, digits, bias, out)
