@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from augury.config.speculative import SpeculativeConfig
+from augury.engine.blanks import run_blank
 from augury.engine.cost import DraftCost, RowCost, every_size, measure_rows, sizes_of
 from augury.engine.cost_file import remembered
 from augury.engine.goodput import Costs, GoodputBudget
@@ -26,7 +27,7 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
 
     def seconds(rows: int) -> float:
         begun = time.perf_counter()
-        spent = runner.run_blank(rows)
+        spent = run_blank(runner, rows)
         if runner.on_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - begun - spent

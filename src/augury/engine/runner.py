@@ -28,7 +28,7 @@ from augury.engine.look_up import LookUps
 from augury.engine.masks import gather
 from augury.engine.request import Request
 from augury.engine.resume import resume
-from augury.engine.rows import Segments, StepShape, round_up
+from augury.engine.rows import Segments, round_up
 from augury.engine.scheduled import CONTINUES, ScheduledRequest
 from augury.engine.settle import DraftLimits
 from augury.engine.state import SlotState
@@ -86,7 +86,7 @@ class Runner:
         # Our own kernels look everything up by slot, so one graph serves every mix of requests.
         self.looks_up = face(target.device) == "triton"
         self.on_gpu = target.device.type == "cuda"
-        self._drafter_seconds: float | None = None
+        self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)
         self.backlog: Backlog | None = None  # where the drafter's reading may wait while nobody drafts
 
@@ -97,7 +97,7 @@ class Runner:
 
     def launch(self, scheduled: list[ScheduledRequest], step: Step) -> Flight:
         """Queue a pass for these; a drafter on the host is asked before this returns, a look-up when it has landed."""
-        self._drafter_seconds = None
+        self.drafter_seconds = None
         flight = Flight(scheduled, step, self.prepare(scheduled))
         if self._awaits_masks(scheduled):
             flight.rest = self.begin(flight.step_input)
@@ -120,7 +120,7 @@ class Runner:
         """Ask a drafter on the host, and have the report brought there."""
         flight.output, flight.drafts = output, self.propose(flight.step_input, output)  # what to try next
         if not self.on_gpu:
-            flight.step.drafter_seconds, flight.step.drafter_depth = self._drafter_seconds, flight.step.budget
+            flight.step.drafter_seconds, flight.step.drafter_depth = self.drafter_seconds, flight.step.budget
             flight.report = output.report
             return
         flight.report = self.state.staging.reserve(output.report.numel()).view(output.report.shape)
@@ -240,7 +240,7 @@ class Runner:
             assert pending.probs is not None
             pending.probs[slots, :, : draft.probs.shape[2]] = draft.probs
         if not self.on_gpu:  # there the work is only queued by now
-            self._drafter_seconds = time.perf_counter() - begun
+            self.drafter_seconds = time.perf_counter() - begun
         return draft
 
     def admit(self, request: Request) -> None:
@@ -276,24 +276,3 @@ class Runner:
         if self.backlog is not None and (inputs := self.backlog.last_of(slot, length, self.state, self.block_size)):
             assert self.drafter is not None
             self.drafter.propose(inputs)
-
-    @torch.inference_mode()
-    def run_blank(self, rows: int) -> float:
-        """Run a pass of padding as large as a decode pass of `rows`; the drafter's part of it, in seconds."""
-        self._drafter_seconds = None
-        if self.looks_up:  # the graph of so many requests without drafts
-            branching = self.drafter is not None and self.drafter.branching
-            shape = StepShape(rows, rows, rows, 0, False, False, True, branching, True)
-        else:
-            span = min(128, self.state.block_tables.shape[1] * self.block_size)
-            shape = StepShape(1, rows, rows, span, True, True, self.drafter is not None, False)
-        blank = self.blank(shape)
-        with self.together("run", blank):
-            self.run(blank)
-        return self._drafter_seconds or 0.0
-
-    def blank(self, shape: StepShape) -> StepInput:
-        """A pass of nothing but padding."""
-        table = torch.zeros(8, shape.groups, dtype=torch.int64)
-        table[0] = self.state.padding_slot
-        return StepInput(table, shape, shape.logits_rows, shape.groups)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from augury.engine.blanks import blank
 from augury.engine.rows import StepShape, round_up, row_sizes
 from augury.engine.runner import Runner
 from augury.engine.step_input import StepInput
@@ -24,9 +25,9 @@ def warm_up(runner: Runner, sizes: tuple[int, ...]) -> None:
         every = size == sizes[0] or not runner.target.any_size
         for plain, greedy in kinds if every else kinds[-1:]:
             shape = StepShape(1, size, min(size, 8), 128, plain, greedy, runner.drafter is not None, False)
-            blank = runner.blank(shape)
-            with runner.together("advance", blank):
-                runner.advance(blank)
+            padding = blank(runner, shape)
+            with runner.together("advance", padding):
+                runner.advance(padding)
 
 
 @torch.inference_mode()
@@ -36,11 +37,10 @@ def warm_up_prompts(runner: Runner, most_groups: int, most_rows: int) -> None:
         return
     for groups in sorted({1, round_up(most_groups)}):
         for rows in [*(size for size in PROMPT_ROWS if groups < size < most_rows), most_rows]:
-            blank = runner.blank(
-                StepShape(groups, runner.padded(rows), groups, 0, False, False, True, _branches(runner))
-            )
-            with runner.together("run", blank):
-                runner.run(blank)
+            padded = runner.padded(rows)
+            padding = blank(runner, StepShape(groups, padded, groups, 0, False, False, True, _branches(runner)))
+            with runner.together("run", padding):
+                runner.run(padding)
 
 
 @torch.inference_mode()
@@ -60,7 +60,7 @@ def capture_graphs(runner: Runner, most_groups: int, budget: int) -> None:
         with runner.together("record", step_input):
             captured.record(step_input, runner.state.version)
 
-    captured.fill([runner.blank(shape) for shape in sorted(shapes, key=lambda shape: -shape.rows)], record, budget)
+    captured.fill([blank(runner, shape) for shape in sorted(shapes, key=lambda shape: -shape.rows)], record, budget)
 
 
 def _branches(runner: Runner) -> bool:
