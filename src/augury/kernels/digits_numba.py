@@ -12,7 +12,7 @@ from numba import njit, prange
 from augury.kernels.machine import LINES
 from augury.kernels.matrix_numba import columns_of
 from augury.kernels.numba_options import OPTIONS
-from augury.kernels.simd_digits import FACTORS, half4, split, tile1, tile2
+from augury.kernels.simd_digits import FACTORS, half3, half4, split, tile1, tile2
 from augury.kernels.tiles import TILE
 from augury.kernels.unpack import BLOCK
 
@@ -37,6 +37,10 @@ def _tile_rows(tiles, tile, numbers, factors, rows, blocks, digits, out, o, apar
         for half in range(2):
             half4(tiles, tile, half, numbers, factors, r, blocks, digits, out, o + r * apart + half * LINES, apart)
         r += 4
+    if r + 3 <= rows:
+        for half in range(2):
+            half3(tiles, tile, half, numbers, factors, r, blocks, digits, out, o + r * apart + half * LINES, apart)
+        r += 3
     if r + 2 <= rows:
         tile2(tiles, tile, 0, numbers, factors, r, blocks, digits, out, o + r * apart, apart)
         r += 2

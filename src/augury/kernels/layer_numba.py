@@ -70,9 +70,9 @@ def _share(
 
 
 @njit(**STEADY)
-def _rooms(rows, hidden, width, heads, inner, digits):
+def _rooms(rows, given, hidden, width, heads, inner, digits):
     """Places for what a layer's steps leave, by its widths, and for the digits of a panel."""
-    room = min(rows, PANEL_ROWS) * max(hidden, heads, inner)
+    room = min(rows, PANEL_ROWS) * max(given, hidden, heads, inner)
     return (
         np.empty((rows, width), np.float32),
         np.empty((rows, heads), np.float32),
@@ -96,9 +96,9 @@ def run_layer(
     Tuples are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of
     their adapters. `missed` counts the calls since a thread did not come.
     """
-    keys, hidden, inner, heads = cache[0], x.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
+    keys, hidden, inner, heads = cache[0], residual.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
     width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], new_crew()
-    rooms = _rooms(x.shape[0], hidden, width, heads, inner, digits)
+    rooms = _rooms(x.shape[0], x.shape[1], hidden, width, heads, inner, digits)
     together = threads if missed[0] < MOST_MISSED or missed[0] % AGAIN == 0 else 1
     if together > 1:
         for share in prange(together):

@@ -93,7 +93,7 @@ def _make_tile(rows: int, halves: int) -> Any:
     return product
 
 
-half4, tile2, tile1 = _make_tile(4, 1), _make_tile(2, 2), _make_tile(1, 2)
+half4, half3, tile2, tile1 = _make_tile(4, 1), _make_tile(3, 1), _make_tile(2, 2), _make_tile(1, 2)
 
 
 def _own_register(builder: Any, pointer: Any) -> Any:

@@ -22,6 +22,7 @@ from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError, one_line
 from augury.model.foreign import decoder_layers, decoder_of, fix_rotary, quietly, refuse
 from augury.model.foreign_attention import ATTENTION, Pass, Probe, current, let_mix, tune_by_position
+from augury.model.layers import Layer
 from augury.model.mixers import recurrent_layers
 from augury.model.prove import check_mixer, steps_error
 from augury.model.rope import context_length, switch_length
@@ -54,6 +55,7 @@ class Adapter:
         self.words = None
         self.split: Split | None = None  # it is never divided among ranks
         self.draft_split: Split | None = None
+        self.layers: list[Layer] = []
         mixers = self._with_reason(lambda: recurrent_layers(model, ops))
         self.state_shapes = [mixer.shape for _, mixer in mixers]
         if mixers:

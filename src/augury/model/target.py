@@ -18,6 +18,7 @@ from augury.model.memory import lasting_zeros
 from augury.model.states import States, StateShape
 
 if TYPE_CHECKING:
+    from augury.model.layers import Layer
     from augury.model.split import Split
 
 NORMED = -1  # the feature id of the hidden state after the final norm
@@ -120,6 +121,7 @@ class Target(Protocol):
     any_size: bool  # whether a pass of a new size costs no more than others, so that none need be padded
     cache: KVCache  # assigned by the engine once it knows how many blocks it can afford
     split: Split | None  # how it is divided among ranks; None: it is whole
+    layers: list[Layer]  # our own decoder's; none of a model that runs through transformers
     draft_split: Split | None  # how its drafters are divided among ranks; None: every rank has the whole of them
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,8 +12,11 @@ from augury.model.heads.files import Weights
 from augury.model.heads.lighter import lighter_layer
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
-from augury.model.split import Heads, Split, split_layer
+from augury.model.split import Heads, split_layer
 from augury.model.target import KVCache, LayerShape, Rows, Target
+
+if TYPE_CHECKING:
+    from augury.kernels import LayerRun
 
 
 class RecurrentHead(Protocol):
@@ -97,29 +100,29 @@ class Blocks:
         self.layers = layers
         self.shapes = layer_shapes(config, len(layers))
         self.cache = KVCache()
+        self._runs: list[LayerRun] = []  # the layers as they are run
         self._heads = Heads(config.num_attention_heads, config.num_key_value_heads, head_dim(config))
 
-    def settle(self, split: Split | None) -> None:
-        """Keep this rank's part of the layers, or all of them as light as they can be."""
+    def settle(self, target: Target) -> None:
+        """See Stack.settle."""
+        split = target.draft_split
         if split is None:
-            self.layers = [lighter_layer(layer) for layer in self.layers]
-            return
-        self._heads.check(split.ranks.size, split.field)
-        self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
-        self.shapes = [self._heads.shape(split)] * len(self.layers)
+            self.layers = [lighter_layer(layer, target.layers) for layer in self.layers]
+        else:
+            self._heads.check(split.ranks.size, split.field)
+            self.layers = [split_layer(layer, self._heads, split) for layer in self.layers]
+            self.shapes = [self._heads.shape(split)] * len(self.layers)
+        self._runs = [self.ops.fused(layer) for layer in self.layers]
 
-    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, begin: int = 0, end: int = 0) -> Tensor:
-        """The residual stream after layers begin .. end; `first_input` replaces the first one's normed input."""
-        view = self.ops.view(rows)
-        for i in range(begin, end or len(self.layers)):
-            layer = self.layers[i]
-            x = first_input if i == begin and first_input is not None else None
-            if x is None:
-                x = self.ops.rms_norm(residual, layer.attention_norm, self.eps)
-            x = layer.attention(x, view, self.cache.keys[i], self.cache.values[i])
-            x, residual = self.ops.add_rms_norm(x, residual, layer.mlp_norm, self.eps)
-            residual = residual + layer.mlp(x)
-        return residual
+    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """See Stack.run."""
+        view, x = self.ops.view(rows), first_input
+        if x is None:
+            x = self.ops.rms_norm(residual, self.layers[0].attention_norm, self.eps)
+        norms = [*(layer.attention_norm for layer in self.layers[1:]), norm]
+        for run, keys, values, following in zip(self._runs, self.cache.keys, self.cache.values, norms, strict=True):
+            x, residual = run(x, residual, view, keys, values, following)
+        return x, residual
 
 
 class Stack(Protocol):
@@ -130,11 +133,11 @@ class Stack(Protocol):
     shapes: list[LayerShape]
     cache: KVCache
 
-    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor) -> Tensor:
-        """The residual stream after the layers; `first_input` replaces the first one's normed input."""
+    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """The residual stream after the layers, normed and as it is; `first_input` replaces the first normed input."""
         ...
 
-    def settle(self, split: Split | None) -> None:
+    def settle(self, target: Target) -> None:
         """Keep this rank's part of the layers, or all of them as light as they can be."""
         ...
 
@@ -146,7 +149,7 @@ class BlockHead:
 
     def __init__(self, target: Target, blocks: Stack, streams: int = 1) -> None:
         self.target, self.blocks = target, blocks
-        blocks.settle(target.draft_split)
+        blocks.settle(target)
         self.feature_size = streams * target.hidden_size
         self.layer_shapes, self.cache_dtype = blocks.shapes, target.cache_dtype
 

@@ -72,8 +72,8 @@ class Eagle3Head(BlockHead):
         token = ops.rms_norm(embed(self.target, parts.embedding, rows.tokens), parts.token_norm, eps)
         normed = ops.rms_norm(hidden, parts.hidden_norm, eps)
         residual = normed if self.flags.norm_before_residual else hidden
-        out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual)[rows.wanted]
-        final = ops.rms_norm(out, parts.final_norm, eps)
+        final, out = self.blocks.run(rows, torch.cat([token, normed], dim=1), residual, parts.final_norm)
+        final, out = final[rows.wanted], out[rows.wanted]
         logits = self.target.project(final) if parts.head is None else parts.head(final)
         return logits, final if self.flags.norm_output else out
 

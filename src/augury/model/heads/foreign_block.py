@@ -14,8 +14,7 @@ from augury.model.adapter import ATTENTION, Adapter
 from augury.model.errors import ModelError
 from augury.model.foreign import fix_rotary, quietly, refuse
 from augury.model.row_invariant import use_row_invariant_matrices
-from augury.model.split import Split
-from augury.model.target import KVCache, Rows
+from augury.model.target import KVCache, Rows, Target
 
 FEW = 8  # tokens of a vocabulary that is never used
 
@@ -37,13 +36,15 @@ class ForeignBlocks:
     def cache(self, cache: KVCache) -> None:
         self._adapter.cache = cache
 
-    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor) -> Tensor:
-        """The residual stream after the layer; it norms its input itself."""
+    def run(self, rows: Rows, first_input: Tensor | None, residual: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """See Stack.run; the layer norms its input itself."""
         assert first_input is None
-        return self._adapter.run(rows, residual)
+        stream = self._adapter.run(rows, residual)
+        return self.ops.rms_norm(stream, norm, self.eps), stream
 
-    def settle(self, split: Split | None) -> None:
+    def settle(self, target: Target) -> None:
         """transformers' code has no parts."""
+        split = target.draft_split
         if split is None:
             return
         raise ModelError(f"{split.field}={split.ranks.size}: this drafter runs through transformers; write 1.")

@@ -1,49 +1,69 @@
-"""A head's large matrices in bytes, on a CPU, where reading its weights is most of what a guess costs.
+"""A head's large matrices in fewer bits, on a CPU, where reading its weights is most of what a guess costs.
 
 Guesses may be a little worse for it and text is the same: the target checks every one of them. Files stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from augury.kernels import machine
+from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 from augury.model.layers import AnyLinear, GatedMLP, Layer, Linear, PackedLinear
 from augury.model.packed import Packed
 
 LARGE = 1 << 17  # weights; smaller matrices stay in the processor's caches
-MOST = 127  # of a code
+MOST = 127  # of a code of 8 bits
+MOST_HALF = 15  # of one of 4 bits
 
 
 def lighter(linear: AnyLinear) -> AnyLinear:
     """The same projection, in bytes where that pays."""
-    if not isinstance(linear, Linear):
+    if not isinstance(linear, Linear) or not _pays(linear):
         return linear
-    weight = linear.weight
-    if (
-        weight.device.type != "cpu"
-        or weight.dtype != torch.float32
-        or weight.numel() < LARGE
-        or weight.shape[1] % BLOCK
-    ):
-        return linear
-    packed = linear.ops.arrange(in_bytes(weight), fast=machine.DOT_PRODUCTS)
+    packed = linear.ops.arrange(in_bytes(linear.weight), fast=machine.DOT_PRODUCTS)
     return PackedLinear(linear.ops, packed, linear.bias)
 
 
-def lighter_layer(layer: Layer) -> Layer:
-    """A layer with all its projections so."""
+def _pays(linear: Linear) -> bool:
+    weight = linear.weight
+    usual = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.shape[1] % BLOCK == 0
+    return usual and weight.numel() >= LARGE
+
+
+def lighter_layer(layer: Layer, models: Sequence[Layer] = ()) -> Layer:
+    """A layer with all its projections so; in the form of its model's layers, if one call of compiled code runs those.
+
+    The same code then runs this layer, too, without being compiled once more.
+    """
     attention, mlp = layer.attention, layer.mlp
     assert isinstance(mlp, GatedMLP)  # no head has experts
-    return replace(
-        layer,
-        attention=replace(attention, qkv=lighter(attention.qkv), out=lighter(attention.out)),
-        mlp=replace(mlp, gate_up=lighter(mlp.gate_up), down=lighter(mlp.down)),
-    )
+    linears, form = (attention.qkv, attention.out, mlp.gate_up, mlp.down), _form(models)
+    if form is not None and all(isinstance(linear, Linear) and _pays(linear) for linear in linears):
+        light: list[AnyLinear] = [_like(form, linear) for linear in linears if isinstance(linear, Linear)]
+    else:
+        light = [lighter(linear) for linear in linears]
+    qkv, out, gate_up, down = light
+    return replace(layer, attention=replace(attention, qkv=qkv, out=out), mlp=replace(mlp, gate_up=gate_up, down=down))
+
+
+def _form(models: Sequence[Layer]) -> Tiled | None:
+    """A matrix of a model that has its layers in tiles."""
+    linear = models[0].attention.qkv if models else None
+    weight = getattr(getattr(linear, "base", linear), "weight", None)  # one with adapters lies around another
+    return weight if isinstance(weight, Tiled) else None
+
+
+def _like(form: Tiled, linear: Linear) -> PackedLinear:
+    halved = form.tiles.dtype == np.uint8
+    packed = in_half_bytes(linear.weight) if halved else in_bytes(linear.weight)
+    return PackedLinear(linear.ops, linear.ops.arrange(packed, fast=len(form.digits) == 1), linear.bias)
 
 
 def in_bytes(weight: Tensor) -> Packed:
@@ -52,3 +72,14 @@ def in_bytes(weight: Tensor) -> Packed:
     scales = blocks.abs().amax(-1) / MOST
     codes = torch.where(scales > 0, 1 / scales, 0)[..., None].mul(blocks).round().to(torch.int8)
     return Packed(codes.view(weight.shape), torch.stack([scales, scales, torch.zeros_like(scales)], -1).contiguous())
+
+
+def in_half_bytes(weight: Tensor) -> Packed:
+    """The same in 4 bits, with a scale and a shift for every 32."""
+    blocks = weight.view(len(weight), -1, BLOCK)
+    shifts = blocks.amin(-1)
+    scales = (blocks.amax(-1) - shifts) / MOST_HALF
+    inverse = torch.where(scales > 0, 1 / scales, 0)[..., None]
+    codes = (blocks - shifts[..., None]).mul(inverse).round().to(torch.uint8)
+    low, high = codes.split(BLOCK // 2, -1)
+    return Packed((low | high << 4).view(len(weight), -1), torch.stack([scales, shifts], -1))

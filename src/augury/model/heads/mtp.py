@@ -77,7 +77,7 @@ class MtpHead(BlockHead):
 
     def __init__(self, target: Target, layout: Layout, layers: list[MtpLayer], guesses: int = 1) -> None:
         for layer in layers[1:]:
-            layer.blocks.settle(target.draft_split)
+            layer.blocks.settle(target)
         super().__init__(target, layers[0].blocks)
         self.layout, self.layers = layout, layers
         self.guesses = guesses if len(layers) > 1 else 1  # how many of them have a cache of their own
@@ -112,8 +112,7 @@ class MtpHead(BlockHead):
         state = ops.rms_norm(hidden, layer.hidden_norm, eps)
         joined = [state, token] if self.layout.hidden_first else [token, state]
         layer.blocks.cache = self._parts[step % self.guesses]
-        out = layer.blocks.run(rows, None, layer.join(torch.cat(joined, dim=1)))
-        return ops.rms_norm(out, layer.final_norm, eps)
+        return layer.blocks.run(rows, None, layer.join(torch.cat(joined, dim=1)), layer.final_norm)[0]
 
     @classmethod
     def load(
