@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Kind
 from random_drafters import drafter
+from tiny_gguf import write_and_convert
 
 from augury import LLM, SamplingParams
 from augury.kernels import choose
+from augury.kernels.fused_layer import FusedLayer
+from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
+from augury.model.dense import Dense
 from augury.model.heads import lighter
 from augury.model.heads.eagle3 import Eagle3Head
-from augury.model.layers import Linear, PackedLinear
+from augury.model.layers import Layer, Linear, PackedLinear
+from augury.model.load import load_target
 
 
 def random(lines: int, width: int) -> torch.Tensor:
@@ -28,6 +35,16 @@ def test_a_weight_is_off_by_half_a_step_at_most() -> None:
     steps = weight.view(40, 3, BLOCK).abs().amax(-1, keepdim=True) / 127
     assert bool(((back - weight).view(40, 3, BLOCK).abs() <= steps * 0.5001).all())
     assert bool((back[3, 32:64] == 0).all())
+
+
+def test_a_weight_in_half_a_byte_is_off_by_half_a_step_at_most() -> None:
+    weight = random(40, 96)
+    weight[3, 32:64] = 0.25  # all alike: no step at all
+    back = lighter.in_half_bytes(weight).unpacked()
+    blocks = weight.view(40, 3, BLOCK)
+    steps = (blocks.amax(-1, keepdim=True) - blocks.amin(-1, keepdim=True)) / 15
+    assert bool(((back - weight).view(40, 3, BLOCK).abs() <= steps * 0.5001 + 1e-6).all())
+    assert bool((back[3, 32:64] == 0.25).all())
 
 
 def test_only_large_matrices_on_a_cpu_change() -> None:
@@ -62,3 +79,33 @@ def test_text_is_the_targets_with_a_head_in_bytes(
         [out.outputs[0].token_ids for out in each.generate(prompts, params, use_tqdm=False)] for each in (llm, plain)
     ]
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(("kind", "codes"), [(Kind.Q4_1, np.uint8), (Kind.Q8_0, np.int8)])
+def test_a_heads_layer_takes_the_form_of_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, codes: type, fast: bool
+) -> None:
+    """Bits and digits are those of the model, so that the code that runs its layers runs this one, too."""
+    monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
+    monkeypatch.setattr(lighter, "LARGE", 1)
+    _, model = write_and_convert(tmp_path / "model", "llama", kind)
+    spec = {"method": "eagle3", "model": str(drafter(model, "eagle3", 1, tmp_path / "head"))}
+    llm = LLM(str(model), device="cpu", speculative_config=spec, fast=fast)
+    assert llm.engine.drafter is not None and isinstance(llm.engine.target, Dense)
+    run, theirs = llm.engine.drafter.network.blocks._runs[0], llm.engine.target._runs[0]
+    assert isinstance(run, FusedLayer) and isinstance(theirs, FusedLayer)
+    for mine, model_s in zip(weights_of(run.layer), weights_of(theirs.layer), strict=True):
+        assert mine.tiles.dtype == model_s.tiles.dtype == codes and len(mine.digits) == len(model_s.digits)
+
+
+def test_a_heads_layer_is_in_bytes_beside_a_model_in_floats(toy_model: Path, tmp_path: Path) -> None:
+    target = load_target(toy_model, "float32", torch.device("cpu"), 64)
+    assert lighter._form(target.layers) is None
+
+
+def weights_of(layer: Layer) -> list[Tiled]:
+    linears = layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down  # type: ignore[union-attr]
+    found = [linear.weight for linear in linears if isinstance(linear, PackedLinear)]
+    assert len(found) == len(linears)
+    return [weight for weight in found if isinstance(weight, Tiled)]

@@ -27,7 +27,8 @@ from augury.kernels.vectors import I32, INDEX, at
 MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
 OPEN, TOGETHER, ALONE = 0, 1, 2
 LOOKS = 300  # at a number before a thread lets others have its core between two looks
-PATIENCE = 20_000  # more looks, 10 milliseconds and longer, until somebody who has not come is given up
+PATIENCE = 0.01  # seconds, about, until somebody who has not come is given up
+X86_CYCLES = 2.5e9  # a second, of the counter that every processor of x86 has; it does not say how fast it is
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -95,6 +96,32 @@ def _yield(typing):
     return types.void(), generate
 
 
+@intrinsic
+def _ticks(typing):
+    """A clock that costs nothing to read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(64), [])
+        if ARM:
+            return builder.call(ir.InlineAsm(kind, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter"), [])
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _ticks_a_second(typing):
+    """How fast it goes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(64), [])
+        if ARM:
+            return builder.call(ir.InlineAsm(kind, "mrs $0, cntfrq_el0", "=r", side_effect=False), [])
+        return ir.Constant(ir.IntType(64), int(X86_CYCLES))
+
+    return types.int64(), generate
+
+
 @njit(**STEADY)
 def new_crew():
     """A crew's numbers; made here because a parallel function would fill them in a parallel loop of its own."""
@@ -124,12 +151,12 @@ def all_here(crew, threads):
     """Whether every thread has come; all of them are told the same."""
     if _count(crew, PRESENT) == threads:
         _decide(crew, VERDICT, TOGETHER)
-    looks = 0
+    looks, until = 0, _ticks() + np.int64(PATIENCE * _ticks_a_second())
     while _look(crew, VERDICT) == OPEN:
         looks += 1
         if looks < LOOKS:
             _pause()
-        elif looks < LOOKS + PATIENCE:
+        elif _ticks() < until:
             _yield()
         else:
             _decide(crew, VERDICT, ALONE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
 from augury.kernels.layer_numba import run_layer
+from augury.kernels.pace import Pace
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NOBODY = np.empty(0, np.int64)
-MISSED = np.zeros(1, np.int64)  # calls since a thread of the pool did not come; see run_layer
+PACE = Pace()  # of all layers: a process has one pool of threads
 NO_STACK = (np.empty((0, 0, 0), np.float32), np.empty((0, 0, 0), np.float32), np.empty(0, np.int64))
 
 
@@ -46,6 +48,7 @@ class FusedLayer:
     rotary: tuple[Array, Array]
     stacks: tuple[Array, ...]  # the adapters of each matrix: both factors, and bounds
     numbers: tuple[float, int, float]  # scale and window of the attention, epsilon of the norms
+    bytes: int  # of its matrices
 
     @classmethod
     def of(cls, layer: Layer, threads: int) -> FusedLayer | None:
@@ -64,6 +67,7 @@ class FusedLayer:
             (lasting(attention.rotary[0]), lasting(attention.rotary[1])),
             tuple(part for linear in linears for part in _stack(linear)),
             (attention.scale, attention.window, attention.eps),
+            sum(m.tiles.nbytes for m in matrices if m),
         )
 
     def __call__(
@@ -72,9 +76,10 @@ class FusedLayer:
         """See Layer.__call__."""
         cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
         heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]
+        begun = perf_counter()
+        threads = PACE.threads(self.threads, begun)
         following, stream = run_layer(
-            self.threads,
-            MISSED,
+            threads,
             array_of(x),
             array_of(residual),
             self.matrices,
@@ -88,6 +93,9 @@ class FusedLayer:
             view.write,
             (view.block_size, heads, scale, window, eps),
         )
+        if threads > 1:
+            size = len(view.write), view.keys.bit_length(), self.bytes
+            PACE.took(size, threads, (ended := perf_counter()) - begun, ended)
         return with_array(following), with_array(stream)
 
 

@@ -19,8 +19,6 @@ from augury.kernels.simd_digits import FACTORS
 from augury.kernels.unpack import BLOCK
 
 PANEL_ROWS = 128  # rows at a time, so that they stay in the second-level cache
-# Calls in a row for which a thread may fail to come before none is called, and then how often they are called again.
-MOST_MISSED, AGAIN = 3, 1_000
 
 _NO_SINKS = np.empty(0, np.float32)
 
@@ -88,29 +86,23 @@ def _rooms(rows, given, hidden, width, heads, inner, digits):
 
 
 @njit(parallel=True, **STEADY)
-def run_layer(
-    threads, missed, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape
-):
+def run_layer(threads, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write, shape):
     """The normed input of the next layer, and the residual stream that it is the norm of.
 
     Tuples are flat, because a parallel loop takes no others: tiles and bias of four matrices, and the three parts of
-    their adapters. `missed` counts the calls since a thread did not come.
+    their adapters.
     """
     keys, hidden, inner, heads = cache[0], residual.shape[1], matrices[6].shape[1] * BLOCK, matrices[2].shape[1] * BLOCK
     width, crew = (shape[1] + 2 * keys.shape[1]) * keys.shape[2], new_crew()
     rooms = _rooms(x.shape[0], x.shape[1], hidden, width, heads, inner, digits)
-    together = threads if missed[0] < MOST_MISSED or missed[0] % AGAIN == 0 else 1
-    if together > 1:
-        for share in prange(together):
-            if all_here(crew, together):
+    if threads > 1:
+        for share in prange(threads):
+            if all_here(crew, threads):
                 _share(
-                    np.int64(share), together, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary,
+                    np.int64(share), threads, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary,
                     cache, view, write, shape, rooms,
                 )  # fmt: skip
-        if not left_alone(crew):
-            missed[0] = 0
-    if together == 1 or left_alone(crew):
-        missed[0] += threads > 1
+    if threads == 1 or left_alone(crew):
         one = np.int64(1)  # a literal would have all of it compiled once more
         _share(
             one - 1, one, crew, x, residual, matrices, norms, digits, adapters, stacks, rotary, cache, view, write,
