@@ -18,6 +18,7 @@ from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 from augury.model.dense import Dense
 from augury.model.heads import lighter
+from augury.model.heads.block import Blocks
 from augury.model.heads.eagle3 import Eagle3Head
 from augury.model.layers import Layer, Linear, PackedLinear
 from augury.model.load import load_target
@@ -89,14 +90,16 @@ def test_a_heads_layer_takes_the_form_of_its_models(
     """Bits and digits are those of the model, so that the code that runs its layers runs this one, too."""
     monkeypatch.setattr("augury.kernels.machine.DOT_PRODUCTS", True)
     monkeypatch.setattr(lighter, "LARGE", 1)
-    _, model = write_and_convert(tmp_path / "model", "llama", kind)
+    _, model = write_and_convert(tmp_path, "llama", kind)
     spec = {"method": "eagle3", "model": str(drafter(model, "eagle3", 1, tmp_path / "head"))}
-    llm = LLM(str(model), device="cpu", speculative_config=spec, fast=fast)
+    llm = LLM(str(model), device="cpu", speculative_config=spec, cpu_arithmetic="fast" if fast else "exact")
     assert llm.engine.drafter is not None and isinstance(llm.engine.target, Dense)
-    run, theirs = llm.engine.drafter.network.blocks._runs[0], llm.engine.target._runs[0]
-    assert isinstance(run, FusedLayer) and isinstance(theirs, FusedLayer)
-    for mine, model_s in zip(weights_of(run.layer), weights_of(theirs.layer), strict=True):
-        assert mine.tiles.dtype == model_s.tiles.dtype == codes and len(mine.digits) == len(model_s.digits)
+    head, target = llm.engine.drafter.network, llm.engine.target
+    assert isinstance(head, Eagle3Head) and isinstance(head.blocks, Blocks)
+    blocks = head.blocks
+    assert isinstance(blocks._runs[0], FusedLayer) and isinstance(target._runs[0], FusedLayer)
+    for mine, theirs in zip(matrices(blocks.layers[0]), matrices(target.layers[0]), strict=True):
+        assert mine.tiles.dtype == theirs.tiles.dtype == codes and len(mine.digits) == len(theirs.digits)
 
 
 def test_a_heads_layer_is_in_bytes_beside_a_model_in_floats(toy_model: Path, tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ def test_a_heads_layer_is_in_bytes_beside_a_model_in_floats(toy_model: Path, tmp
     assert lighter._form(target.layers) is None
 
 
-def weights_of(layer: Layer) -> list[Tiled]:
+def matrices(layer: Layer) -> list[Tiled]:
     linears = layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down  # type: ignore[union-attr]
     found = [linear.weight for linear in linears if isinstance(linear, PackedLinear)]
     assert len(found) == len(linears)
