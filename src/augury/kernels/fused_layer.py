@@ -10,7 +10,7 @@ import numpy as np
 
 from augury.kernels.arrays import Array, array_of, lasting, optional, with_array
 from augury.kernels.layer_numba import run_layer
-from augury.kernels.pace import Pace
+from augury.kernels.pace import Pace, kind_of
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 
@@ -76,8 +76,8 @@ class FusedLayer:
         """See Layer.__call__."""
         cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
         heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]
-        begun = perf_counter()
-        threads = PACE.threads(self.threads, begun)
+        kind = kind_of(rows := len(view.write), view.keys, self.bytes)
+        threads = PACE.threads(kind, self.threads, begun := perf_counter())
         following, stream = run_layer(
             threads,
             array_of(x),
@@ -93,9 +93,8 @@ class FusedLayer:
             view.write,
             (view.block_size, heads, scale, window, eps),
         )
-        if threads > 1:
-            size = len(view.write), view.keys.bit_length(), self.bytes
-            PACE.took(size, threads, (ended := perf_counter()) - begun, ended)
+        if self.threads > 1:
+            PACE.took(kind, rows, threads, (ended := perf_counter()) - begun, ended)
         return with_array(following), with_array(stream)
 
 
