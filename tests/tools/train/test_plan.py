@@ -108,6 +108,8 @@ def test_the_command_counts_prompts_and_trains_nothing(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, words)
     assert "1,000, about 0.3 million tokens" in shown.output and "SmolLM2-135M-Instruct" in shown.output
     assert [path.name for path in tmp_path.iterdir()] == ["p.txt"]
+    few = CliRunner().invoke(app, [*words[:-1], "8"])
+    assert "10, about 2,630 tokens" in few.output and "minute to" not in few.output
 
 
 def test_a_plan_needs_prompts(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.installed import Installed
+from augury.tools.train.run import _line
 from augury.tools.train.screen import bar
+from augury.train.loop import Progress
 
 
 @pytest.mark.parametrize("width", [50, 64, 80, 120])
@@ -24,6 +26,14 @@ def test_the_bar_of_a_training_fits(width: int) -> None:
     assert not rest and len(first) <= width and len(second) <= width
     assert "loss 0.470, length 2.88 " in first and "12677/39800" in first and "80/80" in second
     assert ("━" in first) == (width >= 80)  # a bar where there is room
+
+
+def test_a_loss_stands_beside_the_length_of_its_own_time() -> None:
+    """Not the best so far, beside which a length that falls would not be seen."""
+    now = Progress(best=2.0, loss=0.5)
+    assert _line(now) == "training: loss 0.500"
+    now.history += [{"length": {"a": 2.5, "b": 1.5}}, {"length": {"a": 1.5, "b": 1.2}}]
+    assert _line(now) == "training: loss 0.500, length 1.35"
 
 
 def test_the_list_of_drafters_cuts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

@@ -41,9 +41,9 @@ def show_plan(console: Console, made: Plan, target: str, gpu: str) -> None:
     """A line for each part, then what the figures rest on."""
     fast, slow = made.training_minutes
     table = Table(box=None, show_header=False)
-    table.add_row("texts", f"{made.texts:,}, about {made.tokens / 1e6:,.1f} million tokens")
+    table.add_row("texts", f"{made.texts:,}, about {_amount(made.tokens)} tokens")
     table.add_row("answers", f"about {_time(made.answer_minutes)}")
-    table.add_row("training", f"{made.steps:,} steps, {_time(fast)} to {_time(slow)}")
+    table.add_row("training", f"{made.steps:,} steps, {_span(fast, slow)}")
     table.add_row("memory", f"{made.memory_gb:,.0f} GB" + ("" if made.fits else f": more than one {gpu} has"))
     lengths = ", ".join(f"{name} {length:.2f}" for name, length in made.lengths.items())
     table.add_row("acceptance", f"length at K={made.k}: {lengths or 'not measured'}")
@@ -54,6 +54,14 @@ def show_plan(console: Console, made: Plan, target: str, gpu: str) -> None:
 
 def _time(minutes: float) -> str:
     return f"{minutes / 60:,.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1 else "a minute"
+
+
+def _span(fast: float, slow: float) -> str:
+    return _time(fast) if _time(fast) == _time(slow) else f"{_time(fast)} to {_time(slow)}"
+
+
+def _amount(tokens: float) -> str:
+    return f"{tokens / 1e6:,.1f} million" if tokens >= 1e5 else f"{tokens:,.0f}"
 
 
 def _named(target: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from statistics import mean
 from typing import Any
 
 import torch
@@ -84,7 +85,8 @@ def _check(order: TrainOptions, heat: float) -> None:
 
 def _line(now: Progress) -> str:
     loss = "" if math.isnan(now.loss) else f": loss {now.loss:.3f}"
-    return "training" + loss + (f", length {now.best:.2f}" if now.best else "")
+    lengths = now.history[-1]["length"].values() if now.history else ()
+    return "training" + loss + (f", length {mean(lengths):.2f}" if lengths else "")
 
 
 def chosen_words(corpus: Corpus, config: Any, count: int, origin: Origin | None) -> torch.Tensor:
