@@ -23,7 +23,8 @@ from augury import LLM
 from augury.cli import app
 from augury.model.checkpoint import read_config
 from augury.tools.live.drafting import Drafting, Z
-from augury.tools.train.swap import LEAST, is_worse
+from augury.tools.shared.http import Server, Unreadable
+from augury.tools.train.swap import LEAST, _still_there, is_worse, sentence
 from augury.train.batches import Teacher
 from augury.train.corpus import answer
 from augury.train.export import name_target
@@ -103,7 +104,7 @@ class Traffic:
 
 
 def run_swap(server: Served, name: str) -> Any:
-    return CliRunner().invoke(app, ["drafter", "swap", server.url, name, "--drafts", "150", "--json"])
+    return CliRunner().invoke(app, ["drafter", "swap", server.url, name, "--drafts", "500", "--json"])
 
 
 def drafter(server: Served) -> str:
@@ -117,7 +118,7 @@ def test_a_better_one_is_kept_and_a_worse_one_taken_back(server: Served, drafter
         kept = run_swap(server, "good")
         assert kept.exit_code == 0, kept.output
         found = json.loads(kept.stdout)
-        assert found["kept"] and drafter(server) == "good"
+        assert found["kept"] and found["drafter"] == "good" and drafter(server) == "good"
         assert found["after"]["acceptance_length"] > found["before"]["acceptance_length"] + 0.5
         back = run_swap(server, "bad")
         assert back.exit_code == 1, back.output
@@ -214,7 +215,11 @@ def test_an_equal_drafter_is_hardly_ever_taken_back() -> None:
         noise = math.sqrt((before.variance + after.variance) / LEAST)
         alone += 1 + after.accepted / LEAST < 1 + before.accepted / LEAST - Z * noise
     assert alone > 0.15 * pairs and alarms <= 0.003 * pairs
-    assert is_worse(Drafting(LEAST, 450, 300, (130, 100, 70)), Drafting(LEAST, 450, 15, (12, 2, 1)))
+    useless = Drafting(LEAST, 3 * LEAST, 0, (0, 0, 0))
+    assert is_worse(Drafting(LEAST, 3 * LEAST, 200, (150, 40, 10)), useless)
+    both = {name: {"acceptance_length": length} for name, length in (("before", 2.0), ("after", 1.8))}
+    said = sentence({"drafter": "d", "kept": True, "noticed": 0.3, **both})
+    assert said == "d drafts now: 1.80 tokens a step, 2.00 before; so many drafts show a fall of 0.30 or more."
     done = CliRunner().invoke(app, ["drafter", "swap", "http://127.0.0.1:1", "x", "--drafts", str(LEAST - 1)])
     assert done.exit_code == 2 and "--drafts" in done.output
 
@@ -244,6 +249,24 @@ DAMAGE = {
     "rope": _odd("rope_theta", {"a": []}),
     "words": _odd("draft_vocab_size", [1]),
 }
+
+
+def test_a_drafter_of_another_kind_is_called_that(server: Served, drafters: Path) -> None:
+    (drafters / "other kind").mkdir()
+    (drafters / "other kind" / "config.json").write_text('{"model_type": "mlp_speculator", "n_predict": 3}')
+    (drafters / "empty").mkdir()
+    says = {"other kind": "is a drafter for mlp_speculator", "empty": "holds no drafter: it has no config.json"}
+    for name, words in says.items():
+        answer = server.http.post("/augury/drafter", json={"directory": name})
+        assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+
+
+def test_a_comparison_that_another_swap_has_mixed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"drafter": "first"}
+    monkeypatch.setattr(Server, "json", lambda self, path, timeout=1.0: now)
+    _still_there(Server("http://127.0.0.1:1"), "first")
+    with pytest.raises(Unreadable, match="another swap came between, first drafts now"):
+        _still_there(Server("http://127.0.0.1:1"), "second")
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -83,7 +83,7 @@ def test_names_are_the_librarys(toy_model: Path, tmp_path: Path) -> None:
 
 
 def test_kinds_that_the_format_lacks_are_refused(toy_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a medusa drafter, for which the speculators format has no type"):
+    with pytest.raises(ConfigError, match="none of those that are exported: EAGLE-3, P-EAGLE and DFlash"):
         as_speculator(exported(toy_model, "medusa", 0, tmp_path / "a"), str(toy_model), 3, tmp_path / "b")
     with pytest.raises(ConfigError, match="no drafter that can be read"):
         as_speculator(tmp_path / "nowhere", str(toy_model), 3, tmp_path / "b")

@@ -45,6 +45,13 @@ def make_directory(path: Path, option: str) -> None:
         raise ConfigError(f"{option} {path}: no directory can be made there ({error.strerror}).") from None
 
 
+def make_drafter_directory(path: Path, option: str) -> None:
+    """The same for a drafter's files; one that is there is never written over."""
+    make_directory(path, option)
+    if any((path / name).exists() for name in ("config.json", "model.safetensors")):
+        raise ConfigError(f"{option} {path}: a model is there already; name another directory.")
+
+
 def read_regular(path: Path, most: int) -> bytes:
     """The same for what must be a regular file: a pipe would be waited for until somebody writes to it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

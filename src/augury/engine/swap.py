@@ -7,7 +7,7 @@ worse for a while and never changes a text. Only a drafter of the same kind and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from augury.config.installed import check_target
 from augury.config.speculative import SpeculativeConfig
 from augury.engine.build import build_drafter
 from augury.engine.engine import Engine
+from augury.methods.recognise import recognise
 from augury.model.target import KVCache
 
 PLAIN = (bool, int, float, str)  # what must be the same in both
@@ -46,7 +47,11 @@ class DrafterSwap:
         network = self._engine.drafter.network if self._engine.drafter is not None else None
         if spec is None or network is None or spec.card.weights != "draft":
             raise ConfigError("this server has no drafter with weights of its own; there is nothing to swap.")
-        check_target(read_facts(str(directory)), read_facts(str(self._target)))
+        facts = read_facts(str(directory))
+        if facts is None:
+            raise ConfigError(f"{directory} holds no drafter: it has no config.json that can be read.")
+        check_kind(directory.name, facts.raw, spec.card.name)
+        check_target(facts, read_facts(str(self._target)))
         changed = self._config.model_copy(update={"speculative_config": self._with(str(directory))})
         fresh = build_drafter(changed, self._engine.target, self._target)
         assert fresh is not None
@@ -82,6 +87,16 @@ class DrafterSwap:
         return str(spec.model) if spec else ""
 
 
+def check_kind(name: str, raw: Mapping[str, Any], method: str) -> None:
+    """Refuse what its files call a drafter of another method, before it is read as one of this."""
+    found = recognise(raw)
+    if found is not None and found.method != method:
+        raise ConfigError(
+            f"{name} is a drafter for {found.method} ({found.why}), and this server drafts with {method}; only one of "
+            "the same kind takes its place. Restart the server with it."
+        )
+
+
 def matched(mine: object, theirs: object, target: object) -> list[tuple[Tensor, Tensor]]:
     """The tensors of two networks of one kind, pair by pair; refuses networks that differ in anything else."""
     ours, others = list(parts_of(mine, target)), list(parts_of(theirs, target))
@@ -93,6 +108,10 @@ def matched(mine: object, theirs: object, target: object) -> list[tuple[Tensor, 
     pairs: list[tuple[Tensor, Tensor]] = []
     for (name, a), (_, b) in zip(ours, others, strict=True):
         if not isinstance(a, Tensor):
+            if a != b and name.startswith("features."):
+                raise ConfigError(
+                    f"the drafter reads layer {b} of the target where the loaded one reads layer {a}; restart with it."
+                )
             if a != b:
                 raise ConfigError(f"the drafter's {name} is {b!r}, the loaded one's {a!r}; restart the server with it.")
         elif a.shape != b.shape or a.dtype != b.dtype:

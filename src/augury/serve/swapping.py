@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from augury.config.facts import read_facts
 from augury.methods.spec import whole
 from augury.serve.errors import ApiError
 from augury.serve.service import Service
+
+logger = logging.getLogger("augury")
 
 WORDS = ("draft_vocab_size", "truncated_vocab_size")  # what a config.json calls a drafter's number of words
 
@@ -28,9 +31,22 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
     if root is None:
         return
 
+    def model() -> str | None:
+        return (service.client.facts["speculative_config"] or {}).get("model")
+
     def loaded() -> dict[str, Any]:
-        facts = service.client.facts
-        return {"method": facts["method"], "drafter": (facts["speculative_config"] or {}).get("model")}
+        drafter = model()
+        return {"method": service.client.facts["method"], "drafter": drafter and told(drafter, Path(root))}
+
+    async def put(wanted: Path | None, words: str) -> dict[str, Any]:
+        before = loaded()["drafter"]
+        try:
+            await service.client.swap(None if wanted is None else str(wanted))
+        except ApiError as error:
+            logger.warning("%s %s: refused, %s drafts on: %s", words, wanted or "", before, error.message)
+            raise
+        logger.info("%s: %s drafts in the place of %s.", words, loaded()["drafter"], before)
+        return loaded()
 
     @app.get("/augury/drafter")
     async def drafter() -> dict[str, Any]:
@@ -41,16 +57,20 @@ def mount_swaps(app: FastAPI, service: Service) -> None:
     async def swap(body: SwapRequest) -> dict[str, Any]:
         """Load a drafter of the same kind and sizes; running requests go on."""
         wanted = allowed(body.directory, Path(root))
-        if says := other_words(str(loaded()["drafter"]), wanted):
+        if says := other_words(str(model()), wanted):
             raise ApiError(400, f"directory: {says}", "directory")
-        await service.client.swap(str(wanted))
-        return loaded()
+        return await put(wanted, "drafter swap")
 
     @app.post("/augury/drafter/undo")
     async def take_back() -> dict[str, Any]:
         """Give back the drafter from before the last swap."""
-        await service.client.swap(None)
-        return loaded()
+        return await put(None, "drafter taken back")
+
+
+def told(model: str, root: Path) -> str:
+    """A drafter's name for clients: they need not know where on this machine its directory lies."""
+    found, top = Path(model).resolve(), root.resolve()
+    return str(found.relative_to(top)) if found.is_relative_to(top) else model
 
 
 def other_words(mine: str, wanted: Path) -> str:

@@ -63,7 +63,7 @@ def speculator_of(drafter: Path, raw: Mapping[str, Any], tensors: Mapping[str, T
     for kind in card.trained.values():
         if kind.speculator[0] and bool(kind.settings.get("parallel_drafting")) == masked:
             return kind
-    raise ConfigError(f"{drafter} is a {card.name} drafter, for which the speculators format has no type.")
+    raise ConfigError(f"{drafter} is none of those that are exported: EAGLE-3, P-EAGLE and DFlash drafters.")
 
 
 def _named(name: str) -> str:

@@ -136,6 +136,7 @@ class Weights:
         self._left = dict(tensors)
         self._missing: list[str] = []
         self._wrong: list[str] = []
+        self._unusable: list[str] = []
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
@@ -151,7 +152,7 @@ class Weights:
             return torch.zeros(shape)
         if tensor.dtype not in WHOLE and not (tensor.dtype in REAL and bool(tensor.isfinite().all())):
             why = "has NaN or infinite values" if tensor.dtype in REAL else f"is stored as {tensor.dtype}"
-            self._wrong.append(f"{name} {why}")
+            self._unusable.append(f"{name} {why}")
             return torch.zeros(shape)
         return tensor
 
@@ -161,7 +162,7 @@ class Weights:
             return None
         offsets = self.raw("d2t", vocab)
         if offsets.is_floating_point() and self._missing[-1:] != ["d2t"]:
-            self._wrong.append("d2t holds fractions, not whole numbers")
+            self._unusable.append("d2t holds fractions, not whole numbers")
         numbers = torch.arange(vocab) + offsets.to(torch.int64)
         if not 0 <= int(numbers.min()) <= int(numbers.max()) < target:
             raise ModelError(f"d2t of {self.directory} points outside the target's {target} tokens.")
@@ -220,7 +221,7 @@ class Weights:
     def finish(self, what: str) -> None:
         """Raise unless everything fitted."""
         extra = sorted(name for name in self._left if not DERIVED.search(name))
-        found = {"missing": self._missing, "wrong shape": self._wrong, "unexpected": extra}
+        found = {"missing": self._missing, "wrong shape": self._wrong, "unusable": self._unusable, "unexpected": extra}
         faults = [f"{fault}: {_some(names)}" for fault, names in found.items() if names]
         if faults:
             raise ModelError(f"{self.directory} is no {what} for this target; {'; '.join(faults)}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 LAST_PORT = 65_535
+REASON = 600  # letters of what a server says of an error, which may end with the remedy
 
 
 def shown(text: str) -> str:
@@ -299,10 +300,10 @@ def error_message(raw: bytes) -> str:
         text = found.get("message") or found.get("detail") or found if isinstance(found, dict) else found
     except (ValueError, RecursionError):
         pass
-    return brief(text) or "no reason given"
+    return brief(text, REASON) or "no reason given"
 
 
-def brief(value: Any) -> str:
+def brief(value: Any, most: int = 200) -> str:
     """A server's words in one short line that cannot steer a terminal."""
     text = shown(" ".join(str(value).split()))
-    return text if len(text) <= 200 else f"{text[:197]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."

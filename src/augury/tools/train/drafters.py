@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from augury.config.errors import ConfigError
-from augury.config.files import make_directory
+from augury.config.files import make_drafter_directory
 from augury.config.installed import installed
 from augury.tools.shared.options import Json
 from augury.tools.shared.terminal import output_console, print_json
@@ -50,7 +50,7 @@ def trim(
 
     if not answers.is_file():
         raise ConfigError(f"--answers {answers}: no such file; `augury train` keeps it in --answers or --out.")
-    make_directory(out, "--out")
+    make_drafter_directory(out, "--out")
     found = run(drafter, Corpus.load(answers), words, out)
     if as_json:
         print_json(found)
@@ -68,6 +68,7 @@ def export(
     """Write a drafter in the format of the speculators library, which names its target."""
     from augury.train.speculators import as_speculator
 
+    make_drafter_directory(out, "--out")
     kind = as_speculator(drafter, verifier, k, out)
     if as_json:
         print_json({"drafter": str(out), "speculators_model_type": kind, "verifier": verifier})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from augury.config.errors import ConfigError
 
 Messages = list[dict[str, str]]
 ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold what is asked
+LONE = re.compile("[\ud800-\udfff]")
 TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
 
 
@@ -33,6 +35,8 @@ def _read(path: Path) -> Iterator[Messages]:
         if messages is None:
             known = ", ".join((*ASKED, *TALKS))
             raise ConfigError(f"--prompts {path}, record {number}: no field that asks something; known are {known}.")
+        if any(LONE.search(message["content"]) for message in messages):
+            raise ConfigError(f"--prompts {path}, record {number}: a lone surrogate, which is no character; remove it.")
         yield messages
 
 

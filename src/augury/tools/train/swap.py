@@ -24,10 +24,11 @@ SETTLE = 5  # a fifth of the drafts pass uncounted: requests that were running s
 # n of them varies as one over fewer: n / 2.6 (maths) to n / 8.6 (chat, code and maths) for the shipped eagle3, K=3, 120
 # prompts. Taken for independent, with 95 %, it was taken back in a quarter of such comparisons however many drafts
 # were counted. With the numbers below it is in 0.6 of 1,000 with 150 drafts of one request after the other, the worst
-# case; in 0.2 with 2,000; in 2.4 with 20, which are too few for a normal distribution.
+# case; in 0.2 with 2,000; in 2.4 with 20, which are too few for a normal distribution. 500 are enough to tell a drafter
+# that guesses nothing right from one that made 1.4 tokens a step.
 ALARM = 3.09  # standard deviations that chance falls short by once in 1,000
 TOGETHER = 12.0  # drafts that tell as much as one
-LEAST = 150  # drafts
+LEAST = 500  # drafts
 LOADING = 120.0  # seconds that the server may take to read a drafter
 Tell = Callable[[str, int, int], None]
 
@@ -51,6 +52,8 @@ def swap(
         before = count(server, drafts, within, "before", tell) if check else None
         loaded = server.post("/augury/drafter", {"directory": drafter}, LOADING)
         after = _after(server, drafts, within, tell) if check else None
+    if after is not None:
+        _still_there(server, loaded["drafter"])
     worse = before is not None and after is not None and is_worse(before, after)
     if worse:
         loaded = server.post("/augury/drafter/undo", {}, LOADING)
@@ -59,6 +62,7 @@ def swap(
         "kept": not worse,
         "before": before.record() if before else None,
         "after": after.record() if after else None,
+        "noticed": round(least_noticed(before, after), 4) if before and after else None,
     }
     if as_json:
         print_json(found)
@@ -76,6 +80,16 @@ def _after(server: Server, drafts: int, within: float, tell: Tell) -> Drafting:
     except (Unreadable, KeyboardInterrupt):
         server.post("/augury/drafter/undo", {}, LOADING)
         raise
+
+
+def _still_there(server: Server, drafter: str) -> None:
+    """Refuse to judge a mixture: somebody else may have swapped meanwhile."""
+    now = server.json("/augury/drafter")
+    if isinstance(now, dict) and now.get("drafter") != drafter:
+        raise Unreadable(
+            "swapped",
+            f"{server.base}: another swap came between, {now.get('drafter')} drafts now. {drafter} was not judged.",
+        )
 
 
 def count(server: Server, drafts: int, within: float, words: str, tell: Tell) -> Drafting:
@@ -105,8 +119,12 @@ def _counted(server: Server) -> Drafting:
 def is_worse(before: Drafting, after: Drafting) -> bool:
     """Whether acceptance fell by more than chance explains."""
     assert before.length is not None and after.length is not None
-    spread = TOGETHER * (before.variance / before.drafts + after.variance / after.drafts)
-    return after.length < before.length - ALARM * math.sqrt(spread)
+    return after.length < before.length - least_noticed(before, after)
+
+
+def least_noticed(before: Drafting, after: Drafting) -> float:
+    """The smallest fall of the acceptance length that chance does not explain."""
+    return ALARM * math.sqrt(TOGETHER * (before.variance / before.drafts + after.variance / after.drafts))
 
 
 def sentence(found: dict[str, Any]) -> str:
@@ -115,6 +133,6 @@ def sentence(found: dict[str, Any]) -> str:
         return f"{found['drafter']} drafts now; acceptance was not compared."
     a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]
     if found["kept"]:
-        chance = "" if b >= a else " (no more than chance)"
-        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before{chance}."
+        doubt = "" if b >= a else f"; so many drafts show a fall of {found['noticed']:.2f} or more"
+        return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before{doubt}."
     return f"taken back: {b:.2f} tokens a step, {a:.2f} before. {found['drafter']} drafts again."
