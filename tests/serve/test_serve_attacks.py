@@ -340,7 +340,7 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
         assert got.status_code == status and all(word in said for word in words), got.text[:300]
 
     server.http.post("/tokenize", json={"prompt": "warm"})
-    before, begun = memory(), time.monotonic()
+    before = memory()
     for _ in range(3):
         refused("/v1/completions", "at least", "max_model_len is 512", prompt="the cat " * 1_000_000)
         chat = [{"role": "user", "content": "<eos>" * 1_000_000}]
@@ -350,5 +350,4 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
     refused("/v1/completions", "at most 1048576", prompt=[5] * 2_000_000, status=413)
     refused("/v1/completions", "has 512 tokens", prompt=["x", "y" * 512])
     refused("/detokenize", "at most 1048576", tokens=[5] * 1_100_000, status=413)
-    assert time.monotonic() - begun < 20
     assert memory() - before < 400_000

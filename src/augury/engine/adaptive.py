@@ -33,7 +33,7 @@ def adaptive_budget(spec: SpeculativeConfig, slots: int, runner: Runner, kept: P
         return time.perf_counter() - begun - spent
 
     seconds(1)  # whatever is compiled or loaded on first use
-    most = slots if runner.looks_up else slots * (1 + nodes)
+    most = slots if runner.by_slot else slots * (1 + nodes)
     sizes = sizes_of(min(MEASURED_ROWS, most), round_up)
     measured = remembered(kept, sizes, lambda: measure_rows(seconds, sizes))
     rows = RowCost(every_size(measured) if runner.target.any_size else measured)

@@ -20,7 +20,7 @@ def blank(runner: Runner, shape: StepShape) -> StepInput:
 def run_blank(runner: Runner, rows: int) -> float:
     """Run one as large as a decode pass of `rows`; the drafter's part of it, in seconds."""
     runner.drafter_seconds = None
-    if runner.looks_up:  # the graph of so many requests without drafts
+    if runner.by_slot:  # the graph of so many requests without drafts
         branching = runner.drafter is not None and runner.drafter.branching
         shape = StepShape(rows, rows, rows, 0, False, False, True, branching, True)
     else:

@@ -52,7 +52,8 @@ class DraftCost:
     def __call__(self, depth: Floats, requests: int) -> Floats:
         """Seconds to draft so deep for so many; 0 levels cost only the call."""
         base, level, row = self._fit
-        return np.maximum(base + depth * (level + row * requests), 0.0)
+        found: Floats = np.maximum(base + depth * (level + row * requests), 0.0)
+        return found
 
     def learn(self, depth: int, requests: int, seconds: float) -> None:
         """Hear what a call took."""

@@ -15,8 +15,9 @@ from augury.config.facts import read_facts
 from augury.config.lora import LoRARequest
 from augury.config.sampling import SamplingParams
 from augury.engine.build import build_engine
+from augury.engine.commit import Update
 from augury.engine.divided import join
-from augury.engine.engine import Engine, Update
+from augury.engine.engine import Engine
 from augury.engine.intake import Intake
 from augury.engine.loras import Loras as LoadedLoras
 from augury.engine.outputs import RequestOutput, completion, refused

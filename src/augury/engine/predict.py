@@ -8,7 +8,7 @@ from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter
 from augury.engine.request import Request
 from augury.engine.runner import Flight
-from augury.engine.scheduler import ScheduledRequest
+from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
 from augury.index.prediction import LONGEST
 from augury.observe.stats import Parts

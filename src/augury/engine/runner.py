@@ -58,7 +58,7 @@ class Flight:
         """Wait for the pass; its report, a list a group."""
         if self.landed is not None:
             self.landed.synchronize()
-        return self.report.tolist()  # type: ignore[no-any-return]
+        return self.report.tolist()
 
 
 class Runner:
@@ -84,7 +84,7 @@ class Runner:
         self.limits = DraftLimits(lookahead, drafter is not None and drafter.branching)
         self.captured = Captured(self.score, self.decide, state.padding_slot) if capture else None
         # Our own kernels look everything up by slot, so one graph serves every mix of requests.
-        self.looks_up = face(target.device) == "triton"
+        self.by_slot = face(target.device) == "triton"
         self.on_gpu = target.device.type == "cuda"
         self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)

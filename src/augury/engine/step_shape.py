@@ -25,7 +25,7 @@ def step_shape(runner: Runner, scheduled: list[ScheduledRequest], logits_rows: i
     if steady and drafter is not None and drafter.keeps_drafts:
         # After guesses that were not its own it has more to read than a captured pass has room for.
         steady = not any(s.request.draft_parts for s in scheduled)
-    if runner.looks_up:
+    if runner.by_slot:
         if steady:  # the smallest graph that has room
             rows = next((size for size in row_sizes(groups, runner.nodes) if size >= rows), rows)
         logits_rows = rows if steady else round_up(max(1, logits_rows))

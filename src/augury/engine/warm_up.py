@@ -33,7 +33,7 @@ def warm_up(runner: Runner, sizes: tuple[int, ...]) -> None:
 @torch.inference_mode()
 def warm_up_prompts(runner: Runner, most_groups: int, most_rows: int) -> None:
     """On a GPU, passes that read prompts of few and of many requests."""
-    if not runner.looks_up:
+    if not runner.by_slot:
         return
     for groups in sorted({1, round_up(most_groups)}):
         for rows in [*(size for size in PROMPT_ROWS if groups < size < most_rows), most_rows]:
@@ -47,7 +47,7 @@ def warm_up_prompts(runner: Runner, most_groups: int, most_rows: int) -> None:
 def capture_graphs(runner: Runner, most_groups: int, budget: int) -> None:
     """Capture every graph that decoding needs; they may take `budget` bytes."""
     captured = runner.captured
-    if captured is None or not runner.looks_up:
+    if captured is None or not runner.by_slot:
         return
     own = runner.target.words is not None and runner.judge.draw is not None  # most requests draw so
     shapes = [

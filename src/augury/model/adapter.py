@@ -118,13 +118,15 @@ class Adapter:
     @torch.no_grad()
     def embed(self, tokens: Tensor) -> Tensor:
         """See Target.embed."""
-        return self._model.get_input_embeddings()(tokens).to(self.cache_dtype)
+        found: Tensor = self._model.get_input_embeddings()(tokens)
+        return found.to(self.cache_dtype)
 
     @torch.no_grad()
     def project(self, hidden: Tensor) -> Tensor:
         """See Target.project."""
         head = self._model.get_output_embeddings()
-        return head(hidden.to(head.weight.dtype)).float()
+        logits: Tensor = head(hidden.to(head.weight.dtype))
+        return logits.float()
 
     def _hook(self) -> None:
         """Hook the decoder layers so that a pass keeps their residual streams."""

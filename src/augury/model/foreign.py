@@ -83,9 +83,9 @@ def fix_rotary(model: nn.Module, config: Any, length: int) -> None:
         if isinstance(kind, dict):
             raise ModelError(f"model type {config.model_type!r} cannot run here: {kind} rotary scaling by layer type.")
         if switch_length(config):
-            module.forward = _switched(*long_tables(config, length), switch_length(config))  # type: ignore[method-assign]
+            module.forward = _switched(*long_tables(config, length), switch_length(config))
         else:
-            module.forward = _tabulated(*rotary_tables(config, length))  # type: ignore[method-assign]
+            module.forward = _tabulated(*rotary_tables(config, length))
 
 
 def _tabulated(cos: Tensor, sin: Tensor) -> Any:

@@ -15,7 +15,6 @@ Array = np.ndarray[Any, Any]
 Unpacked = tuple[Array, Array]  # codes and scales, as Packed has them
 
 BLOCK = 32
-SUPER = 256  # weights in a block of the K kinds, which hold eight or sixteen smaller ones
 
 
 def _half(block: Array, place: int) -> Array:
@@ -92,7 +91,8 @@ def _q5_1(raw: Array) -> Unpacked:
 def _five_bits(high: Array, low: Array) -> Array:
     """Codes of 32 weights from their fifth bits, in order, and the others, in halves of bytes."""
     fifth = np.unpackbits(np.ascontiguousarray(high), axis=-1, bitorder="little")
-    return _bits(low, 4, 0, 4).reshape(*low.shape[:-1], BLOCK) | fifth << 4
+    found: Array = _bits(low, 4, 0, 4).reshape(*low.shape[:-1], BLOCK) | fifth << 4
+    return found
 
 
 def _q5_k(raw: Array) -> Unpacked:

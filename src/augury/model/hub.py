@@ -55,7 +55,7 @@ def _download(model: str, quiet: bool, revision: str | None, patterns: tuple[str
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             silent = {"disable": True} if quiet or not sys.stderr.isatty() else {}
-            super().__init__(*args, **kwargs | silent)  # type: ignore[no-untyped-call]
+            super().__init__(*args, **kwargs | silent)
 
     path = snapshot_download(
         model, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(IGNORED), tqdm_class=Bar

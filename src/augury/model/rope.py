@@ -70,20 +70,22 @@ def long_tables(config: Any, length: int) -> tuple[tuple[Tensor, Tensor], tuple[
 
 def head_dim(config: Any) -> int:
     """The explicit head dimension, else the hidden size shared out among the heads."""
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    stated: int | None = getattr(config, "head_dim", None)
+    return stated or int(config.hidden_size // config.num_attention_heads)
 
 
 def _scalings() -> dict[str, Any]:
     """transformers' formulas by their names; most models have none, and importing it takes a second."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    return ROPE_INIT_FUNCTIONS  # type: ignore[no-any-return]
+    return ROPE_INIT_FUNCTIONS
 
 
 def _plain(config: Any, parameters: dict[str, Any]) -> Tensor:
     partial = 1.0 if config.model_type in WHOLE else parameters.get("partial_rotary_factor", 1.0)
     rotated = int(head_dim(config) * partial)
-    return 1.0 / (parameters["rope_theta"] ** (torch.arange(0, rotated, 2, dtype=torch.float32) / rotated))
+    base: float = parameters["rope_theta"]
+    return 1.0 / (base ** (torch.arange(0, rotated, 2, dtype=torch.float32) / rotated))
 
 
 def _by_length(config: Any, kind: str, parameters: dict[str, Any], length: int) -> tuple[Tensor, float]:
@@ -91,7 +93,8 @@ def _by_length(config: Any, kind: str, parameters: dict[str, Any], length: int) 
     compute = _scalings()[kind]
     lengths = torch.arange(1, length + 1)[:, None]
     if kind == "dynamic":
-        return compute(config, torch.device("cpu"), seq_len=lengths)
+        scaled: tuple[Tensor, float] = compute(config, torch.device("cpu"), seq_len=lengths)
+        return scaled
     original = parameters["original_max_position_embeddings"]
     short, factor = compute(config, torch.device("cpu"), seq_len=original)
     long, _ = compute(config, torch.device("cpu"), seq_len=original + 1)

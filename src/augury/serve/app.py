@@ -87,7 +87,7 @@ def make_app(service: Service) -> FastAPI:
         service.gate = Gate(inner, service.settings.limits, service.observatory.requests.refused)
         return service.gate
 
-    app.add_middleware(with_gate)  # type: ignore[arg-type]
+    app.add_middleware(with_gate)
     app.middleware_stack = app.build_middleware_stack()  # so that the gate is there before the first request
     return app
 

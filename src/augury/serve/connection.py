@@ -41,9 +41,9 @@ def with_patience(read_seconds: float, write_seconds: float) -> type[H11Protocol
                     await gone(receive)
                     return
                 scope[HANG_UP], scope[STALLED] = transport.abort, self._stalled
-                await inner(scope, receive, send)  # type: ignore[arg-type]
+                await inner(scope, receive, send)
 
-            self.app = app  # type: ignore[assignment]
+            self.app = app
             self._expect(h11.IDLE)
 
         def data_received(self, data: bytes) -> None:

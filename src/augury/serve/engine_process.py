@@ -21,7 +21,7 @@ from typing import Any
 
 from augury.config.errors import ConfigError
 from augury.config.sampling import SamplingParams
-from augury.engine.engine import Update
+from augury.engine.commit import Update
 from augury.engine.grammar_jobs import Busy
 from augury.engine.llm import LLM
 from augury.engine.request import Request

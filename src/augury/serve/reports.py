@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from augury.engine.engine import Update
+from augury.engine.commit import Update
 from augury.engine.llm import LLM
 from augury.engine.outputs import spec_metrics
 from augury.engine.request import LogprobDict, Request

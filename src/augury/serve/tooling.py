@@ -86,7 +86,7 @@ def _schema(function: Tool, where: str) -> dict[str, Any]:
         raise ApiError(400, f"{where}.strict must be true or false.", "tools")
     schema = schema or {"type": "object", "properties": {}}
     try:
-        return closed(schema) if strict else schema  # type: ignore[no-any-return]
+        return closed(schema) if strict else schema
     except RecursionError:
         raise ApiError(400, f"{where}.parameters nests too deep.", "tools") from None
 

@@ -87,7 +87,8 @@ def served_share(kind: str, target: Path, drafter: Path, text: Corpus, device: t
     params = SamplingParams(temperature=0.0, max_tokens=len(whole) - start, ignore_eos=True)
     llm.generate([{"prompt_token_ids": whole[:start]}], params, use_tqdm=False)
     stats = llm.engine.stats.spec
-    return stats.num_accepted_tokens / max(1, stats.num_draft_tokens)
+    share: float = stats.num_accepted_tokens / max(1, stats.num_draft_tokens)
+    return share
 
 
 def served(kind: str, target: Path, drafter: Path, device: torch.device, tokens: int, longest: int) -> Any:

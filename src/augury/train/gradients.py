@@ -48,7 +48,7 @@ class Gradients:
 
     def _run(self, batch: Batch, share: float) -> Tensor:
         loss = self._trainee.loss(batch, self._measure) * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss.detach()
 
     def _record(self, batch: Batch, share: float) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:

@@ -94,8 +94,8 @@ class Attention(nn.Module):
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """What rows ask, [R, heads, dim], scaled."""
         s = self.shape
-        q = self.q_proj(x).view(len(x), s.heads, s.dim)
-        return rotate(self.q_norm(q) if self.normed else q, positions, s.theta) / s.dim**0.5
+        q, scale = self.q_proj(x).view(len(x), s.heads, s.dim), float(s.dim**0.5)
+        return rotate(self.q_norm(q) if self.normed else q, positions, s.theta) / scale
 
     def forward(self, x: Tensor, positions: Tensor, shared: KeysValues, seen: Tensor, own: list[KeysValues]) -> Tensor:
         """[Q, H]: row i sees the shared rows that seen[i] names, and row i of every `own`."""

@@ -22,7 +22,7 @@ LossesAndGradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def linear_loss(states: Tensor, head: Tensor, taught: Tensor, rows: Tensor, weights: Tensor, measure: Loss) -> Tensor:
     """The weighted sum of the losses of `states @ head.T` against `taught @ rows.T`; gradients for states and head."""
-    found: Tensor = _LinearLoss.apply(states, head, taught, rows, weights, measure)  # type: ignore[no-untyped-call]
+    found: Tensor = _LinearLoss.apply(states, head, taught, rows, weights, measure)
     return found
 
 

@@ -36,8 +36,8 @@ class PardTrainee(DraftModelTrainee):
     def _embedded(self) -> Tensor:
         """A mask, [H]."""
         module: Any = self.module
-        row: Tensor = module.get_input_embeddings().weight[self._mask]
-        return row + module.mask_shift
+        row: Tensor = module.get_input_embeddings().weight[self._mask] + module.mask_shift
+        return row
 
     @property
     def head(self) -> Tensor:

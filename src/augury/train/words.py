@@ -31,7 +31,7 @@ class Competition:
     def draw(self) -> None:
         """Choose who competes in this step."""
         others = torch.randint(len(self._head), (STRANGERS,), generator=self._dice)
-        self._present = torch.cat([self._words, others]).unique()
+        self._present: Tensor = torch.cat([self._words, others]).unique()
         self._rows = self._head[self._present]
 
     @property

@@ -44,7 +44,7 @@ class AsyncLLMEngine:
 
         def add() -> None:
             self.engine.add_request(request_id, prompt, sampling_params, lora_request=lora_request)
-            self._streams[request_id] = lambda one: loop.call_soon_threadsafe(news.put_nowait, one)  # type: ignore[assignment,return-value]
+            self._streams[request_id] = lambda one: loop.call_soon_threadsafe(news.put_nowait, one)  # type: ignore[assignment]
 
         await self._do(add)
         finished = False

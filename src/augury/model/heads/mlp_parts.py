@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
     @property
     def token_weight(self) -> float:
         """How much a token's embedding counts beside the state, which halves in power over all guesses."""
-        state = 0.5 ** (0.5 / self.steps)
+        state: float = 0.5 ** (0.5 / self.steps)
         return math.sqrt((1 - state**2) * self.inner / 2) / state
 
 

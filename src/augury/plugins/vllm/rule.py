@@ -21,7 +21,7 @@ def admit() -> None:
         raise DoesNotFit(f"speculative_config.{KEY} is not what it was")
     if RULE in known:
         return
-    theirs, wider = fields[KEY].type, Literal[(*known, RULE)]  # type: ignore[valid-type]
+    theirs, wider = fields[KEY].type, Literal[(*known, RULE)]
     try:
         _retype(SpeculativeConfig, wider, rebuild_dataclass)
     except Exception as error:  # whatever pydantic raises: the configuration must stay usable without us

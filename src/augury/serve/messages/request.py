@@ -37,7 +37,7 @@ class MessagesRequest(Generation):
     """POST /v1/messages."""
 
     messages: Objects = Field(min_length=1, max_length=MOST_MESSAGES)
-    max_tokens: int = Field(ge=1, le=MOST)  # type: ignore[assignment]
+    max_tokens: int = Field(ge=1, le=MOST)
     system: str | Objects | None = None
     stop_sequences: Annotated[Texts, Field(max_length=MOST_STOPS)] | None = None
     tools: Objects | None = None

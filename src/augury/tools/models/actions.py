@@ -9,6 +9,7 @@ from typing import Any
 
 from augury.model import store
 from augury.model.errors import ModelError
+from augury.model.scratch import sha256_of
 from augury.tools.shared.terminal import output_console, print_json, size_text
 
 # config.json's names, and ours for people
@@ -87,7 +88,7 @@ def verify(name: str, as_json: bool) -> None:
     for entry in found:
         if entry.kind == "converted":
             store.verify(entry.path)
-        elif entry.name == store.DEFAULT_FILE and store.sha256_of(entry.path) != store.DEFAULT_SHA256:
+        elif entry.name == store.DEFAULT_FILE and sha256_of(entry.path) != store.DEFAULT_SHA256:
             raise ModelError(
                 f"{entry.path}: damaged; `augury models remove default`, then `augury models pull default`."
             )

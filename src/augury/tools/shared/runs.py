@@ -11,7 +11,7 @@ from augury.observe.stats import SpecStats
 
 if TYPE_CHECKING:
     from augury.config.sampling import SamplingParams
-    from augury.engine.engine import Update
+    from augury.engine.commit import Update
     from augury.engine.llm import LLM
 
 
