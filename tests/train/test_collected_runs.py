@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import Result
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from augury.cli import app
@@ -100,6 +101,12 @@ def test_a_run_remembers_what_it_began_with(toy_model: Path, traffic: Path, tmp_
     for change in ([], ["--init", other]):
         done = trained(toy_model, traffic, *change)
         assert f"other settings (init: it began with {begun})" in f"{done.output} {done.exception}"
+    broken = tmp_path / "again" / "best" / "model.safetensors"
+    tensors = load_file(broken)
+    tensors["fc.weight"][0, 0] = float("nan")
+    save_file(tensors, broken)
+    done = trained(toy_model, traffic, "--out", str(tmp_path / "third"), "--init", other)
+    assert "best: fc.weight has NaN or infinite values" in f"{done.output} {done.exception}"
     done = trained(toy_model, traffic, "--out", str(tmp_path / "first"), "--init", begun)
     assert "other settings (init: it began with random weights)" in f"{done.output} {done.exception}"
     state = torch.load(tmp_path / "first" / STATE, weights_only=True)

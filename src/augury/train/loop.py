@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -213,7 +214,7 @@ class TrainingRun:
         path = self.directory / STATE
         if not path.is_file():
             return False
-        state = torch.load(path, map_location=self.teacher.device, weights_only=True)
+        state = _read(path, self.teacher.device)
         goal = asdict(self.trainee.goal)
         mine = asdict(self.schedule) | goal
         theirs = asdict(Schedule(steps=0)) | state["schedule"] | state.get("goal", goal)  # older runs do not say
@@ -230,6 +231,18 @@ class TrainingRun:
         self.optimiser.load_state_dict(state["optimiser"])
         self.progress, self.origin = Progress(**state["progress"]), begun
         return True
+
+
+def _read(path: Path, device: torch.device) -> dict[str, Any]:
+    """Where a run stood; a full disk may have left half of the file."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        if missing := {"weights", "optimiser", "progress", "schedule"} - state.keys():
+            raise KeyError(f"no {', '.join(sorted(missing))}")
+    except (RuntimeError, OSError, EOFError, KeyError, AttributeError, UnpicklingError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{path} is damaged ({why}); remove it to begin anew, or name another --out.") from None
+    return state
 
 
 def _parts(texts: list[int], count: int) -> Iterator[list[int]]:

@@ -47,6 +47,8 @@ class Origin:
             found = self._read(published)
             if name in trainee.tables and self.words is not None:
                 found = _by_word(found, self.words, mine, tensor if trainee.fresh_rows else None)
+            if not bool(found.isfinite().all()):
+                raise self._strange(f"{published} has NaN or infinite values")
             if found.shape != tensor.shape:
                 raise self._strange(
                     f"{published} is {list(found.shape)}, this training makes {list(tensor.shape)}; "
