@@ -44,6 +44,8 @@ def test_the_drafter_of_the_target_is_taken(some: list[Installed], toy_model: Pa
     for no in (False, "no", "off", 0):
         assert with_drafter({"method": "eagle3", "parallel_drafting": no}, target)["model"] == str(some[0].directory)
     assert with_drafter({"method": "eagle3", "adaptive": "no"}, target)["adaptive"] is False
+    tree = {"method": "eagle3", "speculative_token_tree": "[(0,), (1,)]"}  # whose nodes are the number
+    assert "num_speculative_tokens" not in with_drafter(tree, target)
 
 
 def test_one_of_several_is_taken_and_what_it_leaves_open_is_settled_for_all(
@@ -98,7 +100,10 @@ def test_a_fingerprint_is_of_the_weights(tmp_path: Path, toy_model: Path) -> Non
     assert fingerprint(tmp_path) == "gguf-" + "ab" * 8 and name_of(tmp_path) == "Name.Q4"
 
 
-def test_a_package_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The drafters of the others are found all the same."""
     made = tmp_path / "broken-0.1.dist-info"
     made.mkdir()
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
@@ -107,8 +112,18 @@ def test_a_package_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     installed.cache_clear()
     try:
-        with pytest.raises(ConfigError, match=r"drafters of the package broken cannot be read"):
-            installed()
+        others = installed()
+        for told, why in (
+            (None, "No such file"),
+            ("[]", "is not as docs/publish-a-drafter.md describes it"),
+            ('{"target": {"name": "x", "fingerprint": "y"}, "drafters": [{"method": "eagle3"}]}', "directory"),
+        ):
+            if told is not None:
+                (tmp_path / "drafters.json").write_text(told)
+            installed.cache_clear()
+            assert installed() == others
+            message = caplog.messages[-1]
+            assert message.startswith("the drafters of the package broken are left out: ") and why in message
     finally:
         installed.cache_clear()
 

@@ -84,7 +84,7 @@ def test_training_on_what_was_served(toy_model: Path, tmp_path: Path) -> None:
     """From the files of `serve --collect`: the same target, whole lines, answers that are not cut away."""
     mark = {"target": "toy", "fingerprint": fingerprint(toy_model)}
     (tmp_path / "about.json").write_text(json.dumps(mark))
-    texts = [{"tokens": [65, 66, 67 + i % 9, *range(70, 82)], "start": 3, "sampled": False} for i in range(60)]
+    texts = [{"tokens": [65, 66, 67 + i, *range(70, 82)], "start": 3, "sampled": False} for i in range(60)]
     late = {"tokens": [65] * 50, "start": 45, "sampled": False}
     lines = "\n".join(json.dumps(line) for line in [*texts, late]) + '\n{"tokens": [1, 2'
     (tmp_path / "everyone.jsonl").write_text(lines)

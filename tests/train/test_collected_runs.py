@@ -83,6 +83,19 @@ def test_prompts_that_are_held_out_are_found_in_any_conversation(toy_model: Path
         read_collected(traffic, toy_model, 200, lambda prompt: True)
 
 
+def test_a_prompt_that_is_asked_again_is_on_one_side(toy_model: Path, traffic: Path) -> None:
+    """Its answers are alike; a length measured on what was learnt would say nothing."""
+    (file,) = traffic.glob("*.jsonl")
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:6] * 50) + "\n")
+    corpus, held = read_collected(traffic, toy_model, 200)
+    asked, kept = ({tuple(part.text(i).tolist()) for i in range(len(part))} for part in (corpus, held))
+    assert len(corpus) == 250 and len(held) == 1 and not asked & kept
+    file.write_text("\n".join(lines[:1] * 50) + "\n")
+    with pytest.raises(ConfigError, match="all 50 answers are to one prompt"):
+        read_collected(traffic, toy_model, 200)
+
+
 def test_a_file_called_collected_would_hide_what_was_served(toy_model: Path, traffic: Path, tmp_path: Path) -> None:
     (tmp_path / "collected.txt").write_text(HELD)
     done = trained(toy_model, traffic, "--held-out", str(tmp_path / "collected.txt"))

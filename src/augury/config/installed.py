@@ -13,6 +13,7 @@ What a drafter's own config.json says of its target (`augury_target`) is compare
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -27,7 +28,10 @@ from augury.config.truth import truth
 from augury.methods.hybrid import drafters_of
 from augury.methods.registry import ALIASES, METHODS
 
+logger = logging.getLogger("augury")
+
 GROUP, INDEX, MARK = "augury.drafters", "drafters.json", "augury_target"
+SAY_HOW_MANY = ("num_speculative_tokens_per_batch_size", "speculative_token_tree")
 
 
 class Installed(NamedTuple):
@@ -44,7 +48,7 @@ class Installed(NamedTuple):
 
 @cache
 def installed() -> tuple[Installed, ...]:
-    """All of them; a package that cannot be read is an error that names it."""
+    """All of them; a package that cannot be read is left out, and told of once."""
     found: list[Installed] = []
     for entry in entry_points(group=GROUP):
         package = entry.dist.name if entry.dist else entry.name
@@ -52,12 +56,22 @@ def installed() -> tuple[Installed, ...]:
             root = Path(entry.load())
             told = json.loads((root / INDEX).read_text(encoding="utf-8"))
             target = told["target"]
-            for one in told["drafters"]:
-                whose = package, one["method"], target["name"], target["fingerprint"], root / one["directory"]
-                found.append(Installed(*whose, one.get("num_speculative_tokens"), one.get("settings") or {}))
-        except (ImportError, AttributeError, OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"the drafters of the package {package} cannot be read ({error}); remove it.") from None
+            found += [
+                Installed(
+                    package, one["method"], target["name"], target["fingerprint"], root / one["directory"],
+                    one.get("num_speculative_tokens"), one.get("settings") or {},
+                )
+                for one in told["drafters"]
+            ]  # fmt: skip
+        except Exception as error:  # whatever somebody else's module does when it is imported
+            logger.warning("the drafters of the package %s are left out: %s.", package, _why(error))
     return tuple(found)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, KeyError | TypeError | AttributeError):
+        return f"its {INDEX} is not as docs/publish-a-drafter.md describes it ({error})"
+    return str(error) or type(error).__name__
 
 
 def offered(wanted: Mapping[str, Any] | None) -> list[Installed]:
@@ -85,7 +99,7 @@ def with_drafter(wanted: Mapping[str, Any], target: ModelFacts | None) -> Mappin
     if several := drafters_of(wanted):  # what is left open of one of them is settled for all together
         return {**wanted, "drafters": [_with_model(part, _drafter_for(part, target)) for part in several]}
     one, tokens = _drafter_for(wanted, target), wanted.get("num_speculative_tokens")
-    adapts = tokens == "auto" or (tokens is None and not wanted.get("num_speculative_tokens_per_batch_size"))
+    adapts = tokens == "auto" or (tokens is None and not any(wanted.get(key) for key in SAY_HOW_MANY))
     found = _with_model(wanted, one)
     if one is None or not adapts:
         return found

@@ -10,7 +10,7 @@ from augury.config.errors import ConfigError
 from augury.config.fingerprint import fingerprint, name_of
 from augury.train.corpus import Corpus
 
-HELD = 20  # every so many-th text is kept for validation
+HELD = 20  # every so many-th prompt is kept for validation
 SHORTEST = 3  # tokens of an answer; there is nothing to guess in less
 Text = tuple[list[int], list[int], bool]
 
@@ -30,8 +30,18 @@ def read_collected(
             raise ConfigError(f"--from {directory}: nearly every prompt is held out too; nothing is left to train on.")
     if len(texts) < 2:
         raise ConfigError(f"--from {directory}: {len(texts)} usable answers; `augury serve --collect` makes more.")
-    held = texts[::HELD]
-    return Corpus.of([text for i, text in enumerate(texts) if i % HELD], about), Corpus.of(held, about)
+    trained, held = _divided(texts)
+    if not trained:
+        raise ConfigError(f"--from {directory}: all {len(texts)} answers are to one prompt; collect more traffic.")
+    return Corpus.of(trained, about), Corpus.of(held, about)
+
+
+def _divided(texts: list[Text]) -> tuple[list[Text], list[Text]]:
+    """What is trained on and what is held: by prompts, because one that is asked again is answered alike."""
+    asked = [tuple(prompt) for prompt, _, _ in texts]
+    kept = set(list(dict.fromkeys(asked))[::HELD])
+    held = {(one, tuple(text[1])): text for one, text in zip(asked, texts, strict=True) if one in kept}
+    return [text for one, text in zip(asked, texts, strict=True) if one not in kept], list(held.values())
 
 
 def _about(directory: Path, target: Path) -> dict[str, str]:

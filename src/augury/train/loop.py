@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from augury.config.errors import ConfigError
@@ -190,8 +193,9 @@ class TrainingRun:
         if not self.crew.first:
             return
         if better:
-            self.trainee.export(self.target, self.directory / BEST)
-            name_target(self.directory / BEST, self.target)
+            with _room_in(self.directory):
+                self.trainee.export(self.target, self.directory / BEST)
+                name_target(self.directory / BEST, self.target)
         self._save()
         with (self.directory / LOG).open("a") as log:
             log.write(json.dumps(line | {"seconds": round(progress.seconds, 1)}) + "\n")
@@ -206,8 +210,9 @@ class TrainingRun:
             "origin": self.origin,
         }
         fresh = self.directory / f"{STATE}.new"
-        torch.save(state, fresh)
-        os.replace(fresh, self.directory / STATE)  # a kill leaves the one before, whole
+        with _room_in(self.directory, fresh):
+            torch.save(state, fresh)
+            os.replace(fresh, self.directory / STATE)  # a kill leaves the one before, whole
 
     def resume(self) -> bool:
         """Go on from the state in the directory, if there is one; False if there is none."""
@@ -231,6 +236,21 @@ class TrainingRun:
         self.optimiser.load_state_dict(state["optimiser"])
         self.progress, self.origin = Progress(**state["progress"]), begun
         return True
+
+
+@contextmanager
+def _room_in(directory: Path, half: Path | None = None) -> Iterator[None]:
+    """Say in a line what cannot be written there, torch's and safetensors' words for a full disk included."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if half is not None:
+            half.unlink(missing_ok=True)
+        left = shutil.disk_usage(directory).free
+        raise ConfigError(
+            f"--out {directory}: cannot be written, {left / 1e6:,.0f} MB are free ({str(error).splitlines()[0]}); make "
+            "room and give the same command again."
+        ) from None
 
 
 def _read(path: Path, device: torch.device) -> dict[str, Any]:

@@ -54,6 +54,14 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     for name, says in (("bad.json", "record 1: no field that asks"), ("none.txt", "No such file")):
         with pytest.raises(ConfigError, match=says):
             read_prompts([tmp_path / name])
+    (tmp_path / "half.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b \\ud800"}\n')
+    with pytest.raises(ConfigError, match="record 2: a lone surrogate"):
+        read_prompts([tmp_path / "half.jsonl"])
+    (tmp_path / "open.csv").write_text('question\n"never closed\nwhy?\n')
+    with pytest.raises(ConfigError, match="not CSV"):
+        read_prompts([tmp_path / "open.csv"])
+    (tmp_path / "lines.csv").write_text('question\n"two\nlines"\n')
+    assert read_prompts([tmp_path / "lines.csv"])[0][0]["content"] == "two\nlines"
     (tmp_path / "torn.jsonl").write_text('{"prompt": ')
     with pytest.raises(ConfigError, match="not JSON"):
         read_prompts([tmp_path / "torn.jsonl"])

@@ -43,13 +43,15 @@ def _read(path: Path) -> Iterator[Messages]:
 def _records(path: Path, text: str) -> Iterator[Any]:
     try:
         if path.suffix == ".csv":
-            yield from csv.DictReader(text.splitlines())
+            yield from csv.DictReader(text.splitlines(keepends=True), strict=True)
         elif text.lstrip()[:1] == "[" and path.suffix != ".jsonl":
             yield from json.loads(text)
         elif text.lstrip()[:1] in ("{", "[", '"'):
             yield from (json.loads(line) for line in text.splitlines() if line.strip())
         else:
             yield from (line.strip() for line in text.splitlines() if line.strip())
+    except csv.Error as error:
+        raise ConfigError(f"--prompts {path}: not CSV ({error}).") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--prompts {path}: not JSON ({error}).") from None
 
