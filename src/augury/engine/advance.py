@@ -24,7 +24,7 @@ class StepOutput(NamedTuple):
     layout: Layout
     scores: Scores
     settled: Settled
-    report: Tensor  # int64 [G, ...]: all that the host reads of every pass; see Settled.summary
+    report: Tensor  # int64 [G, ...]: what the host reads of the pass; see report.py
     draft: Draft | None = None  # the next drafts, where the drafter is part of the pass
 
     @property

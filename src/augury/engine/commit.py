@@ -6,6 +6,7 @@ import logging
 from typing import Any, NamedTuple
 
 from augury.engine.budget import Budget
+from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.engine.runner import Flight
 from augury.kernels.verify import tree_depths
@@ -65,12 +66,12 @@ def _count_parts(request: Request, nodes: int, accepted: int, stats: EngineStats
             figures[name] = before[0] + tried, before[1] + taken
 
 
-def drafted(flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], list[int]]:
+def drafted(flight: Flight, report: list[GroupReport], branching: bool) -> tuple[list[int], list[int]]:
     """Nodes and depth of every new draft; those drafted in the pass come with its report."""
     drafts = flight.drafts
     if drafts is None:
         return [0] * len(report), [0] * len(report)
     if flight.output.draft is not None:
-        return [line[-2] for line in report], [line[-1] for line in report]
+        return [told.nodes for told in report], [told.depth for told in report]
     nodes = drafts.count.tolist()
     return nodes, tree_depths(drafts).tolist() if branching else nodes

@@ -16,6 +16,7 @@ from augury.engine.grammar import Ahead
 from augury.engine.masks import keep_to_grammar, read_ahead
 from augury.engine.predict import NAME as PREDICTED
 from augury.engine.predict import draft_parts, predict
+from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.engine.runner import Flight, Runner
 from augury.engine.scheduled import CONTINUES, ScheduledRequest
@@ -216,7 +217,7 @@ class Engine:
 
     def commit(self, flight: Flight) -> list[Update]:
         """Take the outcome to the host: text, stops, cache, counters. A request that fails here fails alone."""
-        report = flight.land()  # here the host waits for the pass
+        report = self.runner.land(flight)  # here the host waits for the pass
         now = time.perf_counter()
         flight.step.seconds, self._landed = now - (self._landed or flight.step.begun), now
         self._drafts = flight.step.budget
@@ -228,11 +229,11 @@ class Engine:
         ahead = read_ahead(flight, report, nodes, predicted, self.state)
         self.stats.steps += 1
         updates, guilty = dict[Request, Update](), dict[Request, Exception]()
-        for g, (item, line) in enumerate(zip(flight.scheduled, report, strict=False)):
+        for g, (item, told) in enumerate(zip(flight.scheduled, report, strict=False)):
             if item.epoch != item.request.epoch:
                 continue  # it has left its slot since
             try:
-                update = self._commit(item, g, line, flight)
+                update = self._commit(item, g, told, flight)
                 item.request.draft_parts = draft_parts(self.drafter, item.request.slot, nodes[g], g in predicted)
                 self._note_draft(item.request, nodes[g], depths[g], ahead.get(g) if update is not None else None)
                 if update is not None:
@@ -255,16 +256,16 @@ class Engine:
                 failed[request] = end(self, request, error)
         return failed
 
-    def _commit(self, item: ScheduledRequest, g: int, line: list[int], flight: Flight) -> Update | None:
-        request, accepted, emitted = item.request, line[0], line[2 : 2 + line[1]]
+    def _commit(self, item: ScheduledRequest, g: int, told: GroupReport, flight: Flight) -> Update | None:
+        request, emitted = item.request, told.emitted
         ran, nodes = item.start + item.num_new_tokens, item.nodes
         if item.start == CONTINUES:  # by now the host knows where it started; the report says what was pending
-            ran, nodes = request.computed + bool(emitted), line[-3] if flight.output.draft is not None else 0
+            ran, nodes = request.computed + bool(emitted), told.pending
             flight.step.rows -= item.nodes - nodes + (not emitted)
         emitted = emitted[: self.scheduler.sound(request, len(emitted))]
-        accepted = min(accepted, len(emitted))
+        accepted = min(told.accepted, len(emitted))
         kept = request.accept(emitted, accepted)
-        if request.prediction is not None and kept < line[1]:
+        if request.prediction is not None and kept < len(told.emitted):
             request.prediction.unread(kept)
         if request.params.logprobs is not None or request.scores_prompt:
             record_logprobs(request, item, g, kept, flight.output)

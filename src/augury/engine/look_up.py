@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter, DraftInput
+from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.verify.tree import Draft, first_outside
 
@@ -40,7 +41,7 @@ class LookUps:
             texts = self._table()
             texts[request.slot, : request.length] = torch.tensor(request.tokens)
 
-    def after(self, flight: Flight, report: list[list[int]], drafter: Drafter, vocab: int) -> Draft | None:
+    def after(self, flight: Flight, report: list[GroupReport], drafter: Drafter, vocab: int) -> Draft | None:
         """The next drafts after a pass that has landed, in the order of its requests; they are left in the slots."""
         begun, groups = time.perf_counter(), self._groups(flight, report, drafter.branching)
         slots, lengths, budget = (torch.tensor(column, dtype=torch.int64) for column in groups)
@@ -69,15 +70,15 @@ class LookUps:
             self._unread.discard(slot)
             self._ask(drafter, torch.tensor([slot]), torch.tensor([length]), torch.tensor([0]))
 
-    def _groups(self, flight: Flight, report: list[list[int]], branching: bool) -> tuple[list[int], ...]:
+    def _groups(self, flight: Flight, report: list[GroupReport], branching: bool) -> tuple[list[int], ...]:
         """Slot, length of the text and nodes that may be drafted, of every request; padding where one has left."""
         slots, lengths, budget = [], [], []
-        for item, line in zip(flight.scheduled, report, strict=False):
-            request, emitted = item.request, line[1]
+        for item, told in zip(flight.scheduled, report, strict=False):
+            request, emitted = item.request, len(told.emitted)
             here = item.epoch == request.epoch
             length = request.length + emitted if emitted else item.start + item.num_new_tokens
             if here and emitted and not self._on_host:
-                self._table()[request.slot, request.length : length] = torch.tensor(line[2 : 2 + emitted])
+                self._table()[request.slot, request.length : length] = torch.tensor(told.emitted)
             left = request.max_len - length
             most = request.allowed if branching else min(left - 1, request.allowed)
             slots.append(request.slot if here else self._state.padding_slot)

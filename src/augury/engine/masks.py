@@ -14,6 +14,7 @@ from torch import Tensor
 
 from augury.engine.grammar import Ahead, advance
 from augury.engine.grammar_match import allows
+from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.engine.scheduled import ScheduledRequest
 from augury.engine.state import SlotState
@@ -22,8 +23,6 @@ from augury.verify.sampling import Masks
 
 if TYPE_CHECKING:
     from augury.engine.runner import Flight
-
-AFTER_NODES = 3  # columns of a report after the nodes of the next draft; see Runner.decide
 
 
 class GroupMasks(NamedTuple):
@@ -61,7 +60,7 @@ def gather(scheduled: list[ScheduledRequest], groups: int, device: torch.device)
 
 
 def read_ahead(
-    flight: Flight, report: list[list[int]], nodes: list[int], predicted: dict[int, list[int]], state: SlotState
+    flight: Flight, report: list[GroupReport], nodes: list[int], predicted: dict[int, list[int]], state: SlotState
 ) -> dict[int, Ahead]:
     """Tell the grammars of a pass what it emitted and what is drafted next; what was asked, by the request's place.
 
@@ -72,24 +71,26 @@ def read_ahead(
     bound = [
         g
         for g, item in enumerate(scheduled)
-        if item.request.grammar is not None and report[g][1] and item.epoch == item.request.epoch
+        if item.request.grammar is not None and report[g].emitted and item.epoch == item.request.epoch
     ]
     if not bound:
         return {}
     tokens, parents = _nodes_of(flight, report, state)
     asked = {}
     for g in bound:
-        grammar, (_, count, *emitted) = scheduled[g].request.grammar, report[g]
+        grammar, emitted = scheduled[g].request.grammar, report[g].emitted
         assert grammar is not None
         drafted = (tokens[g][: nodes[g]], parents[g][: nodes[g]]) if tokens else ([], [])
         if g in predicted:  # what a client expects has taken the drafter's place
             drafted = predicted[g], list(range(-1, nodes[g] - 1))
-        asked[g] = Ahead(grammar, emitted[:count], *drafted)
+        asked[g] = Ahead(grammar, emitted, *drafted)
     advance(asked.values())
     return asked
 
 
-def _nodes_of(flight: Flight, report: list[list[int]], state: SlotState) -> tuple[list[list[int]], list[list[int]]]:
+def _nodes_of(
+    flight: Flight, report: list[GroupReport], state: SlotState
+) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
     """Tokens and parents of every group's next draft; none where nobody drafts.
 
     Where the next pass may be under way they are read from the report, because the device would finish that pass first.
@@ -99,8 +100,7 @@ def _nodes_of(flight: Flight, report: list[list[int]], state: SlotState) -> tupl
         return [], []
     if flight.output.draft is None or state.masks is None:
         return draft.tokens.tolist(), draft.parents.tolist()
-    width, end = draft.tokens.shape[1], len(report[0]) - AFTER_NODES
-    return [line[end - 2 * width : end - width] for line in report], [line[end - width : end] for line in report]
+    return [told.tokens for told in report], [told.parents for told in report]
 
 
 def keep_to_grammar(request: Request, asked: Ahead, state: SlotState) -> bool:

@@ -6,6 +6,7 @@ import torch
 
 from augury.config.speculative import SpeculativeConfig
 from augury.drafters.base import Drafter
+from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.engine.runner import Flight
 from augury.engine.scheduled import ScheduledRequest
@@ -30,7 +31,7 @@ def room(spec: SpeculativeConfig | None, device: torch.device) -> int:
 
 def predict(
     flight: Flight,
-    report: list[list[int]],
+    report: list[GroupReport],
     nodes: list[int],
     depths: list[int],
     state: SlotState,
@@ -42,26 +43,27 @@ def predict(
     """
     found = {}
     for g, item in enumerate(flight.scheduled):
-        if item.request.prediction is None or item.epoch != item.request.epoch or not report[g][1]:
+        if item.request.prediction is None or item.epoch != item.request.epoch or not report[g].emitted:
             continue
         guesses = _read(item, report[g], state.draft.tokens.shape[1])
         if guesses and item.request.prediction.outweighs(nodes[g]):
             if drafter is not None:
-                drafter.discard(item.request.slot, item.request.length + report[g][1])
-                state.note("discard", item.request.slot, item.request.length + report[g][1])
+                length = item.request.length + len(report[g].emitted)
+                drafter.discard(item.request.slot, length)
+                state.note("discard", item.request.slot, length)
             leave(guesses, item.request.slot, state)
             found[g], nodes[g], depths[g] = guesses, len(guesses), len(guesses)
     return found
 
 
-def _read(item: ScheduledRequest, line: list[int], width: int) -> list[int]:
+def _read(item: ScheduledRequest, told: GroupReport, width: int) -> list[int]:
     """Take what a pass has added to a request, and say what should follow."""
-    request, (accepted, count, *emitted) = item.request, line
+    request = item.request
     assert request.prediction is not None
     if _guessed(request) and item.nodes:
-        request.prediction.judged(item.nodes, accepted)
-    request.prediction.follow(emitted[:count])
-    left = request.max_len - request.length - count - 1  # the last token of a request needs no draft
+        request.prediction.judged(item.nodes, told.accepted)
+    request.prediction.follow(told.emitted)
+    left = request.max_len - request.length - len(told.emitted) - 1  # the last token of a request needs no draft
     return request.prediction.guesses(max(0, request.spec_options.at_most(min(width, left))))
 
 

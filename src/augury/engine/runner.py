@@ -26,6 +26,7 @@ from augury.engine.capture import Captured
 from augury.engine.judge import Judge
 from augury.engine.look_up import LookUps
 from augury.engine.masks import gather
+from augury.engine.report import GroupReport, read
 from augury.engine.request import Request
 from augury.engine.resume import resume
 from augury.engine.rows import Segments, round_up
@@ -204,7 +205,13 @@ class Runner:
             return output.draft
         return self._draft(step_input, Segments.pack(step_input.segments.to(self.target.device)), output)
 
-    def look_up(self, flight: Flight, report: list[list[int]]) -> None:
+    def land(self, flight: Flight) -> list[GroupReport]:
+        """Wait for a pass, and read what it reports."""
+        draft = flight.output.draft
+        width = 0 if draft is None or self.state.masks is None else draft.tokens.shape[1]
+        return read(flight.land(), draft is not None, width)
+
+    def look_up(self, flight: Flight, report: list[GroupReport]) -> None:
         """Draft from the text that a pass has left, where that is all the drafter reads."""
         if self.drafter is not None and self.drafter.looks_up:
             flight.drafts = self.texts.after(flight, report, self.drafter, self.target.vocab_size)

@@ -28,7 +28,7 @@ class Settled(NamedTuple):
     outcome: Outcome
     lengths: Tensor  # int64 [G]: tokens known now, those just emitted included
     budget: Tensor  # int64 [G]: nodes that may be drafted; 0 where nothing was drawn
-    summary: Tensor  # int64 [G, N + 3]: accepted, emitted, the tokens: all that the host reads of every pass
+    summary: Tensor  # int64 [G, N + 3]: accepted, emitted, the tokens: what the host reads of a pass, see report.py
 
 
 def settle(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from served import NGRAM
 
-SCRIPT = ["-m", "augury.tools.load.soak"]
+SCRIPT = Path(__file__).parents[2] / "helpers" / "soak.py"
 
 
 @pytest.mark.slow
 def test_sixty_four_clients(toy_model: Path) -> None:
     words = ["--clients", "64", "--seconds", "8", "--model", str(toy_model), "-sc", json.dumps(NGRAM)]
-    told = subprocess.run([sys.executable, *SCRIPT, *words], capture_output=True, text=True, timeout=240)
+    told = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=240)
     assert told.returncode == 0, told.stderr
     figures = json.loads(told.stdout)
     assert figures["errors"] == {} and figures["requests_done"] > 64 and figures["requests_left_midway"] > 0

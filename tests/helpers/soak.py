@@ -1,7 +1,7 @@
 """Many streaming clients on one server: errors, times, fairness, and whether memory and blocks come back.
 
-    python -m augury.tools.load.soak --clients 64 --seconds 180 --model default -sc '{"method": "ngram", ...}'
-    python -m augury.tools.load.soak --url http://127.0.0.1:8000
+    python tests/helpers/soak.py --clients 64 --seconds 180 --model default -sc '{"method": "ngram", ...}'
+    python tests/helpers/soak.py --url http://127.0.0.1:8000
 
 The first starts a server of its own, the second uses one that runs.
 """
