@@ -10,6 +10,7 @@ where somebody does not come, nobody begins, and the caller works alone.
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,7 @@ from augury.kernels.vectors import I32, INDEX, at
 MET, PRESENT, VERDICT, PLACES = 0, 16, 32, 48
 OPEN, TOGETHER, ALONE = 0, 1, 2
 LOOKS = 300  # at a number before a thread lets others have its core between two looks
-PATIENCE = 0.01  # seconds, about, until somebody who has not come is given up
-X86_CYCLES = 2.5e9  # a second, of the counter that every processor of x86 has; it does not say how fast it is
+PATIENCE = 10_000_000  # nanoseconds until somebody who has not come is given up
 
 
 def _number(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -97,27 +97,20 @@ def _yield(typing):
 
 
 @intrinsic
-def _ticks(typing):
-    """A clock that costs nothing to read."""
+def _nanoseconds(typing):
+    """A clock; Windows has none of this name, and reads the processor's counter, which says not how fast it is."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(64), [])
-        if ARM:
-            return builder.call(ir.InlineAsm(kind, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter"), [])
-
-    return types.int64(), generate
-
-
-@intrinsic
-def _ticks_a_second(typing):
-    """How fast it goes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(64), [])
-        if ARM:
-            return builder.call(ir.InlineAsm(kind, "mrs $0, cntfrq_el0", "=r", side_effect=False), [])
-        return ir.Constant(ir.IntType(64), int(X86_CYCLES))
+        long = ir.IntType(64)
+        if sys.platform == "win32":
+            kind = ir.FunctionType(long, [])
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter"), [])
+        both = cgutils.alloca_once(builder, ir.ArrayType(long, 2))  # seconds and nanoseconds
+        kind = ir.FunctionType(I32, [I32, both.type])
+        clock = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(clock, [I32(time.CLOCK_MONOTONIC), both])
+        seconds, rest = (builder.extract_value(builder.load(both), n) for n in (0, 1))
+        return builder.add(builder.mul(seconds, long(1_000_000_000)), rest)
 
     return types.int64(), generate
 
@@ -151,12 +144,12 @@ def all_here(crew, threads):
     """Whether every thread has come; all of them are told the same."""
     if _count(crew, PRESENT) == threads:
         _decide(crew, VERDICT, TOGETHER)
-    looks, until = 0, _ticks() + np.int64(PATIENCE * _ticks_a_second())
+    looks, until = 0, _nanoseconds() + PATIENCE
     while _look(crew, VERDICT) == OPEN:
         looks += 1
         if looks < LOOKS:
             _pause()
-        elif _ticks() < until:
+        elif _nanoseconds() < until:
             _yield()
         else:
             _decide(crew, VERDICT, ALONE)

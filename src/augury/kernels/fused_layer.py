@@ -74,10 +74,19 @@ class FusedLayer:
         self, x: Tensor, residual: Tensor, view: View, keys: Tensor, values: Tensor, norm: Tensor
     ) -> tuple[Tensor, Tensor]:
         """See Layer.__call__."""
-        cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
-        heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]
+        if self.threads == 1:
+            return self._run(1, x, residual, view, keys, values, norm)
         kind = kind_of(rows := len(view.write), view.keys, self.bytes)
         threads = PACE.threads(kind, self.threads, begun := perf_counter())
+        found = self._run(threads, x, residual, view, keys, values, norm)
+        PACE.took(kind, rows, threads, (ended := perf_counter()) - begun, ended)
+        return found
+
+    def _run(
+        self, threads: int, x: Tensor, residual: Tensor, view: View, keys: Tensor, values: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        cache, (scale, window, eps) = (lasting(keys), lasting(values)), self.numbers
+        heads = int(self.matrices[2].shape[1]) * BLOCK // keys.shape[2]
         following, stream = run_layer(
             threads,
             array_of(x),
@@ -93,8 +102,6 @@ class FusedLayer:
             view.write,
             (view.block_size, heads, scale, window, eps),
         )
-        if self.threads > 1:
-            PACE.took(kind, rows, threads, (ended := perf_counter()) - begun, ended)
         return with_array(following), with_array(stream)
 
 
