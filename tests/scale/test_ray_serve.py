@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def body(n: int, tokens: int = 24) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def running(toy_model: Path) -> Iterator[Fleet]:
     with fleets.fleet(toy_model, "--replica-cpus", "1", "--shutdown-timeout", "120") as one:
+        while len(one.metric("vllm:num_requests_running")) < 2:  # Ray tells the door of replicas one by one
+            time.sleep(0.1)
         yield one
 
 

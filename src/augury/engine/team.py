@@ -117,6 +117,7 @@ def _end(ranks: Ranks, processes: Processes) -> None:
         except RanksLost:
             processes.closing = False
     processes.end()
+    ranks.close()
 
 
 def assemble(config: EngineConfig) -> Team:

@@ -29,6 +29,9 @@ OUT_OF_STEP = (
 )
 
 
+CLOSED = "they were told to leave"
+
+
 class Ranks:
     """This process among those that share a model."""
 
@@ -38,7 +41,7 @@ class Ranks:
         self.explain: Callable[[str], str] = str  # what is known of the ranks' processes, added to an error
         self.check: Callable[[], None] = _nothing  # raises RanksLost if one of them has ended
         self._together = False
-        self._control = _gloo(store, "control", rank, size, FOR_EVER, loopback)
+        self._control: Any = _gloo(store, "control", rank, size, FOR_EVER, loopback)
         self._work: Any
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -127,14 +130,20 @@ class Ranks:
             words = torch.cat([words, more])
         return json.loads(_as_bytes(words))
 
+    def close(self) -> None:
+        """Let go of the channels while the interpreter is whole: at its end torch's threads may abort the process."""
+        self._control = self._work = None
+
     def abort(self) -> None:
         """Free a rank that waits on its GPU for one that will never answer."""
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and self._work is not None:
             self._work.abort()
 
     def _broadcast(self, words: Tensor, root: int) -> None:
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
+        if self._control is None:
+            raise RanksLost(self.explain(CLOSED))
         try:
             self._control.broadcast([words], options).wait()
         except RuntimeError as error:
@@ -144,6 +153,8 @@ class Ranks:
     def _exchange(self) -> Iterator[None]:
         if not self._together:
             raise RuntimeError(OUT_OF_STEP)
+        if self._work is None:
+            raise RanksLost(self.explain(CLOSED))
         try:
             yield
         except RuntimeError as error:
