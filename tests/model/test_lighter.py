@@ -22,6 +22,7 @@ from augury.model.heads.block import Blocks
 from augury.model.heads.eagle3 import Eagle3Head
 from augury.model.layers import Layer, Linear, PackedLinear
 from augury.model.load import load_target
+from augury.model.rounded import rounded
 
 
 def random(lines: int, width: int) -> torch.Tensor:
@@ -32,7 +33,7 @@ def random(lines: int, width: int) -> torch.Tensor:
 def test_a_weight_is_off_by_half_a_step_at_most() -> None:
     weight = random(40, 96)
     weight[3, 32:64] = 0
-    back = lighter.in_bytes(weight).unpacked()
+    back = rounded(weight, "int8", "it").unpacked()
     steps = weight.view(40, 3, BLOCK).abs().amax(-1, keepdim=True) / 127
     assert bool(((back - weight).view(40, 3, BLOCK).abs() <= steps * 0.5001).all())
     assert bool((back[3, 32:64] == 0).all())
@@ -41,7 +42,7 @@ def test_a_weight_is_off_by_half_a_step_at_most() -> None:
 def test_a_weight_in_half_a_byte_is_off_by_half_a_step_at_most() -> None:
     weight = random(40, 96)
     weight[3, 32:64] = 0.25  # all alike: no step at all
-    back = lighter.in_half_bytes(weight).unpacked()
+    back = rounded(weight, "int4", "it").unpacked()
     blocks = weight.view(40, 3, BLOCK)
     steps = (blocks.amax(-1, keepdim=True) - blocks.amin(-1, keepdim=True)) / 15
     assert bool(((back - weight).view(40, 3, BLOCK).abs() <= steps * 0.5001 + 1e-6).all())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import socket
 import time
@@ -339,8 +340,12 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
         said = got.json()["error"]["message"]
         assert got.status_code == status and all(word in said for word in words), got.text[:300]
 
+    def spent() -> float:
+        words = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")  # processor seconds
+
     server.http.post("/tokenize", json={"prompt": "warm"})
-    before = memory()
+    before, begun = memory(), spent()
     for _ in range(3):
         refused("/v1/completions", "at least", "max_model_len is 512", prompt="the cat " * 1_000_000)
         chat = [{"role": "user", "content": "<eos>" * 1_000_000}]
@@ -350,4 +355,5 @@ def test_prompts_that_cannot_fit_cost_nothing(server: Served) -> None:
     refused("/v1/completions", "at most 1048576", prompt=[5] * 2_000_000, status=413)
     refused("/v1/completions", "has 512 tokens", prompt=["x", "y" * 512])
     refused("/detokenize", "at most 1048576", tokens=[5] * 1_100_000, status=413)
+    assert spent() - begun < 20
     assert memory() - before < 400_000

@@ -219,7 +219,9 @@ def test_an_equal_drafter_is_hardly_ever_taken_back() -> None:
     assert is_worse(Drafting(LEAST, 3 * LEAST, 200, (150, 40, 10)), useless)
     both = {name: {"acceptance_length": length} for name, length in (("before", 2.0), ("after", 1.8))}
     said = sentence({"drafter": "d", "kept": True, "noticed": 0.3, **both})
-    assert said == "d drafts now: 1.80 tokens a step, 2.00 before; so many drafts show a fall of 0.30 or more."
+    assert (
+        said == "d drafts now: 1.80 tokens a step, 2.00 before; so many drafts tell falls of 0.30 and more from chance."
+    )
     done = CliRunner().invoke(app, ["drafter", "swap", "http://127.0.0.1:1", "x", "--drafts", str(LEAST - 1)])
     assert done.exit_code == 2 and "--drafts" in done.output
 

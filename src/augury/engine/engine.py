@@ -14,8 +14,7 @@ from augury.engine.budget import Budget
 from augury.engine.commit import Update, count, drafted, learn
 from augury.engine.grammar import Ahead
 from augury.engine.masks import keep_to_grammar, read_ahead
-from augury.engine.predict import NAME as PREDICTED
-from augury.engine.predict import draft_parts, predict
+from augury.engine.predict import PREDICTED, draft_parts, predict
 from augury.engine.report import GroupReport
 from augury.engine.request import Request
 from augury.engine.runner import Flight, Runner

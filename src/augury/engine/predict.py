@@ -14,7 +14,7 @@ from augury.engine.state import SlotState
 from augury.index.prediction import LONGEST
 from augury.observe.stats import Parts
 
-NAME = "prediction"  # of its guesses, among drafters
+PREDICTED = "prediction"  # of its guesses, among drafters
 
 
 def room(spec: SpeculativeConfig | None, device: torch.device) -> int:
@@ -68,7 +68,7 @@ def _read(item: ScheduledRequest, told: GroupReport, width: int) -> list[int]:
 
 
 def _guessed(request: Request) -> bool:
-    return any(name == NAME for name, _ in request.draft_parts)
+    return any(name == PREDICTED for name, _ in request.draft_parts)
 
 
 def leave(guesses: list[int], slot: int, state: SlotState) -> None:
@@ -87,5 +87,5 @@ def leave(guesses: list[int], slot: int, state: SlotState) -> None:
 def draft_parts(drafter: Drafter | None, slot: int, nodes: int, predicted: bool) -> Parts:
     """Who made the draft that is pending in a slot; empty where there is one drafter."""
     if predicted:
-        return ((NAME, nodes),)
+        return ((PREDICTED, nodes),)
     return drafter.parts(slot) if nodes and drafter is not None else ()

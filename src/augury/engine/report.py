@@ -26,7 +26,7 @@ def read(lines: list[list[int]], drafted: bool, width: int) -> list[GroupReport]
         return [GroupReport(line[0], line[2 : 2 + line[1]]) for line in lines]
     told = []
     for line in lines:
-        *_, pending, nodes, depth = line
+        pending, nodes, depth = line[-DRAFTED:]
         draft = line[-DRAFTED - 2 * width : -DRAFTED]
         told.append(GroupReport(line[0], line[2 : 2 + line[1]], pending, nodes, depth, draft[:width], draft[width:]))
     return told

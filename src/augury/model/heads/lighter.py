@@ -10,24 +10,21 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from augury.kernels import machine
 from augury.kernels.tiles import Tiled
 from augury.kernels.unpack import BLOCK
 from augury.model.layers import AnyLinear, GatedMLP, Layer, Linear, PackedLinear
-from augury.model.packed import Packed
+from augury.model.rounded import rounded
 
 LARGE = 1 << 17  # weights; smaller matrices stay in the processor's caches
-MOST = 127  # of a code of 8 bits
-MOST_HALF = 15  # of one of 4 bits
 
 
 def lighter(linear: AnyLinear) -> AnyLinear:
     """The same projection, in bytes where that pays."""
     if not isinstance(linear, Linear) or not _pays(linear):
         return linear
-    packed = linear.ops.arrange(in_bytes(linear.weight), fast=machine.DOT_PRODUCTS)
+    packed = linear.ops.arrange(rounded(linear.weight, "int8", "a head"), fast=machine.DOT_PRODUCTS)
     return PackedLinear(linear.ops, packed, linear.bias)
 
 
@@ -61,25 +58,5 @@ def _form(models: Sequence[Layer]) -> Tiled | None:
 
 
 def _like(form: Tiled, linear: Linear) -> PackedLinear:
-    halved = form.tiles.dtype == np.uint8
-    packed = in_half_bytes(linear.weight) if halved else in_bytes(linear.weight)
+    packed = rounded(linear.weight, "int4" if form.tiles.dtype == np.uint8 else "int8", "a head")
     return PackedLinear(linear.ops, linear.ops.arrange(packed, fast=len(form.digits) == 1), linear.bias)
-
-
-def in_bytes(weight: Tensor) -> Packed:
-    """A float32 matrix rounded to a byte a weight, with a scale for every 32."""
-    blocks = weight.view(len(weight), -1, BLOCK)
-    scales = blocks.abs().amax(-1) / MOST
-    codes = torch.where(scales > 0, 1 / scales, 0)[..., None].mul(blocks).round().to(torch.int8)
-    return Packed(codes.view(weight.shape), torch.stack([scales, scales, torch.zeros_like(scales)], -1).contiguous())
-
-
-def in_half_bytes(weight: Tensor) -> Packed:
-    """The same in 4 bits, with a scale and a shift for every 32."""
-    blocks = weight.view(len(weight), -1, BLOCK)
-    shifts = blocks.amin(-1)
-    scales = (blocks.amax(-1) - shifts) / MOST_HALF
-    inverse = torch.where(scales > 0, 1 / scales, 0)[..., None]
-    codes = (blocks - shifts[..., None]).mul(inverse).round().to(torch.uint8)
-    low, high = codes.split(BLOCK // 2, -1)
-    return Packed((low | high << 4).view(len(weight), -1), torch.stack([scales, shifts], -1))

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LARGEST = 16_000_000  # bytes after unpacking; vLLM's metrics are under one million
 LAST_PORT = 65_535
-REASON = 600  # letters of what a server says of an error, which may end with the remedy
 
 
 def shown(text: str) -> str:
@@ -292,7 +291,7 @@ def _tls_fault(error: ssl.SSLError) -> str:
 
 
 def error_message(raw: bytes) -> str:
-    """What a server says of an error, in whichever of the usual shapes."""
+    """What a server says of an error, in whichever of the usual shapes; it may end with the remedy."""
     text: Any = raw.decode("utf-8", "replace")
     try:
         found = json.loads(text)
@@ -300,7 +299,7 @@ def error_message(raw: bytes) -> str:
         text = found.get("message") or found.get("detail") or found if isinstance(found, dict) else found
     except (ValueError, RecursionError):
         pass
-    return brief(text, REASON) or "no reason given"
+    return brief(text, 600) or "no reason given"
 
 
 def brief(value: Any, most: int = 200) -> str:

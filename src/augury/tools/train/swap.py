@@ -133,6 +133,6 @@ def sentence(found: dict[str, Any]) -> str:
         return f"{found['drafter']} drafts now; acceptance was not compared."
     a, b = found["before"]["acceptance_length"], found["after"]["acceptance_length"]
     if found["kept"]:
-        doubt = "" if b >= a else f"; so many drafts show a fall of {found['noticed']:.2f} or more"
+        doubt = "" if b >= a else f"; so many drafts tell falls of {found['noticed']:.2f} and more from chance"
         return f"{found['drafter']} drafts now: {b:.2f} tokens a step, {a:.2f} before{doubt}."
     return f"taken back: {b:.2f} tokens a step, {a:.2f} before. {found['drafter']} drafts again."
