@@ -16,12 +16,13 @@ pytest.importorskip("triton")
 import interpreter  # noqa: F401
 
 from augury.kernels import attend_plan_triton
+from augury.kernels.exact_triton_ops import ExactTritonOps
 from augury.kernels.torch_ops import TorchOps
 from augury.kernels.triton_ops import TritonOps
 from augury.model.target import Rows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-TRITON, TORCH = TritonOps(), TorchOps()
+TRITON, EXACT, TORCH = TritonOps(), ExactTritonOps(), TorchOps()
 KINDS = [torch.float32, torch.float16] + ([torch.bfloat16] if DEVICE.type == "cuda" else [])  # interpreted bf16 is off
 BOUND = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 QUICK = settings(
@@ -51,7 +52,8 @@ def passes(draw: st.DrawFn) -> Rows:
             segments.append(Segment(slot, start, [0] * draw(st.integers(1, 12))))
     rows = make_rows(segments, scattered_tables(4), padding=draw(st.integers(0, 3)))
     rows.slots[len(rows.wanted) :] = 3  # padding rows point to a slot that nobody has
-    return replace(to(rows, DEVICE), first=draw(st.sampled_from([0, 0, 1])), chunked=draw(st.booleans()))
+    chances = {"first": draw(st.sampled_from([0, 0, 1])), "groups": draw(st.sampled_from([0, 4]))}
+    return replace(to(rows, DEVICE), chunked=draw(st.booleans()), **chances)
 
 
 def random(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
@@ -81,6 +83,7 @@ def attentions(draw: st.DrawFn) -> tuple[dict[str, Any], Rows]:
 def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small enough that the contexts here have several."""
     monkeypatch.setattr(attend_plan_triton, "SPLIT", 16)
+    monkeypatch.setattr(attend_plan_triton, "LEAST_SPLIT", 8)
     monkeypatch.setattr(attend_plan_triton, "PROMPT_ROWS", 8)
 
 
@@ -113,15 +116,14 @@ def test_attention_never_looks_at_what_it_does_not_see(case: tuple[dict[str, Any
 @QUICK
 @given(attentions(), st.data())
 def test_a_row_does_not_depend_on_the_other_slots(case: tuple[dict[str, Any], Rows], data: st.DataObject) -> None:
-    """Splits have a fixed size: the same bits alone and in any batch."""
+    """In exact mode splits have a fixed size: the same bits alone and in any batch."""
     given, rows = case
-    rows = replace(rows, chunked=False)
-    together = TRITON.attend(view=TRITON.view(rows), **given)
+    together = EXACT.attend(view=EXACT.view(rows), **given)
     slot = data.draw(st.sampled_from(sorted(set(rows.slots[: len(rows.wanted)].tolist()))))
     mine = rows.slots == slot
     tensors = ("tokens", "positions", "slots", "context", "base", "ancestors", "write")
     alone = replace(rows, **{name: getattr(rows, name)[mine] for name in tensors})
-    assert torch.equal(TRITON.attend(view=TRITON.view(alone), **given | {"q": given["q"][mine]}), together[mine])
+    assert torch.equal(EXACT.attend(view=EXACT.view(alone), **given | {"q": given["q"][mine]}), together[mine])
 
 
 def test_too_many_splits_become_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +132,42 @@ def test_too_many_splits_become_longer_ones(monkeypatch: pytest.MonkeyPatch) -> 
     q, keys, values = random(3, 2, 16), random(49 * BLOCK_SIZE, 2, 16), random(49 * BLOCK_SIZE, 2, 16)
     expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
     for capacity, split in ((12, 16), (11, 32), (6, 32), (5, 64), (3, 64)):
-        monkeypatch.setattr(attend_plan_triton, "SCRATCH_BYTES", 4 * 2 * 16 * 16 * capacity)
-        view = TRITON.view(rows)
-        torch.testing.assert_close(TRITON.attend(q, keys, values, view, 0.25), expected, atol=2e-6, rtol=1e-5)
-        plan = view.plans[1, 32][0]
+        monkeypatch.setattr(attend_plan_triton, "SCRATCH_BYTES", 4 * 2 * 16 * 32 * capacity)
+        view = EXACT.view(rows)
+        torch.testing.assert_close(EXACT.attend(q, keys, values, view, 0.25), expected, atol=2e-6, rtol=1e-5)
+        (plan,) = view.plans[1, 2, 16]
         assert int(plan.totals[1]) == split
         assert int(plan.totals[0]) <= capacity
+
+
+def test_splits_grow_with_all_the_keys_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that programs have about as many keys each: short ones for one text, and none is cut where there are many."""
+    monkeypatch.setattr(attend_plan_triton, "programs", lambda device, per_processor: 8)  # four for each key head
+    for contexts, split in (((20,), 8), ((50,), 16), ((50, 50), 32), ((50, 50, 50, 7), 64), ((60, 5, 5), 32)):
+        rows = to(make_rows([Segment(i, n, [0]) for i, n in enumerate(contexts)], scattered_tables(4)), DEVICE)
+        rows.groups = len(contexts)
+        q, keys, values = (random(n, 2, 16) for n in (len(contexts), 65 * BLOCK_SIZE, 65 * BLOCK_SIZE))
+        view = TRITON.view(rows)
+        expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
+        torch.testing.assert_close(TRITON.attend(q, keys, values, view, 0.25), expected, atol=2e-6, rtol=1e-5)
+        (plan,) = view.plans[1, 2, 16]
+        assert plan.totals.tolist() == [sum(-(-(n + 1) // split) for n in contexts), split]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_share_a_tile(kind: torch.dtype) -> None:
+    """A known row and a chain of five by four heads: two tiles of 16 query rows, or one of 32 that reads keys once."""
+    rows = to(make_rows([Segment(i, 50, [0] * 6, [-1, 0, 1, 2, 3, 4]) for i in range(2)], scattered_tables(2)), DEVICE)
+    q, keys, values = (random(n, m, 16, kind=kind) for n, m in ((len(rows.tokens), 8), *2 * [(33 * BLOCK_SIZE, 2)]))
+    low, tall = EXACT.view(rows), EXACT.view(replace(rows, groups=2))
+    apart, together = (EXACT.attend(q, keys, values, view, 0.25) for view in (low, tall))
+    expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
+    torch.testing.assert_close(together, expected, atol=BOUND[kind], rtol=BOUND[kind])
+    if DEVICE.type == "cuda":  # the interpreter's products are numpy's, which add in another order
+        assert torch.equal(together, apart)
+    one, other = low.plans[4, 2, 16][0], tall.plans[4, 2, 16][0]
+    assert (one.height, other.height) == (16, 32)
+    assert int(one.totals[0]) == 2 * int(other.totals[0])
 
 
 @pytest.mark.parametrize("split", [1, 2, 3, 4, 6, 8, 16])
@@ -145,7 +177,7 @@ def test_many_splits_are_joined_in_the_order_of_their_keys(monkeypatch: pytest.M
     rows = to(make_rows([Segment(0, 51, [0]), Segment(1, 0, [0])], scattered_tables(2)), DEVICE)
     q, keys, values = random(2, 2, 16), random(33 * BLOCK_SIZE, 2, 16), random(33 * BLOCK_SIZE, 2, 16)
     expected = TORCH.attend(q, keys, values, TORCH.view(rows), 0.25)
-    got = TRITON.attend(q, keys, values, TRITON.view(rows), 0.25)
+    got = EXACT.attend(q, keys, values, EXACT.view(rows), 0.25)
     torch.testing.assert_close(got, expected, atol=2e-6, rtol=1e-5)
 
 

@@ -1,8 +1,10 @@
 """What attention has to do in one pass, planned on the device once and walked by every layer.
 
 Rows of one slot lie together, so they are cut into *tiles* of a few rows that read the same keys; a tile's keys are cut
-into *splits* of a fixed size, so that how a sum is associated never depends on the batch. The list of (tile, split)
-items is built by one program: nothing waits for the host, and no shape depends on a length.
+into *splits* of one size. In exact mode that size is fixed, so that how a sum is associated never depends on the batch;
+otherwise it grows with all the keys of the pass: one short text is read by many programs at once, and of many texts
+none is cut without need. The list of (tile, split) items is built by one program: nothing waits for the host, and no
+shape depends on a length.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from torch import Tensor
 if TYPE_CHECKING:
     from augury.model.target import Rows
 
-SPLIT = 512  # keys of one item
+SPLIT = 512  # keys of one item in exact mode
+LEAST_SPLIT = 128  # otherwise; a power of two, as all sizes are
 WHOLE = 1 << 30  # a split that no context reaches: prompt tiles walk all their keys
-DECODE_HEIGHT = 16  # query rows (rows x heads that share a key head) of a tile: one matrix instruction's
+# Query rows (rows x heads that share a key head) of a tile: one matrix instruction's, or two where a request has drafts
+# that would take a second tile, which would read the same keys again. Taller tiles have the bits of low ones.
+DECODE_HEIGHT, DRAFT_HEIGHT = 16, 32
 PROMPT_HEIGHT = 64
 PROMPT_ROWS = 64  # a slot with more rows than this in a pass is reading a prompt
 SCRATCH_BYTES = 256 << 20  # for the unfinished sums of tiles with more than one split
@@ -44,12 +49,17 @@ class TilePlan:
     prompts: bool  # tiles of prompts: taller, and never split
 
 
-def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> TilePlan:
-    """Plan the tiles of prompts or of everything else; `width` is that of a row's values, all heads together."""
-    height = max(PROMPT_HEIGHT if prompts else DECODE_HEIGHT, triton.next_power_of_2(shared_heads))
+def make_plan(
+    rows: Rows, shared_heads: int, kv_heads: int, value_dim: int, prompts: bool, steady: bool = False
+) -> TilePlan:
+    """Plan the tiles of prompts or of everything else; `steady`: by splits of one size."""
+    height = _height(rows, shared_heads, prompts)
     per_tile = height // shared_heads
     count, device = len(rows.tokens), rows.tokens.device
-    capacity = count if prompts else max(count, SCRATCH_BYTES // (4 * width * height))
+    # By the larger height for both, so that a pass with drafts has the splits of one without.
+    tallest = max(DRAFT_HEIGHT, height)
+    capacity = count if prompts else max(count, SCRATCH_BYTES // (4 * kv_heads * value_dim * tallest))
+    adapts = not (prompts or steady)
     items = torch.empty(capacity, FIELDS, dtype=torch.int32, device=device)
     totals = torch.empty(2, dtype=torch.int32, device=device)
     _plan[(1,)](
@@ -61,7 +71,8 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> TileP
         totals,
         count,
         capacity,
-        WHOLE if prompts else SPLIT,
+        WHOLE if prompts else LEAST_SPLIT if adapts else SPLIT,
+        max(1, programs(device, 2) // kv_heads) if adapts else WHOLE,
         PER_TILE=per_tile,
         PROMPT_ROWS=PROMPT_ROWS,
         CHUNKED=rows.chunked,
@@ -71,6 +82,15 @@ def make_plan(rows: Rows, shared_heads: int, width: int, prompts: bool) -> TileP
         num_warps=8,
     )
     return TilePlan(items, totals, height, per_tile, capacity, prompts)
+
+
+def _height(rows: Rows, shared_heads: int, prompts: bool) -> int:
+    """Query rows of a tile."""
+    one = triton.next_power_of_2(shared_heads)
+    if prompts:
+        return max(PROMPT_HEIGHT, one)
+    most = shared_heads * triton.cdiv(len(rows.tokens), rows.groups) if rows.groups else 0  # of a request
+    return max(DRAFT_HEIGHT if most > DECODE_HEIGHT else DECODE_HEIGHT, one)
 
 
 def few_sizes(count: int) -> int:
@@ -89,7 +109,7 @@ def programs(device: torch.device, per_processor: int) -> int:
     return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@triton.jit(do_not_specialize=["count", "capacity", "split"])
+@triton.jit(do_not_specialize=["count", "capacity", "split", "abreast"])
 def _plan(
     slots,
     context,
@@ -100,6 +120,7 @@ def _plan(
     count,
     capacity,
     split,
+    abreast,
     PER_TILE: tl.constexpr,
     PROMPT_ROWS: tl.constexpr,
     CHUNKED: tl.constexpr,
@@ -107,20 +128,23 @@ def _plan(
     BLOCK: tl.constexpr,
     ONE: tl.constexpr,
 ):
+    """Splits grow from `split` until so many `abreast` could hold all keys, and all of them fit."""
     if ONE:  # all rows at once
         head, r, size, slot, reach, shared, _ = _tiles(
             slots, context, base, ancestors, 0, count, 0, PER_TILE, PROMPT_ROWS, CHUNKED, PROMPTS, BLOCK
         )
+        keys = tl.sum(tl.where(head, reach, 0).to(tl.int64), 0)
         splits = _splits(head, reach, split)
-        while tl.sum(splits, 0) > capacity:  # only where many long requests share their blocks
+        # More items than fit are only where many long requests share their blocks.
+        while (tl.sum(splits, 0) > capacity) | (split.to(tl.int64) * abreast < keys):
             split = split * 2
             splits = _splits(head, reach, split)
         total = _put(items, 0, r, size, slot, reach, shared, splits, split)
     else:
-        needed = capacity + 1
+        needed, keys = capacity + 1, tl.zeros([], tl.int64)
         split = split // 2
-        while needed > capacity:
-            split, needed, slot_start = split * 2, 0, 0
+        while (needed > capacity) | (split.to(tl.int64) * abreast < keys):
+            split, needed, slot_start, keys = split * 2, 0, 0, tl.zeros([], tl.int64)
             for begin in range(0, count, BLOCK):
                 head, r, size, slot, reach, shared, slot_start = _tiles(
                     slots,
@@ -137,6 +161,7 @@ def _plan(
                     BLOCK,
                 )
                 needed += tl.sum(_splits(head, reach, split), 0)
+                keys += tl.sum(tl.where(head, reach, 0).to(tl.int64), 0)
         total, slot_start = 0, 0
         for begin in range(0, count, BLOCK):
             head, r, size, slot, reach, shared, slot_start = _tiles(

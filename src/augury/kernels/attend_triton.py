@@ -17,11 +17,12 @@ from torch import Tensor
 
 from augury.kernels.ahead_triton import await_inputs, launched_ahead
 from augury.kernels.attend_parts_triton import GROUP, LOG2_E, arrive, blocks, fetch, join, put, record, take
-from augury.kernels.attend_plan_triton import TilePlan, make_plan, programs
+from augury.kernels.attend_plan_triton import DECODE_HEIGHT, DRAFT_HEIGHT, TilePlan, make_plan, programs
 
 if TYPE_CHECKING:
     from augury.model.target import Rows
 
+LEAST_VALUES = 16  # a tile's values are padded to so many, because matrix instructions take no fewer
 WIDEST = 256  # head dimensions past this are left to the torch face
 
 
@@ -33,31 +34,32 @@ class Grid(NamedTuple):
     warps: int  # of a program
 
 
-# Decoding: few requests wait for memory, many for each other. How many keys are read at a time and by how many warps
-# changes sums; how many programs walk the items does not, and of few items more are under way at once.
-FEW, FEW_ITEMS, MANY = Grid(128, 2, 4), Grid(128, 3, 4), Grid(64, 6, 2)
+# Decoding: up to 32 requests wait for memory, more for each other. How many keys are read at a time, and by how many
+# warps, changes sums: it depends on the number of requests, never on that of their drafts.
+FEW, MANY = Grid(128, 4, 4), Grid(64, 4, 2)
 PROMPTS, WIDE = Grid(64, 2, 4), Grid(32, 1, 4)  # reading prompts; anything in float32
-MANY_REQUESTS = 96
+MANY_REQUESTS = 33
 
 
 @dataclass(slots=True)
 class Scratch:
-    """Unfinished sums of tiles with several splits, shared by all passes of one shape of heads."""
+    """Unfinished sums of tiles with several splits, shared by all passes that need so much room."""
 
-    sums: Tensor  # float32 [capacity * kv_heads * height * value_dim]
-    tops: Tensor  # float32 [capacity * kv_heads * height * 2]: maxima and totals
-    arrived: Tensor  # int32 [capacity * kv_heads]: splits done; back at zero after every pass
+    sums: Tensor  # float32, used as [items * kv_heads, height, value_dim]
+    tops: Tensor  # float32, used as [items * kv_heads, height, 2]: maxima and totals
+    arrived: Tensor  # int32, used as [items * kv_heads]: splits done; back at zero after every pass
 
 
 @dataclass(slots=True)
 class View:
-    """The rows of a pass, and the plans made for them so far, by how many query heads share a key head."""
+    """The rows of a pass, and the plans made for them so far, by the shape of the heads."""
 
     rows: Rows
-    plans: dict[tuple[int, int], list[TilePlan]] = field(default_factory=dict)
+    steady: bool = False  # exact mode: no sum depends on who shares the pass
+    plans: dict[tuple[int, int, int], list[TilePlan]] = field(default_factory=dict)
 
 
-_scratch: dict[tuple[torch.device, int, int], Scratch] = {}
+_scratch: dict[tuple[torch.device, int], Scratch] = {}
 
 
 def supported(keys: Tensor, values: Tensor) -> bool:
@@ -79,49 +81,47 @@ def attend(
     rows, heads, _ = q.shape
     kv_heads, value_dim = values.shape[1:]
     out = torch.empty(rows, heads, value_dim, dtype=q.dtype, device=q.device)
-    for plan in _plans(view, heads // kv_heads, kv_heads * value_dim):
-        _launch(q, keys, values, view.rows, plan, out, scale, window, softcap, sinks)
+    for plan in _plans(view, heads // kv_heads, kv_heads, value_dim):
+        _launch(q, keys, values, view, plan, out, scale, window, softcap, sinks)
     return out
 
 
-def _plans(view: View, shared_heads: int, width: int) -> list[TilePlan]:
+def _plans(view: View, *heads: *tuple[int, int, int]) -> list[TilePlan]:
     """Decode tiles, and in a pass that reads prompts the prompts' tiles apart from them: each kind has one height."""
-    key = shared_heads, width
-    if key not in view.plans:
+    if heads not in view.plans:
         kinds = (False, True) if view.rows.chunked else (False,)
-        view.plans[key] = [make_plan(view.rows, shared_heads, width, prompts) for prompts in kinds]
-    return view.plans[key]
+        view.plans[heads] = [make_plan(view.rows, *heads, prompts, view.steady) for prompts in kinds]
+    return view.plans[heads]
 
 
 def _room(plan: TilePlan, kv_heads: int, value_dim: int, device: torch.device) -> Scratch:
     """Scratch memory that stays where it is, so that captured graphs may point to it; prompts need none."""
     items = 1 if plan.prompts else plan.capacity * kv_heads
-    key = device, items, plan.height * triton.next_power_of_2(value_dim)
+    numbers = items * max(plan.height, DRAFT_HEIGHT) * max(LEAST_VALUES, triton.next_power_of_2(value_dim))
+    key = device, numbers
     if key not in _scratch:
-        sums = torch.empty(items * key[2], dtype=torch.float32, device=device)
-        tops = torch.empty(items * plan.height * 2, dtype=torch.float32, device=device)
-        _scratch[key] = Scratch(sums, tops, torch.zeros(items, dtype=torch.int32, device=device))
+        rows = numbers // LEAST_VALUES
+        sums = torch.empty(numbers, dtype=torch.float32, device=device)
+        tops = torch.empty(2 * rows, dtype=torch.float32, device=device)
+        arrived = torch.zeros(rows // DECODE_HEIGHT, dtype=torch.int32, device=device)
+        _scratch[key] = Scratch(sums, tops, arrived)
     return _scratch[key]
 
 
-def _grid(q: Tensor, rows: Rows, plan: TilePlan, kv_heads: int) -> Grid:
-    """Its keys and warps depend on the number of requests, never on that of their drafts: these must change no sum."""
-    if q.dtype == torch.float32:
+def _grid(kind: torch.dtype, view: View, plan: TilePlan) -> Grid:
+    """How the items of a plan are walked."""
+    if kind == torch.float32:
         return WIDE
     if plan.prompts:
         return PROMPTS
-    if rows.groups >= MANY_REQUESTS:
-        return MANY
-    requests = rows.groups or len(rows.tokens)  # unknown: as if each had one row
-    items = requests * triton.cdiv(triton.cdiv(len(rows.tokens), requests), plan.rows_per_tile) * kv_heads
-    return FEW_ITEMS if items <= 2 * programs(q.device, FEW.per_processor) else FEW
+    return MANY if view.rows.groups >= MANY_REQUESTS and not view.steady else FEW
 
 
 def _launch(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    rows: Rows,
+    view: View,
     plan: TilePlan,
     out: Tensor,
     scale: float,
@@ -132,7 +132,7 @@ def _launch(
     _, heads, key_dim = q.shape
     kv_heads, value_dim = values.shape[1:]
     room = _room(plan, kv_heads, value_dim, q.device)
-    grid = _grid(q, rows, plan, kv_heads)
+    rows, grid = view.rows, _grid(q.dtype, view, plan)
     wide = grid is WIDE
     _attend[(programs(q.device, grid.per_processor),)](
         q,
@@ -161,8 +161,8 @@ def _launch(
         SHARED=heads // kv_heads,
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
-        BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)),
-        BLOCK_VALUE=max(16, triton.next_power_of_2(value_dim)),
+        BLOCK_KEY=max(LEAST_VALUES, triton.next_power_of_2(key_dim)),
+        BLOCK_VALUE=max(LEAST_VALUES, triton.next_power_of_2(value_dim)),
         HEIGHT=plan.height,
         PER_TILE=plan.rows_per_tile,
         KEYS=grid.keys,

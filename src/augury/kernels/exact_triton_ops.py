@@ -36,7 +36,7 @@ class ExactTritonOps(TritonOps):
 
     def view(self, rows: Rows) -> View:
         """Prompts are walked like decoding, by whoever shares the pass."""
-        return View(replace(rows, chunked=False, groups=0))
+        return View(replace(rows, chunked=False), steady=True)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """By the fastest product that has been seen to add in our order."""
