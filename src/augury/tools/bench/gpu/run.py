@@ -186,7 +186,11 @@ def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
     from augury.tools.bench.gpu.clock import beats, idle_of, split_of
     from augury.tools.bench.gpu.counting import kernels_a_step
 
-    prompt, wanted = sizes.prompt + sizes.new // 2, (BEATS + COUNTED + IDLE + 2) * (rig.drafter.tokens + 1)
+    prompt = sizes.prompt + sizes.new // 2
+    reading = -(
+        -batch * prompt // rig.engine.scheduler.token_budget
+    )  # steps in which the first requests decode already
+    wanted = (reading + BEATS + COUNTED + IDLE + 2) * (rig.drafter.tokens + 1)
     requests = rig.load(batch, prompt, min(wanted, sizes.length - prompt))
     try:
         idle = idle_of(rig, IDLE)  # first: a profiler slows down every launch after it
