@@ -187,9 +187,7 @@ def _detail(rig: Rig, batch: int, sizes: Sizes, marks: Any) -> Row:
     from augury.tools.bench.gpu.counting import kernels_a_step
 
     prompt = sizes.prompt + sizes.new // 2
-    reading = -(
-        -batch * prompt // rig.engine.scheduler.token_budget
-    )  # steps in which the first requests decode already
+    reading = -(-batch * prompt // rig.engine.scheduler.token_budget)  # steps in which the first decode already
     wanted = (reading + BEATS + COUNTED + IDLE + 2) * (rig.drafter.tokens + 1)
     requests = rig.load(batch, prompt, min(wanted, sizes.length - prompt))
     try:
