@@ -20,7 +20,7 @@ from augury.train.reach import places
 from augury.train.study import block_layers
 from augury.train.trainee import Goal, Guess, Trainee
 
-ANCHORS = 128  # blocks of a text in a step
+ANCHORS = 48  # blocks of a text in a step: further steps teach more than further blocks of the same texts
 
 
 class DFlashTrainee(Trainee):

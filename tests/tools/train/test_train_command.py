@@ -60,6 +60,8 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "open.csv").write_text('question\n"never closed\nwhy?\n')
     with pytest.raises(ConfigError, match="not CSV"):
         read_prompts([tmp_path / "open.csv"])
+    (tmp_path / "stray.csv").write_text('question,query\n"why?",a\n"the ""domain""?","x" AND y\n')  # out of other tools
+    assert [talk[0]["content"] for talk in read_prompts([tmp_path / "stray.csv"])] == ["why?", 'the "domain"?']
     (tmp_path / "lines.csv").write_text('question\n"two\nlines"\n')
     assert read_prompts([tmp_path / "lines.csv"])[0][0]["content"] == "two\nlines"
     (tmp_path / "torn.jsonl").write_text('{"prompt": ')

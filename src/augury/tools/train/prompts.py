@@ -14,6 +14,7 @@ from augury.config.errors import ConfigError
 Messages = list[dict[str, str]]
 ASKED = ("prompt", "question", "instruction", "text", "query", "task", "problem")  # fields that hold what is asked
 LONE = re.compile("[\ud800-\udfff]")
+END = "\x1e"  # a line of its own after a table
 TALKS = ("messages", "conversations", "turns")  # fields that hold a whole conversation
 
 
@@ -43,7 +44,7 @@ def _read(path: Path) -> Iterator[Messages]:
 def _records(path: Path, text: str) -> Iterator[Any]:
     try:
         if path.suffix == ".csv":
-            yield from csv.DictReader(text.splitlines(keepends=True), strict=True)
+            yield from _table(text)
         elif text.lstrip()[:1] == "[" and path.suffix != ".jsonl":
             yield from json.loads(text)
         elif text.lstrip()[:1] in ("{", "[", '"'):
@@ -54,6 +55,18 @@ def _records(path: Path, text: str) -> Iterator[Any]:
         raise ConfigError(f"--prompts {path}: not CSV ({error}).") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--prompts {path}: not JSON ({error}).") from None
+
+
+def _table(text: str) -> list[dict[str, Any]]:
+    """The rows of a CSV file, stray quotes inside a field taken as they are; a quote that is never closed swallows the
+    line that is added here, and is refused."""
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith(("\n", "\r")):
+        lines[-1] += "\n"
+    *rows, last = csv.reader([*lines, END])
+    if last != [END]:
+        raise csv.Error("a quote is opened and never closed")
+    return list(csv.DictReader(lines)) if rows else []
 
 
 def first_question(record: Any) -> Messages | None:
