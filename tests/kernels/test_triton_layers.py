@@ -234,8 +234,10 @@ def test_a_cache_of_eight_bits_is_read_as_its_wider_twin(case: tuple[dict[str, A
     given, rows = case
     narrow = {name: given[name].to(short) for name in ("keys", "values")}
     wide = {name: cache.to(given["q"].dtype) for name, cache in narrow.items()}
-    view = TRITON.view(rows)
-    assert torch.equal(TRITON.attend(view=view, **given | narrow), TRITON.attend(view=view, **given | wide))
+    view, bound = TRITON.view(rows), 0 if DEVICE.type == "cpu" else BOUND[given["q"].dtype]
+    torch.testing.assert_close(  # a GPU's instructions may take narrow keys in another order, in tall tiles they do
+        TRITON.attend(view=view, **given | narrow), TRITON.attend(view=view, **given | wide), atol=bound, rtol=bound
+    )
     torch.testing.assert_close(
         TORCH.attend(view=TORCH.view(rows), **given | narrow),
         TORCH.attend(view=TORCH.view(rows), **given | wide),
