@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from torch import Tensor
 from augury import LLM, SamplingParams
 from augury.config.errors import ConfigError
 from augury.model.checkpoint import read_config
+from augury.model.errors import ModelError
+from augury.model.heads.dflash import DFlash
+from augury.model.heads.dflash_config import BORROWED
+from augury.model.load import load_target
 from augury.train.batches import Teacher
 from augury.train.corpus import Corpus, answer
 from augury.train.trainee import Goal, layers_of, trainee_of
@@ -47,14 +52,40 @@ def test_the_words_said_most_often_stay(drafter: Path, corpus: Corpus, toy_model
     assert "t2d" not in before or torch.equal(after["t2d"].nonzero()[:, 0], kept)
     _check_rows(before, after, torch.isin(words, kept))
     spec = {"method": drafter.name, "model": str(out), "num_speculative_tokens": 2}
+    assert _texts(toy_model, None) == _texts(toy_model, spec)
+
+
+def test_a_head_that_guesses_by_the_targets_matrix_keeps_some_of_its_lines(
+    corpus: Corpus, toy_model: Path, tmp_path: Path
+) -> None:
+    """The file gains a list of words and no matrix; its guesses are those of the whole head among these words."""
+    config = read_config(toy_model)
+    teacher = Teacher(toy_model, layers_of("dflash", config), torch.device("cpu"), torch.float32)
+    made = trainee_of("dflash")(Goal("dflash", 3), config, teacher, torch.arange(config.vocab_size))
+    made.export(toy_model, tmp_path / "whole")
+    assert trim(tmp_path / "whole", corpus, 48, tmp_path / "few")["before"] == config.vocab_size
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "few"))
+    words = torch.arange(48) + after.pop("d2t")
+    assert after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
+    target = load_target(toy_model, "float32", "cpu", 64)
+    heads = [DFlash.load(tmp_path / name, target, torch.float32, 64) for name in ("whole", "few")]
+    hidden = torch.randn(5, config.hidden_size)
+    whole, few = (head.widened(head.scores(hidden)) for head in heads)
+    torch.testing.assert_close(few[:, words], whole[:, words])
+    assert few.isinf().sum() == 5 * (config.vocab_size - 48)
+    spec = {"method": "dflash", "model": str(tmp_path / "few")}
+    assert _texts(toy_model, None) == _texts(toy_model, spec)
+    config_file = tmp_path / "few" / "config.json"
+    config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {BORROWED: False}))
+    with pytest.raises(ModelError, match=r"lm_head\.weight"):  # as of any file that lost its matrix
+        DFlash.load(tmp_path / "few", target, torch.float32, 64)
+
+
+def _texts(toy_model: Path, spec: dict[str, Any] | None) -> list[int]:
+    llm = LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=spec)
     params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
-    texts = [
-        LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=speculation).generate(
-            [{"prompt_token_ids": PROMPTS[0]}], params, use_tqdm=False
-        )[0].outputs[0].token_ids
-        for speculation in (None, spec)
-    ]  # fmt: skip
-    assert texts[0] == texts[1]
+    (output,) = llm.generate([{"prompt_token_ids": PROMPTS[0]}], params, use_tqdm=False)
+    return list(output.outputs[0].token_ids)
 
 
 def _check_rows(before: dict[str, Tensor], after: dict[str, Tensor], stay: Tensor) -> None:

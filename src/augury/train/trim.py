@@ -1,6 +1,7 @@
-"""Fewer words for a head that has words of its own: rows of its tables leave, nothing is trained again.
+"""Fewer words for a head: rows of its tables leave, nothing is trained again.
 
 Each guess of a small drafter is mostly its output matrix. Words that the target seldom says cost more than they bring.
+A head that guesses by the target's matrix keeps a list of words, and reads the target's lines for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from augury.config.errors import ConfigError
+from augury.model.heads.dflash_config import BORROWED, inner_part, relative
 from augury.train.corpus import Corpus
 from augury.train.export import write_checkpoint
 
@@ -39,11 +41,12 @@ def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]
         config, tensors = json.loads((drafter / "config.json").read_text()), load_file(drafter / "model.safetensors")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
-    if OWN not in tensors:
+    borrows = OWN not in tensors and can_borrow(config) and "lm_head.weight" not in tensors
+    if OWN not in tensors and not borrows:
         raise ConfigError(f"{drafter} has no words of its own ({OWN}); train it with --vocabulary.")
     if "vocab_size" not in config:
         raise ConfigError(f"{drafter} is in the speculators format; trim the drafter in best/, then export it again.")
-    words = torch.arange(len(tensors[OWN])) + tensors[OWN]
+    words = torch.arange(config["vocab_size"]) if borrows else torch.arange(len(tensors[OWN])) + tensors[OWN]
     if count >= len(words):
         raise ConfigError(f"--words {count}: {drafter} has {len(words)}; write fewer.")
     kept = said_most(corpus, count, words, config["vocab_size"])
@@ -51,9 +54,14 @@ def trim(drafter: Path, corpus: Corpus, count: int, out: Path) -> dict[str, Any]
     known[words[kept]] = True
     tensors |= {name: _rows(table, kept, len(words)) for name, table in tensors.items() if TABLES.fullmatch(name)}
     tensors |= {OWN: words[kept] - torch.arange(count)} | ({KNOWN: known} if KNOWN in tensors else {})
-    write_checkpoint(out, tensors, config | {"draft_vocab_size": count})
+    write_checkpoint(out, tensors, config | {"draft_vocab_size": count} | ({BORROWED: True} if borrows else {}))
     covered = float(known[answers_of(corpus)].float().mean())
     return {"drafter": str(out), "words": count, "before": len(words), "covered": round(covered, 4)}
+
+
+def can_borrow(config: dict[str, Any]) -> bool:
+    """Whether a head of this kind may guess by some lines of the target's output matrix."""
+    return bool(inner_part(config)) and relative(config) is None
 
 
 def _rows(table: Tensor, kept: Tensor, words: int) -> Tensor:

@@ -28,6 +28,7 @@ from augury.model.rope import context_length, head_dim
 from augury.model.target import KVCache, Rows, Target
 from augury.model.weight_files import MASK_FILE
 
+UNITS = 64  # lines read at a time
 NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the trainer's, or told by d2t
 
 
@@ -192,7 +193,6 @@ def seen(rows: Rows, sight: Sight) -> Tensor:
 
 def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> Parts:
     size, vocab = config.layer.hidden_size, config.draft_vocab
-    reduced = vocab != target.vocab_size
     # A width other than the target's can share neither its embeddings nor its head: then the file must have both.
     stranger = size != target.hidden_size
     embeds = stranger or "embed_tokens.weight" in weights
@@ -202,12 +202,28 @@ def _read_parts(weights: Weights, config: DFlashConfig, target: Target) -> Parts
         hidden_norm=weights.vector("hidden_norm.weight", size),
         final_norm=weights.vector("norm.weight", size),
         embedding=weights.matrix("embed_tokens.weight", target.vocab_size, size) if embeds else None,
-        head=lighter(weights.linear("lm_head", vocab, size))
-        if reduced or stranger or "lm_head.weight" in weights
-        else None,
+        head=_read_head(weights, config, target, targets),
         targets=targets,
         mask=torch.empty(0),
     )
+
+
+def _read_head(weights: Weights, config: DFlashConfig, target: Target, targets: Tensor | None) -> AnyLinear | None:
+    """The output matrix: one of its own, some lines of the target's, or None for all of them."""
+    size, stranger = config.layer.hidden_size, config.layer.hidden_size != target.hidden_size
+    if config.borrows and targets is not None and not stranger:
+        return lighter(Linear(weights.ops, lines_of_head(target, targets, weights.dtype)))
+    if stranger or config.draft_vocab != target.vocab_size or "lm_head.weight" in weights:
+        return lighter(weights.linear("lm_head", config.draft_vocab, size))
+    return None
+
+
+@torch.no_grad()
+def lines_of_head(target: Target, words: Tensor, dtype: torch.dtype) -> Tensor:
+    """The target's output matrix, those lines, [W, H]: what it makes of unit vectors, in whatever form it is kept."""
+    units = torch.eye(target.hidden_size, dtype=target.cache_dtype, device=target.device)
+    columns = [target.project(some)[:, words] for some in units.split(UNITS)]
+    return torch.cat(columns).T.contiguous().to(dtype)
 
 
 def _read_block_layer(weights: Weights, config: DFlashConfig, i: int, rotary: tuple[Tensor, Tensor]) -> BlockLayer:

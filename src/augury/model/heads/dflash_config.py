@@ -15,6 +15,7 @@ MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_
 DFLASH, DFLASH2, DSPARK = "DFlash", "DFlash2", "DSpark"  # what is read here, by the names in the files
 # What to do with a relative that was taken for another kind; without a word of advice it does not run at all.
 RELATIVES = {DFLASH2: "use method='dflash'", "LiLiCorr": "", "Domino": "", DSPARK: "use method='dspark'"}
+BORROWED = "augury_head_of_target"  # a key of config.json
 DEFAULT_THETA = 1e6  # where a config names none; transformers' own default is another
 
 
@@ -41,6 +42,7 @@ class DFlashConfig:
     embedding_scale: float
     interleaved: bool  # rotary pairs are neighbours, not halves
     draft_vocab: int
+    borrows: bool  # its output matrix: the target's lines for its words (what `augury drafter trim` writes)
     anchored: bool  # the known token's own row guesses too (DSpark)
     raw: dict[str, Any]  # config.json itself, for what only a relative reads
 
@@ -71,6 +73,7 @@ def read_dflash_config(directory: Path, target_layers: int, kind: str = DFLASH) 
         embedding_scale=_embedding_scale(raw, inner),
         interleaved=not raw.get("is_neox_style", True),
         draft_vocab=int(raw.get("draft_vocab_size") or layer.vocab_size),
+        borrows=raw.get(BORROWED) is True,
         anchored=kind == DSPARK and bool(raw.get("sample_from_anchor", "speculators_model_type" not in raw)),
         raw=raw,
     )
