@@ -20,6 +20,7 @@ from augury.model.heads.dflash_config import BORROWED
 from augury.model.load import load_target
 from augury.train.batches import Teacher
 from augury.train.corpus import Corpus, answer
+from augury.train.speculators import as_speculator
 from augury.train.trainee import Goal, layers_of, trainee_of
 from augury.train.trim import answers_of, trim
 
@@ -75,6 +76,12 @@ def test_a_head_that_guesses_by_the_targets_matrix_keeps_some_of_its_lines(
     assert few.isinf().sum() == 5 * (config.vocab_size - 48)
     spec = {"method": "dflash", "model": str(tmp_path / "few")}
     assert _texts(toy_model, None) == _texts(toy_model, spec)
+    for name in ("whole", "few"):  # elsewhere it has all words
+        as_speculator(tmp_path / name, str(toy_model), 3, tmp_path / f"{name} exported")
+    exported = [tmp_path / f"{name} exported" for name in ("whole", "few")]
+    assert len({(path / "model.safetensors").read_bytes() for path in exported}) == 1
+    one, other = (json.loads((path / "config.json").read_text()) for path in exported)
+    assert one == other
     config_file = tmp_path / "few" / "config.json"
     config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {BORROWED: False}))
     with pytest.raises(ModelError, match=r"lm_head\.weight"):  # as of any file that lost its matrix

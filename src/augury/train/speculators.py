@@ -20,6 +20,7 @@ from augury.config.installed import MARK
 from augury.methods.recognise import choose
 from augury.methods.registry import METHODS, ORDINARY
 from augury.methods.spec import Trained
+from augury.model.heads.dflash_config import BORROWED
 from augury.train.export import write_checkpoint
 
 VERSION = "0.9.0"
@@ -42,6 +43,8 @@ def as_speculator(drafter: Path, verifier: str, tokens: int, out: Path) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{drafter} is no drafter that can be read ({error}).") from None
     kind = speculator_of(drafter, raw, tensors)
+    if raw.get(BORROWED):  # others know no words without lines of their own: there it has all of the target's
+        del tensors["d2t"]
     config = {
         "architectures": [kind.speculator[1]],
         "speculators_model_type": kind.speculator[0],
