@@ -79,10 +79,13 @@ def gather(
 
 
 def fold_dotted(arguments: Sequence[str]) -> list[str]:
-    """Turn `-sc.key value` flags into one JSON flag, merged with the one that is there already."""
+    """Turn `-sc.key value` flags into one JSON flag, merged with the one that is there already.
+
+    Without such flags every JSON flag stays where it is: some commands take several.
+    """
     rest: list[str] = []
     dotted: dict[str, Any] = {}
-    whole: str | None = None
+    wholes: list[tuple[int, str]] = []
     place = 0
     words = iter(arguments)
     for word in words:
@@ -91,17 +94,20 @@ def fold_dotted(arguments: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *words]
         elif name == FLAG:
-            whole, place = value if sign else _following(words, word), len(rest)
+            wholes.append((len(rest), value if sign else _following(words, word)))
         elif name.startswith(FLAG + "."):
             _put(dotted, name.removeprefix(FLAG + "."), value if sign else _following(words, word))
             place = place or len(rest)
         else:
             rest.append(word)
-    if whole is None and not dotted:
-        return rest
+    if dotted and len(wholes) > 1:
+        raise ConfigError(f"-sc.key adds to one {FLAG}, and there are {len(wholes)}; write all keys as JSON.")
     if dotted:
-        whole = json.dumps(_merged(from_json(whole) if whole is not None else {}, dotted))
-    return [*rest[:place], FLAG, whole or "", *rest[place:]]
+        whole = from_json(wholes[0][1]) if wholes else {}
+        wholes = [(wholes[0][0] if wholes else place, json.dumps(_merged(whole, dotted)))]
+    for at, text in reversed(wholes):
+        rest[at:at] = [FLAG, text]
+    return rest
 
 
 def _following(words: Any, flag: str) -> str:

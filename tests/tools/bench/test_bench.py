@@ -20,7 +20,8 @@ from augury.tools.bench.rounds import Key, Record, Total, groups_of, jobs_of
 from augury.tools.bench.screen import agreement_lines, as_report, conditions_line, table_of
 from augury.tools.shared.prompts import SETS, load_prompts
 
-CONTENDERS = list(all_contenders("ngram").values())
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+CONTENDERS = list(all_contenders([NGRAM]).values())
 
 
 def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.BenchPlan:
@@ -33,7 +34,7 @@ def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Benc
         "rounds": 2,
         "threads": 2,
         "dtype": "float32",
-        "speculative": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
+        "configs": [NGRAM],
     }
     return command.BenchPlan(**(settings | changes))
 
@@ -138,12 +139,26 @@ def test_neighbours_change() -> None:
 
 
 def test_contenders_that_cannot_run_are_left_out_or_refused() -> None:
-    chosen, left_out = choose([], "ngram", gguf=None)
+    chosen, left_out = choose([], [NGRAM], gguf=None)
     assert "augury" in [c.name for c in chosen] and {"llamacpp", "llamacpp-lookup", "ik-llamacpp"} <= set(left_out)
     with pytest.raises(ConfigError, match="unknown; choose from transformers"):
-        choose(["vllm"], "ngram", None)
+        choose(["vllm"], [NGRAM], None)
     with pytest.raises(ConfigError, match="llamacpp"):
-        choose(["llamacpp"], "ngram", None)
+        choose(["llamacpp"], [NGRAM], None)
+
+
+def test_every_configuration_is_a_contender_of_its_own() -> None:
+    """Named after what it drafts with; by their tokens, where two have one name."""
+    parallel = {"method": "eagle3", "num_speculative_tokens": 3, "parallel_drafting": True}
+    one, other = {"method": "eagle3", "num_speculative_tokens": 3}, {"method": "eagle3", "num_speculative_tokens": 5}
+    known = all_contenders([NGRAM, one, parallel])
+    assert [known[f"augury-{name}"].speculative for name in ("ngram", "eagle3", "p-eagle")] == [NGRAM, one, parallel]
+    assert known["augury-p-eagle-fast"].arithmetic == "fast"
+    assert {"augury-eagle3-K3", "augury-eagle3-K5"} <= set(all_contenders([one, other]))
+    with pytest.raises(ConfigError, match="two are called eagle3-K3"):
+        all_contenders([one, dict(one)])
+    with pytest.raises(ConfigError, match="give it once"):
+        command.bench(speculative_config=['{"method": "ngram"}', '{"method": "suffix"}'], profile=True)
 
 
 def test_prompt_sets(questions: Path, tmp_path: Path) -> None:
@@ -163,8 +178,8 @@ def test_prompt_sets(questions: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"batch": "1,x"}, "--batch"),
-        ({"speculative_config": "{"}, "not JSON"),
-        ({"speculative_config": "null"}, "JSON object"),
+        ({"speculative_config": ["{"]}, "not JSON"),
+        ({"speculative_config": ["null"]}, "JSON object"),
         ({"dtype": "int4"}, "--dtype"),
         ({"plot": Path("/no/such/place/x.png")}, "--plot"),
     ],

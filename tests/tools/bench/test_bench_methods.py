@@ -34,7 +34,7 @@ def plan(model: Path | str, prompts: Path | str, **changes: Any) -> command.Benc
         "rounds": 2,
         "threads": 2,
         "dtype": "float32",
-        "speculative": {"method": "ngram", "num_speculative_tokens": 4},
+        "configs": [{"method": "ngram", "num_speculative_tokens": 4}],
     }
     return command.BenchPlan(**(settings | changes))
 
@@ -85,7 +85,7 @@ def test_a_method_without_a_gate_is_left_out_with_a_reason(monkeypatch: pytest.M
         ({"methods": "custom_class"}, "your own class"),
         ({"methods": "all", "profile": True}, "--profile and --methods cannot go together"),
         ({"methods": "all", "peers": "augury"}, "--peers and --methods cannot go together"),
-        ({"methods": "all", "speculative_config": '{"method": "suffix"}'}, "-sc and --methods cannot go together"),
+        ({"methods": "all", "speculative_config": ['{"method": "suffix"}']}, "-sc and --methods cannot go together"),
         ({"retrain": True}, "--retrain belongs to --methods"),
     ],
 )

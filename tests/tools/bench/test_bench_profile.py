@@ -37,7 +37,7 @@ def plan(model: Path | str, prompts: Path | str, **changes: Any) -> BenchPlan:
         "rounds": 1,
         "threads": 2,
         "dtype": "float32",
-        "speculative": NGRAM,
+        "configs": [NGRAM],
     }
     return BenchPlan(**(settings | changes))
 
@@ -175,7 +175,7 @@ def test_a_pipe_hears_of_the_machine_before_anything_is_loaded(
 
 def test_a_table_fits_into_eighty_columns() -> None:
     watch = watched_steps(**{LAYERS: 1234.5, "rotary and cache write": 123.4})
-    every = list(all_contenders("draft_model").values())
+    every = list(all_contenders([{"method": "draft_model", "num_speculative_tokens": 3}]).values())
     ours = [c for c in every if c.name in ("augury", "augury-draft_model")]
     profiles: list[Profile] = [profile_of("chat", batch, c, watch) for c in ours for batch in (1, 8, 16)]
     console = Console(width=80, record=True, force_terminal=True, color_system=None)

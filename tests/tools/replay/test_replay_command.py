@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from augury.cli import app
 from augury.config.errors import ConfigError
-from augury.tools.replay import command
+from augury.config.surfaces import fold_dotted
 from augury.tools.shared.profile import check_profile, read_profile
 
 Draft = tuple[list[int], list[int]]  # tokens, parents
@@ -143,11 +143,13 @@ def test_nothing_to_replay(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "1 prompts and no response" in done.stderr
 
 
-def test_no_configuration_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["augury", "replay", "t", "-sc", "{}", "--speculative-config={}"])
-    with pytest.raises(ConfigError, match="one list"):
-        command._refuse_lost(["{}"])
-    command._refuse_lost(["{}", "{}"])
+def test_no_configuration_is_lost() -> None:
+    """Flags that are repeated reach the command, each of them."""
+    words = ["replay", "log.jsonl", "-sc", '{"method": "ngram"}', "--speculative_config", '{"method": "suffix"}']
+    folded = fold_dotted(words)
+    assert [folded[i + 1] for i, word in enumerate(folded) if word == "--speculative-config"] == [words[3], words[5]]
+    with pytest.raises(ConfigError, match="there are 2; write all keys as JSON"):
+        fold_dotted([*words, "-sc.num_speculative_tokens", "3"])
 
 
 def test_suffix_build_show_and_preload(trace: Path, tmp_path: Path) -> None:

@@ -34,8 +34,13 @@ def bench(
     threads: Annotated[int, typer.Option(min=1, help="Threads for each contender.")] = 2,
     dtype: Annotated[str, typer.Option(help="Arithmetic of Augury and transformers.")] = "float32",
     speculative_config: Annotated[
-        str, typer.Option("--speculative-config", "-sc", help="Speculation of augury-<method>, as JSON.")
-    ] = SPECULATIVE,
+        list[str] | None,
+        typer.Option(
+            "--speculative-config",
+            "-sc",
+            help="Speculation of augury-<method>, as JSON; may be repeated. If left out: n-grams, 8 tokens at most.",
+        ),
+    ] = None,
     tensor_parallel_size: Annotated[
         int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Processes that divide Augury's model.")
     ] = 1,
@@ -66,7 +71,7 @@ def bench(
         rounds,
         threads,
         dtype,
-        _speculation(speculative_config, model),
+        [_speculation(text, model) for text in speculative_config or [SPECULATIVE]],
         tensor_parallel_size,
     )
     if tensor_parallel_size > 1 and (methods or profile or cost_curve):
@@ -76,7 +81,9 @@ def bench(
     if plot is not None and not plot.parent.is_dir():
         raise ConfigError(f"--plot {plot}: there is no directory {plot.parent}.")
     arithmetics = _check_profile(profile, cpu_arithmetic, {"--plot": plot, "--peers": peers})
-    _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config != SPECULATIVE})
+    _check_methods(methods, retrain, {"--profile": profile, "--peers": peers, "-sc": speculative_config})
+    if len(plan.configs) > 1 and (methods or profile or cost_curve):
+        raise ConfigError("-sc goes more than once with the comparison of contenders alone; give it once.")
     if cost_curve:
         _check_curve(cost_curve, {"--methods": methods, "--profile": profile, "--peers": peers})
         from augury.tools.bench.cost_curve import run_cost_curve
@@ -102,7 +109,7 @@ def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) 
     from augury.tools.shared.terminal import output_console, print_json
 
     directory, gguf = find_weights(plan.model, as_json)
-    contenders, left_out = choose(plan.peers, plan.speculative["method"], gguf, is_packed(directory, plan.dtype))
+    contenders, left_out = choose(plan.peers, plan.configs, gguf, is_packed(directory, plan.dtype))
     if max(plan.batches) == 1:
         contenders = [c for c in contenders if c.name != "transformers-batch"]
     record, counts = measure(plan, contenders, directory, gguf)
@@ -126,14 +133,15 @@ def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: 
 
     prompts = tokenize(plan.prompts, directory)
     longest = max(len(ids) for every in prompts.values() for ids in every) + plan.max_tokens
-    room = longest + plan.speculative["num_speculative_tokens"] + 8
+    room = longest + max(config["num_speculative_tokens"] for config in plan.configs) + 8
     workers: list[Worker] = []
     record = Record()
     try:
         for contender in contenders:
             ranks = plan.ranks if contender.make == AUGURY.make else 1
             threads = max(1, plan.threads // ranks)
-            setup = Setup(contender, directory, gguf, plan.dtype, threads, room, plan.speculative, ranks)
+            config = contender.speculative or plan.speculative  # the peers' own look-ups go by the first
+            setup = Setup(contender, directory, gguf, plan.dtype, threads, room, config, ranks)
             workers.append(Worker(setup))
         with progress("loading", len(workers)) as tick:
             for worker in list(workers):

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from augury.config.errors import ConfigError
+from augury.methods.registry import METHODS
 
 ALONE, IN_TURN, TOGETHER, PADDED = "alone", "one after another", "concurrent", "one padded batch"
 ARITHMETICS = ("exact", "fast")  # Augury's on a CPU
@@ -24,6 +25,8 @@ class Contender:
     speculates: bool = False
     load_format: str = "auto"  # Augury's
     arithmetic: str = ARITHMETICS[0]
+    #: Augury's own speculative_config
+    speculative: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def in_turn(self) -> bool:
@@ -70,18 +73,32 @@ FIXED = (
 )
 
 
-def all_contenders(method: str) -> dict[str, Contender]:
-    """Every contender by name, in the order of the table; ours with speculation is named after its method."""
-    ours = replace(AUGURY, name=f"augury-{method}", speculates=True)
-    fast = replace(ours, name=f"augury-{method}-fast", plain="augury-fast", arithmetic="fast")
-    return {contender.name: contender for contender in (*FIXED, ours, fast)}
+def all_contenders(configs: list[dict[str, Any]]) -> dict[str, Contender]:
+    """Every contender by name, in the order of the table; ours with speculation are named after their methods."""
+    ours: dict[str, Contender] = {}
+    labels = [label_of(config) for config in configs]
+    for label, config in zip(labels, configs, strict=True):
+        name = label if labels.count(label) == 1 else f"{label}-K{config['num_speculative_tokens']}"
+        if f"augury-{name}" in ours:
+            raise ConfigError(f"-sc: two are called {name}; leave one out, or give them other numbers of tokens.")
+        one = replace(AUGURY, name=f"augury-{name}", speculates=True, speculative=config)
+        fast = replace(one, name=f"{one.name}-fast", plain="augury-fast", arithmetic="fast")
+        ours |= {one.name: one, fast.name: fast}
+    return {contender.name: contender for contender in FIXED} | ours
+
+
+def label_of(config: dict[str, Any]) -> str:
+    """What `augury train` calls this kind of drafter, P-EAGLE for one, or its method."""
+    method: str = config["method"]
+    kinds = METHODS[method].trained.items() if method in METHODS else ()
+    return next((name for name, kind in kinds if kind.settings and kind.settings.items() <= config.items()), method)
 
 
 def choose(
-    peers: list[str], method: str, gguf: str | None, packed: bool = True
+    peers: list[str], configs: list[dict[str, Any]], gguf: str | None, packed: bool = True
 ) -> tuple[list[Contender], dict[str, str]]:
     """The contenders asked for (none named: all that can run), and why each of the others was left out."""
-    known = all_contenders(method)
+    known = all_contenders(configs)
     for name in peers:
         if name not in known:
             raise ConfigError(f"--peers {name}: unknown; choose from {', '.join(known)}.")

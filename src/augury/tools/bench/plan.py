@@ -23,8 +23,13 @@ class BenchPlan:
     rounds: int
     threads: int
     dtype: str
-    speculative: dict[str, Any]
+    configs: list[dict[str, Any]]  # a speculative_config for each of Augury's contenders that speculate
     ranks: int = 1  # of Augury's contenders
+
+    @property
+    def speculative(self) -> dict[str, Any]:
+        """The first, which what measures one alone goes by."""
+        return self.configs[0]
 
 
 def tokenize(sets: list[str], directory: str) -> dict[str, list[list[int]]]:
@@ -74,6 +79,7 @@ def conditions_of(plan: BenchPlan, counts: dict[str, int], gguf: str | None) -> 
         "max_tokens": plan.max_tokens,
         "temperature": 0.0,
         "speculative_config": plan.speculative,
+        "more_speculative_configs": plan.configs[1:],
         "rounds": plan.rounds,
         "openmp_wait_policy": how_threads_wait(),
     }

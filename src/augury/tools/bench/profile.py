@@ -113,7 +113,7 @@ def run_profile(plan: BenchPlan, as_json: bool = False, arithmetics: tuple[str, 
 
 def contenders_of(plan: BenchPlan, arithmetics: tuple[str, ...], gguf: str | None, packed: bool) -> list[Contender]:
     """Augury's own contenders: those named, or plain and speculative decoding in each arithmetic."""
-    known = all_contenders(plan.speculative["method"])
+    known = all_contenders(plan.configs)
     ours = {name: contender for name, contender in known.items() if contender.make == AUGURY.make}
     for name in plan.peers:
         if name in known and name not in ours:
@@ -125,9 +125,7 @@ def contenders_of(plan: BenchPlan, arithmetics: tuple[str, ...], gguf: str | Non
         for name, contender in ours.items()
         if contender.arithmetic in (arithmetics or ARITHMETICS[:1]) and contender.load_format == AUGURY.load_format
     ]
-    return sorted(
-        choose(wanted, plan.speculative["method"], gguf, packed)[0], key=lambda c: ARITHMETICS.index(c.arithmetic)
-    )
+    return sorted(choose(wanted, plan.configs, gguf, packed)[0], key=lambda c: ARITHMETICS.index(c.arithmetic))
 
 
 def groups_of(every: list[list[int]], batch: int) -> list[list[list[int]]]:

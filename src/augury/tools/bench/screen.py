@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from augury.observe.machine import versions_of
+from augury.tools.bench.contenders import label_of
 from augury.tools.bench.figures import Agreement, Line, Spread
 
 PACKAGES = {
@@ -36,7 +37,8 @@ def _ranks(conditions: dict[str, Any]) -> str:
 
 def conditions_line(conditions: dict[str, Any]) -> str:
     """Everything a figure depends on, in a few lines for a person."""
-    spec, libraries = conditions["speculative_config"], conditions["versions"]
+    specs = [conditions["speculative_config"], *conditions.get("more_speculative_configs", ())]
+    spec, libraries = specs[0], conditions["versions"]
     sets = ", ".join(f"{count} {name}" for name, count in conditions["prompts"].items())
     shortest, longest = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")
     lookup = f", n-grams of {shortest} to {longest} (the peers' look-ups go down to 1)" if longest else ""
@@ -45,8 +47,10 @@ def conditions_line(conditions: dict[str, Any]) -> str:
         f"{conditions['cpu']}, {conditions['threads']} threads{_ranks(conditions)}; "
         f"model {conditions['model']} in {conditions['dtype']}{quantized}; "
         f"prompts: {sets}; {conditions['max_tokens']} new tokens each, greedy (temperature 0), end of text ignored; "
-        f"{spec['method']}, K={spec['num_speculative_tokens']}{lookup}; "
-        f"{conditions['rounds']} rounds; " + ", ".join(f"{name} {number}" for name, number in libraries.items())
+        + "; ".join(f"{label_of(one)}, K={one['num_speculative_tokens']}" for one in specs)
+        + f"{lookup}; "
+        + f"{conditions['rounds']} rounds; "
+        + ", ".join(f"{name} {number}" for name, number in libraries.items())
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -55,7 +54,6 @@ def replay(
     from augury.tools.replay.tokens import encoder
     from augury.tools.replay.traces import TraceReader
 
-    _refuse_lost(speculative_config or [])
     for option, file in (("--plot", plot), ("--profile", profile)):
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"{option} {file}: there is no directory {file.parent}.")
@@ -79,13 +77,6 @@ def replay(
 
         draw(summaries, conditions_line(conditions), plot)
         print(f"wrote {plot}", file=sys.stderr)
-
-
-def _refuse_lost(configs: list[str]) -> None:
-    """The command line folds repeated flags into one (surfaces.fold_dotted); none may be lost without a word."""
-    given = [word for word in sys.argv[2:] if re.match(r"(-sc|--speculative[-_]config)(=|$)", word)]
-    if sys.argv[1:2] == ["replay"] and len(given) > max(len(configs), 1):
-        raise ConfigError("-sc is given more than once; write all configurations as one list: -sc '[{...}, {...}]'.")
 
 
 def walk(running: Replay, reader: TraceReader, encoder: Encoder) -> None:
