@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo follow test test-cost parts check kernels lint bench bench-drafters clean
+.PHONY: help setup demo follow test test-cost parts check kernels lint bench figures bench-drafters clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -81,6 +81,9 @@ follow: setup  ## every block of README and docs that can be run, as a reader wo
 
 bench: setup  ## this engine and its peers, side by side
 	$(BIN)/augury bench
+
+figures: setup  ## measure the speed-ups that README and docs state (some ten minutes on a quiet machine)
+	$(BIN)/python tests/helpers/figures.py
 
 bench-drafters: $(STAMP)  ## n-gram and suffix look-ups, against a rescan and, where installed, arctic-inference
 	$(BIN)/python -m augury.tools.bench.lookup
