@@ -154,6 +154,21 @@ def test_splits_grow_with_all_the_keys_of_a_pass(monkeypatch: pytest.MonkeyPatch
         assert plan.totals.tolist() == [sum(-(-(n + 1) // split) for n in contexts), split]
 
 
+def test_rows_are_planned_in_parts_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same items as from one look at all of them, whether splits are fixed, grow with the keys or are too many."""
+    segments = [Segment(i, 20 + 9 * i, [0] * 5, [-1, 0, 0, 1, 3]) for i in range(4)]
+    rows = to(make_rows(segments, scattered_tables(4)), DEVICE)
+    rows.groups = 4
+    for ops, room in ((TRITON, 256 << 20), (EXACT, 256 << 20), (EXACT, 4 * 2 * 16 * 32 * 7)):
+        monkeypatch.setattr(attend_plan_triton, "SCRATCH_BYTES", room)
+        plans = []
+        for at_once in (2048, 8):
+            monkeypatch.setattr(attend_plan_triton, "AT_ONCE", at_once)
+            plan = attend_plan_triton.make_plan(rows, 4, 2, 16, False, ops is EXACT)
+            plans.append((plan.totals.tolist(), plan.items[: int(plan.totals[0])].tolist()))
+        assert plans[0] == plans[1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_share_a_tile(kind: torch.dtype) -> None:
     """A known row and a chain of five by four heads: two tiles of 16 query rows, or one of 32 that reads keys once."""
