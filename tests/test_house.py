@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conftest import LONGEST
 
+from augury.cli import LATER
 from augury.methods.registry import METHODS, drafter_class
 
 SOURCE = Path(__file__).parents[1] / "src" / "augury"
@@ -102,10 +103,15 @@ def test_no_module_comes_back_to_itself() -> None:
     list(TopologicalSorter(below).static_order())  # raises CycleError, which names the circle
 
 
-def test_every_tool_has_a_command() -> None:
-    folders = {path.parent for path in TOOLS.glob("*/*.py")}
-    without = {folder.name for folder in folders if not list(folder.glob("*command.py"))}
-    assert len(folders) > 12 and without == {"shared"}
+def test_every_tool_has_its_command_and_its_screen() -> None:
+    """In its folder, or in one folder for each of its commands."""
+    folders = {path.parent for path in TOOLS.glob("*/*.py")} - {TOOLS / "shared"}
+    for folder in folders:
+        commands = [path.parent for path in folder.rglob("command.py") if (path.parent / "screen.py").is_file()]
+        assert folder in commands or len(commands) > 1, folder
+    assert len(folders) > 15
+    assert not [path for path in TOOLS.rglob("*_command.py")]
+    assert all(place.partition(":")[0].endswith(".command") for panel in LATER.values() for place, _ in panel.values())
 
 
 def test_tools_import_each_other_only_where_it_is_written_down() -> None:

@@ -74,12 +74,12 @@ LATER = {
         "capacity": ("capacity.command:capacity", "Say how many replicas and GPUs a trace needs for a target latency."),
         "replay": ("replay.command:replay", "Walk recorded conversations through look-up drafters: no model, no GPU."),
         "check": (
-            "live.check_command:check",
+            "live.check.command:check",
             "Check a live server: drafts, acceptance against its band, queue, cache.",
         ),
-        "watch": ("live.watch_command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
+        "watch": ("live.watch.command:watch", "Watch live servers side by side: acceptance, speed, who is down."),
         "ps": ("ps.command:ps", "List the servers that run on this machine, and how full they are."),
-        "diagnose": ("live.diagnose_command:diagnose", "Say why speculation on a live server is slow or off."),
+        "diagnose": ("live.diagnose.command:diagnose", "Say why speculation on a live server is slow or off."),
     },
 }
 for panel, commands in LATER.items():

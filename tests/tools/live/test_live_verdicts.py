@@ -18,7 +18,7 @@ from vllm_text import EAGLE3, Engine, Moment, later, recorded, started, text
 
 from augury.cli import app
 from augury.tools.live.buckets import Buckets
-from augury.tools.live.check_screen import show
+from augury.tools.live.check.screen import show
 from augury.tools.live.drafting import Drafting
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.window import window

@@ -10,9 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from augury.tools.live.check_screen import drafter
+from augury.tools.live.check.screen import drafter
 from augury.tools.live.marks import STYLES, WORDS, by_position, fitted, safe, spark
-from augury.tools.live.track import Seen, State, Track
+from augury.tools.live.watch.track import Seen, State, Track
 from augury.tools.live.window import Window
 from augury.tools.shared.pulse import time_text
 

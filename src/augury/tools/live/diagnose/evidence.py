@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from augury.config.versions import Version
-from augury.tools.live.baseline import Speeds, compared, of_window
 from augury.tools.live.checks import Judged
 from augury.tools.live.configured import Configured
+from augury.tools.live.diagnose.baseline import Speeds, compared, of_window
+from augury.tools.live.diagnose.server_log import ServerLog
 from augury.tools.live.facts import trend_facts
 from augury.tools.live.reading import Reading
-from augury.tools.live.server_log import ServerLog
 
 
 @dataclass(slots=True)

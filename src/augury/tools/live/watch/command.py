@@ -16,12 +16,12 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.tools.live.check_command import model_record, told
+from augury.tools.live.check.command import model_record, told
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
 from augury.tools.live.session import Asked, Session
-from augury.tools.live.track import State, Track
-from augury.tools.live.watch_screen import frame, line
+from augury.tools.live.watch.screen import frame, line
+from augury.tools.live.watch.track import State, Track
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import output_console, sayable
 

@@ -10,18 +10,18 @@ import typer
 from augury.config.errors import ConfigError
 from augury.config.versions import Version
 from augury.tools.doctor.examine import check_release
-from augury.tools.live.baseline import of_file, of_window
-from augury.tools.live.check_command import model_record
+from augury.tools.live.check.command import model_record
 from augury.tools.live.checks import Judged
 from augury.tools.live.configured import Configured, configured
-from augury.tools.live.diagnose_screen import Found, Heading, show
-from augury.tools.live.diagnosis import diagnose as ask
-from augury.tools.live.evidence import Sources, doubts, gathered
-from augury.tools.live.log_args import command_of
+from augury.tools.live.diagnose.baseline import of_file, of_window
+from augury.tools.live.diagnose.diagnosis import diagnose as ask
+from augury.tools.live.diagnose.evidence import Sources, doubts, gathered
+from augury.tools.live.diagnose.log_args import command_of
+from augury.tools.live.diagnose.screen import Found, Heading, show
+from augury.tools.live.diagnose.server_log import read_log
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_in, release_numbers
 from augury.tools.live.remarks import remarks
-from augury.tools.live.server_log import read_log
 from augury.tools.live.session import Asked, Session
 from augury.tools.live.window import window
 from augury.tools.shared.http import Server, Unreadable

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from augury.tools.live.check_screen import show
+from augury.tools.live.check.screen import show
 from augury.tools.live.checks import Judged
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
