@@ -29,6 +29,7 @@ FLOORS = [
     {"cli", "__init__"},
     {"__main__"},
 ]
+CORE = {"methods", "index", "observe", "config", "verify", "kernels", "model", "drafters", "engine"}
 TOOLS = SOURCE / "tools"
 # Which tools import which others, besides tools/shared, and what for.
 NEIGHBOURS = {
@@ -110,7 +111,7 @@ def test_every_tool_has_its_command_and_its_screen() -> None:
         commands = [path.parent for path in folder.rglob("command.py") if (path.parent / "screen.py").is_file()]
         assert folder in commands or len(commands) > 1, folder
     assert len(folders) > 15
-    assert not [path for path in TOOLS.rglob("*_command.py")]
+    assert not list(TOOLS.rglob("*_command.py"))
     assert all(place.partition(":")[0].endswith(".command") for panel in LATER.values() for place, _ in panel.values())
 
 
@@ -131,6 +132,20 @@ def test_light_rooms_import_without_torch() -> None:
     assert len(names) > 120
     code = f"import {', '.join(names)}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """In the rooms of the engine; a tool or a server that has the same word for something else confuses its readers."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    core = {name: files for name, files in twice.items() if any(file.split("/")[0] in CORE for file in files)}
+    wrong = {name: files for name, files in core.items() if any(file.split("/")[0] in CORE for file in files[1:])}
+    tools = {name: files for name, files in core.items() if any(file.startswith("tools/") for file in files)}
+    assert not wrong and set(tools) <= {"Drafter"}  # the GPU bench's drafters, named by what they are measured with
 
 
 def test_ray_is_imported_where_the_name_of_the_file_says_so() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from augury.tools.advise.candidates import Question
+from augury.tools.advise.candidates import AdviceInputs
 from augury.tools.advise.gpus import find_gpu
 from augury.tools.advise.roofline import Roofline
 from augury.tools.advise.shape import shape_of
@@ -26,7 +26,7 @@ EAGLE3_HEAD = {
 PROFILE = make_profile("eagle3", 3, [800, 600, 400], 1000, [200, 200, 200, 400], 2.8, {})
 
 
-def ask(name: str = "llama-3.1-8b", gpu: str = "H200", **changes: Any) -> Question:
+def ask(name: str = "llama-3.1-8b", gpu: str = "H200", **changes: Any) -> AdviceInputs:
     facts = find_target(name)
     shape = shape_of(facts)
-    return Question(facts, shape, Roofline(shape, find_gpu(gpu), changes.pop("tp", 1)), Traffic(), **changes)
+    return AdviceInputs(facts, shape, Roofline(shape, find_gpu(gpu), changes.pop("tp", 1)), Traffic(), **changes)

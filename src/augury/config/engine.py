@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from augury.config.errors import ConfigError, unknown_keyword
-from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.facts import ModelFacts, TargetInfo, read_facts
 from augury.config.harmless import HARMLESS, OF_A_SERVER, check_overrides, remark
 from augury.config.installed import check_target, offered, with_drafter
 from augury.config.resolve import resolve
@@ -129,7 +129,7 @@ class EngineConfig(BaseModel):
         if self._wanted is None:
             check_transfer(self.kv_transfer_config, None)
             return
-        known = Target(self.model, target, self.tensor_parallel_size, self.max_model_len)
+        known = TargetInfo(self.model, target, self.tensor_parallel_size, self.max_model_len)
         spec = resolve(with_drafter(self._wanted, target), known)
         assert spec is not None
         for part in spec.parts or (spec,):

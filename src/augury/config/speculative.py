@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from augury.config.keys import OWN, key
-from augury.config.objects import RejectionSampler, TreeShape
+from augury.config.objects import RejectionSampler, TreeConfig
 from augury.config.schedule import Schedule
 from augury.config.values import LOSSY, MOE_SINCE, KVCacheType, MoeBackend, SampleMethod
 from augury.methods.notes import Note
@@ -118,7 +118,7 @@ class SpeculativeConfig(BaseModel):
         ge=0,
         instead="remove it: vLLM has no typical acceptance any more",
     )
-    tree: TreeShape | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
+    tree: TreeConfig | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
     speculative_token_tree: str | None = key(
         None, "Draft a tree of this shape: a list of paths such as '[(0,), (0, 0), (1,)]'.", since="0.9", until="0.21",
         instead="remove it: vLLM has no trees any more; Augury still runs it",

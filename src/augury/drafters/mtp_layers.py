@@ -18,8 +18,8 @@ from torch import Tensor
 
 from augury.drafters.chain import ChainWriter
 from augury.drafters.grow import TreeShape
-from augury.drafters.recurrent import SHIFT, Reading
-from augury.drafters.rows import Fresh, fresh_rows, most_steps, physical
+from augury.drafters.recurrent import SHIFT, HeadInput
+from augury.drafters.rows import UnreadRows, fresh_rows, most_steps, physical
 from augury.model.heads.mtp import MtpHead
 from augury.verify.tree import Draft
 
@@ -40,7 +40,7 @@ class Kept:
         )
         return cls(last, ends)
 
-    def read(self, new: Reading) -> Tensor:
+    def read(self, new: HeadInput) -> Tensor:
         """Of every layer but the last the state before each group's first new row, [layers - 1, G, H]."""
         inputs = new.inputs
         block = physical(inputs, inputs.slots, (new.begin - 1).clamp(min=0)) // inputs.block_size
@@ -81,7 +81,7 @@ class Nodes:
 class Layers:
     """The layers of one pass, run one after the other."""
 
-    def __init__(self, head: MtpHead, kept: Kept, new: Reading) -> None:
+    def __init__(self, head: MtpHead, kept: Kept, new: HeadInput) -> None:
         """Run layer 0 over what is new."""
         self.head, self.new, self._kept = head, new, kept
         self._step = 0
@@ -111,7 +111,7 @@ class Layers:
         self._states, self._begins = self._run(fresh, hidden, masks)
         return self._states[fresh.rows.wanted].view(len(new.count), 1 + masks, -1)[:, 1:]
 
-    def _show(self, fresh: Fresh, nodes: Nodes, known: Tensor, node: Tensor, place: Tensor) -> None:
+    def _show(self, fresh: UnreadRows, nodes: Nodes, known: Tensor, node: Tensor, place: Tensor) -> None:
         """Turn the rows behind the known ones into nodes."""
         rows, group, shift = fresh.rows, fresh.group, SHIFT + self._step
         alive = known | nodes.alive[group]
@@ -128,12 +128,12 @@ class Layers:
             rows.ancestors = torch.where(known | ~alive, rows.ancestors, seen[group, node])
         rows.context = torch.where(alive, rows.context, 0)
 
-    def _before(self, fresh: Fresh, above: Tensor) -> Tensor:
+    def _before(self, fresh: UnreadRows, above: Tensor) -> Tensor:
         """What the layer above made of the row that each row goes on from."""
         here = self._states[(self._begins[fresh.group] + above).clamp(min=0, max=len(self._states) - 1)]
         return torch.where((above < 0)[:, None], self._from_before[self._step - 1][fresh.group].to(here.dtype), here)
 
-    def _run(self, fresh: Fresh, hidden: Tensor, masks: int) -> tuple[Tensor, Tensor]:
+    def _run(self, fresh: UnreadRows, hidden: Tensor, masks: int) -> tuple[Tensor, Tensor]:
         """The layer's states of all rows, and where each group's rows begin; keeps what the next pass needs."""
         new, step = self.new, self._step
         states = self.head.states(fresh.rows, hidden, step)

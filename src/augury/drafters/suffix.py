@@ -18,7 +18,7 @@ from augury.drafters.base import DrafterSetup
 from augury.drafters.text import REHEARSAL, TextDrafter
 from augury.index.store import SuffixFileError, load, save
 from augury.index.suffix import SuffixCache
-from augury.index.suffix_rule import Rule
+from augury.index.suffix_rule import SuffixRule
 from augury.verify.tree import Draft, chain_parents
 
 NOBODY = -1
@@ -37,7 +37,7 @@ class SuffixDrafter(TextDrafter):
         self.branching = tree is not None
         self.nodes = config.max_nodes
         self.cache = cache or _cache(config)
-        self.rule = Rule(
+        self.rule = SuffixRule(
             factor=config.suffix_decoding_max_spec_factor,
             min_prob=config.suffix_decoding_min_token_prob,
             width=1 if tree is None else tree.top_k,

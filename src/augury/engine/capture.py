@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from augury.engine.advance import Scored, StepOutput
+from augury.engine.advance import ScoredPass, StepOutput
 from augury.engine.rows import StepShape
 
 logger = logging.getLogger("augury")
@@ -33,7 +33,7 @@ class Captured:
     never move."""
 
     def __init__(
-        self, score: Callable[[Any], Scored], decide: Callable[[Any, Scored], StepOutput], padding_slot: int
+        self, score: Callable[[Any], ScoredPass], decide: Callable[[Any, ScoredPass], StepOutput], padding_slot: int
     ) -> None:
         self._score, self._decide, self._padding_slot = score, decide, padding_slot
         self._recordings: dict[StepShape, Recording] = {}

@@ -16,7 +16,7 @@ from augury.engine.step_input import unpacked
 from augury.parallel.ranks import Ranks
 
 
-class Follower:
+class RankFollower:
     """Runs what rank 0 runs."""
 
     def __init__(self, runner: Runner, ranks: Ranks) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from augury.engine.cost import DraftCost, Floats, RowCost
 from augury.engine.odds import Odds
-from augury.engine.paired import Paired, Speedup
+from augury.engine.paired import Paired, PairedSpeedup
 from augury.engine.request import Request
 from augury.kernels.budget_numba import longest_without, share_rows
 from augury.observe.steps import Step
@@ -128,7 +128,7 @@ class GoodputBudget:
         drafting = float(self.costs.drafter(np.array([float(nodes)]), requests)[0]) if wakes else 0.0
         return (after - before + drafting) / before
 
-    def _pause_where_it_loses(self, requests: int, found: Speedup) -> None:
+    def _pause_where_it_loses(self, requests: int, found: PairedSpeedup) -> None:
         if found.high < 1:
             self._paused[requests] = self._steps + PAUSE
             self.paired.forget(requests)

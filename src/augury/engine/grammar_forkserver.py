@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from augury.engine.grammar_limits import Limits
+from augury.engine.grammar_limits import GrammarLimits
 from augury.engine.grammar_process import serve
 from augury.engine.grammar_vocabulary import read_vocabulary
 from augury.engine.grammar_wire import ENDED, FAILED, FORK, READY, RECORD, Link
@@ -105,7 +105,7 @@ def main(descriptor: int, vocabulary: int) -> int:
         words = " ".join(str(error).split())[:500].encode()
         control.sendall(RECORD.pack(FAILED, 0, len(words)) + words)
         return 1
-    rest = given["width"], Limits(*given["limits"])
+    rest = given["width"], GrammarLimits(*given["limits"])
     del given
     gc.freeze()  # what is never collected is never written to, and stays shared with the children
     with suppress(ConnectionError):

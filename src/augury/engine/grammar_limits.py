@@ -10,7 +10,7 @@ MESSAGE = 500  # characters of the library's own words
 KINDS = {signal.SIGPROF: "time", signal.SIGSEGV: "stack", signal.SIGBUS: "stack", signal.SIGABRT: "memory"}
 
 
-class Limits(NamedTuple):
+class GrammarLimits(NamedTuple):
     """Of one grammar; seconds are of processor time, so that a busy machine refuses nothing that an idle one takes."""
 
     compile_seconds: float = 5.0  # before its first mask

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.engine.grammar_jobs import Busy, GrammarJob, Process, Ticket
-from augury.engine.grammar_limits import Limits, outcome
+from augury.engine.grammar_jobs import Busy, GrammarChild, GrammarJob, Ticket
+from augury.engine.grammar_limits import GrammarLimits, outcome
 from augury.engine.grammar_queue import FairQueue
-from augury.engine.grammar_server import Server
-from augury.engine.grammar_source import Source
+from augury.engine.grammar_server import ForkServerClient
+from augury.engine.grammar_source import GrammarSource
 from augury.engine.grammar_wire import Gone
 from augury.observe.stats import GRAMMAR_OUTCOMES
 
@@ -41,23 +41,23 @@ class Refusal(NamedTuple):
 class Pool:
     """Compiles sources, keeps what was compiled within bytes, and lets clients take turns."""
 
-    def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: Limits) -> None:
+    def __init__(self, vocabulary: Callable[[], dict[str, Any]], limits: GrammarLimits) -> None:
         self.counts = dict.fromkeys(GRAMMAR_OUTCOMES, 0)
         self._vocabulary, self.limits = vocabulary, limits
-        self._servers: list[Server] = []  # one, once it has been needed
+        self._servers: list[ForkServerClient] = []  # one, once it has been needed
         self._launch: threading.Thread | None = None
-        self._launched: list[Server | Exception] = []
+        self._launched: list[ForkServerClient | Exception] = []
         self._unstarted = 0
         self._queue: FairQueue[GrammarJob] = FairQueue(QUEUED)
         self._jobs: dict[str, GrammarJob] = {}  # queued or under way, by key
         self._compiling: list[GrammarJob] = []
-        self._ready: OrderedDict[str, Process] = OrderedDict()  # the least recently used first
+        self._ready: OrderedDict[str, GrammarChild] = OrderedDict()  # the least recently used first
         self._refused: OrderedDict[str, Refusal] = OrderedDict()
         weakref.finalize(self, _close, self._servers)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def ask(self, source: Source, client: str = "") -> Ticket:
+    def ask(self, source: GrammarSource, client: str = "") -> Ticket:
         """Have a source compiled for a client; `poll` brings it on."""
         key, ticket = source.key, Ticket()
         if (process := self._kept(key)) is not None:
@@ -78,7 +78,7 @@ class Pool:
         for job in self._queue.take(lambda job: job.tickets == [ticket]):
             del self._jobs[job.key]
 
-    def wait(self, ticket: Ticket) -> Process:
+    def wait(self, ticket: Ticket) -> GrammarChild:
         """Stay until a ticket has its end."""
         while not ticket.done:
             self.poll(0.1)
@@ -119,14 +119,14 @@ class Pool:
             self._launch.start()
         elif self._launched:
             self._launch, made = None, self._launched.pop()
-            if isinstance(made, Server):
+            if isinstance(made, ForkServerClient):
                 self._servers.append(made)
             else:
                 self._end_all(made)
 
     def _launching(self) -> None:
         try:
-            self._launched.append(Server({**self._vocabulary(), "limits": self.limits}))
+            self._launched.append(ForkServerClient({**self._vocabulary(), "limits": self.limits}))
         except Exception as error:
             self._launched.append(error)
 
@@ -172,7 +172,7 @@ class Pool:
     def _sent(self, job: GrammarJob) -> bool:
         """Give a job a process; false if there is no fork server any more."""
         try:
-            job.process = Process(job.source, *self._servers[0].fork())
+            job.process = GrammarChild(job.source, *self._servers[0].fork())
         except Gone:
             self._queue.push_front(job.client, job)
             return False
@@ -241,14 +241,14 @@ class Pool:
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
 
-    def _end(self, job: GrammarJob, result: Process | Exception, kind: str) -> None:
+    def _end(self, job: GrammarJob, result: GrammarChild | Exception, kind: str) -> None:
         self.counts[kind] += 1
         del self._jobs[job.key]
         job.end(result)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
-    def _kept(self, key: str) -> Process | None:
+    def _kept(self, key: str) -> GrammarChild | None:
         """The process of a source that was compiled before, if it still lives."""
         process = self._ready.get(key)
         if process is None:
@@ -281,7 +281,7 @@ class Pool:
             held -= process.bytes
             process.link.close()
 
-    def lost(self, process: Process) -> str:
+    def lost(self, process: GrammarChild) -> str:
         """A process has ended while requests used it: why."""
         self._ready.pop(process.source.key, None)
         process.link.close()
@@ -292,6 +292,6 @@ class Pool:
         return self.limits.broken(status, compiling=False) or "the process that held it was ended; ask again."
 
 
-def _close(servers: list[Server]) -> None:
+def _close(servers: list[ForkServerClient]) -> None:
     while servers:
         servers.pop().close()

@@ -22,7 +22,7 @@ REMEMBERED = 1024  # ends that nobody has asked about
 LAST_WORDS = 5.0  # seconds to wait for how a process has ended
 
 
-class Server:
+class ForkServerClient:
     """A fork server that is starting or running."""
 
     def __init__(self, vocabulary: dict[str, Any]) -> None:

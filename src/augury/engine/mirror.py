@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from augury.config.sampling import SamplingParams
-from augury.engine.edits import Edits
+from augury.engine.edits import LogitEdits
 from augury.engine.request import Request
 from augury.parallel.ranks import Ranks
 
@@ -76,7 +76,7 @@ def seat_record(request: Request) -> dict[str, Any]:
 def seat(state: SlotState, record: dict[str, Any]) -> None:
     """Write a request to its slot, as rank 0 did."""
     allowed, words = record["allowed"], np.array(record["words"], np.int64)
-    edits = Edits(
+    edits = LogitEdits(
         None if allowed is None else np.array(allowed, np.int64),
         np.array(record["biased"], np.int64),
         np.array(record["bias"], np.float32),

@@ -58,7 +58,7 @@ class Segments:
 
 
 @dataclass(slots=True)
-class Layout:
+class PassLayout:
     """A pass laid out: rows for the target, lines to draw from, the drafts to walk."""
 
     rows: Rows
@@ -78,7 +78,7 @@ def _spread(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return group, place - (ends - counts)[group], place < ends[-1]
 
 
-def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> Layout:
+def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block_size: int) -> PassLayout:
     """Lay segments int64 [8, G] out as packed rows; `count` is the number of lines in use, as the host knows it."""
     lay = _with_torch if face(table.device) == "torch" else _in_one_kernel
     fields, logits_rows, groups, tokens, parents = lay(state, table, shape, block_size)
@@ -87,7 +87,7 @@ def lay_out(state: SlotState, table: Tensor, shape: StepShape, count: int, block
     if state.masks is not None:
         own = logits_rows[5] if len(logits_rows) > 5 else state.masks.lines(table[0], groups[1], logits_rows[1])
         masks = Masks(state.masks.bits, own)
-    return Layout(
+    return PassLayout(
         rows=_target_rows(state, fields, logits_rows[0], shape, block_size),
         draws=Draws(
             slots=logits_rows[1],

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from augury.drafters.base import Drafter
-from augury.engine.advance import Scored, StepOutput, decide, score
+from augury.engine.advance import ScoredPass, StepOutput, decide, score
 from augury.engine.backlog import Backlog
 from augury.engine.capture import Captured
 from augury.engine.judge import Judge
@@ -178,7 +178,7 @@ class Runner:
         """A pass that is not replayed."""
         return self.decide(step_input, self.score(step_input))
 
-    def score(self, step_input: StepInput) -> Scored:
+    def score(self, step_input: StepInput) -> ScoredPass:
         """The target's part of a pass as a function of device tensors."""
         table = step_input.segments.to(self.target.device, non_blocking=True)
         segments = Segments.pack(resume(table, self.state) if self.state.tracks else table)
@@ -186,7 +186,7 @@ class Runner:
         shape, count = step_input.shape, step_input.logits_rows
         return score(self.target, self.state, features, segments, shape, count, self.block_size, step_input.masks)
 
-    def decide(self, step_input: StepInput, scored: Scored) -> StepOutput:
+    def decide(self, step_input: StepInput, scored: ScoredPass) -> StepOutput:
         """The verdict on every draft, likewise; a drafter that never looks at the host is part of it."""
         branching = step_input.shape.branching
         output = decide(self.target, self.state, self.judge, scored, branching, self.block_size, self.limits)

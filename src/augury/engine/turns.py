@@ -21,7 +21,7 @@ def _arrival(request: Request) -> int:
     return request.arrival
 
 
-class Line:
+class JobQueue:
     """What waits of one job, oldest first, and how many of it run."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Turns:
         self.running = self.since = 0
         self._level = level
         self._waiting = 0
-        self._lines: dict[str, Turns | Line] = {}  # those with anything waiting or running
+        self._lines: dict[str, Turns | JobQueue] = {}  # those with anything waiting or running
         self._order: list[tuple[int, int, str]] = []  # those with anything waiting: (running, since, name)
         self._changes = 0
 
@@ -103,13 +103,13 @@ class Turns:
         inner = self._lines[own].holder(request)
         return (own, *inner) if inner else ()
 
-    def _change(self, request: Request, act: Callable[[Turns | Line], None]) -> None:
+    def _change(self, request: Request, act: Callable[[Turns | JobQueue], None]) -> None:
         """Do something to a request's line, and put the line where it belongs then."""
         name = request.client[self._level]
         line = self._lines.get(name)
         waited, ran = (0, -1) if line is None else (len(line), line.running)
         if line is None:
-            line = self._lines[name] = Turns(self._level + 1) if self._level + 1 < LEVELS else Line()
+            line = self._lines[name] = Turns(self._level + 1) if self._level + 1 < LEVELS else JobQueue()
         if waited:
             del self._order[bisect_left(self._order, (ran, line.since, name))]
         act(line)

@@ -25,7 +25,7 @@ EARNED = 2.0  # and for each that was accepted
 MOST = 64.0  # a long success does not pay for a long failure
 
 
-class Expected:
+class PredictedText:
     """The text as tokens, with an index of its pairs; made once for all answers that are expected to follow it."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
@@ -65,10 +65,10 @@ class Expected:
         return (anchor + close.index(tail[-1]) + 1, 1) if tail and tail[-1] in close else (-1, 0)
 
 
-class Follower:
+class PredictionFollower:
     """One answer's way through an expected text."""
 
-    def __init__(self, expected: Expected) -> None:
+    def __init__(self, expected: PredictedText) -> None:
         self.expected = expected
         self._place = 0  # the token that is expected next, or where the text was left
         self._lost = False

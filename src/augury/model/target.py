@@ -52,7 +52,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Scores:
+class TargetOutput:
     """What a pass gives back."""
 
     logits: Tensor  # [L, vocabulary], in the type the head computes in: a float32 copy would cost more than it adds
@@ -129,7 +129,7 @@ class Target(Protocol):
         """This rank's tokens, first and one past the last, where ranks have logits of their own; None: of all."""
         ...
 
-    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> Scores:
+    def forward(self, rows: Rows, features: tuple[int, ...] = ()) -> TargetOutput:
         """Score the wanted rows; feature id j is the residual stream after j layers (0: embeddings, n: before the
         final norm), NORMED the hidden state after the final norm."""
         ...

@@ -14,7 +14,7 @@ from hypothesis import settings
 from shipped import SHIPPED_EAGLE3
 
 from augury.engine.judge import Judge
-from augury.tools.certify.report import Report
+from augury.tools.certify.report import ComparisonReport
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -48,7 +48,7 @@ def plain(toy_model: Path) -> Any:
     return load(toy_model)
 
 
-def compare(plain: Any, fast: Any, **amounts: Any) -> Report:
+def compare(plain: Any, fast: Any, **amounts: Any) -> ComparisonReport:
     from augury.tools.certify.model import ModelPlan, certify_model
 
     return certify_model(plain, fast, ModelPlan(["abcabcabc", "hello hello", "z"], **{"max_tokens": 12, **amounts}))

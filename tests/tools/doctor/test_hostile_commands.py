@@ -14,7 +14,7 @@ import pytest
 from bounded_run import SPEC, bounded, one_error, run
 
 from augury.config.errors import ConfigError
-from augury.tools.doctor.examine import Asked, Examination, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, examine
 from augury.tools.doctor.fix import MOST_WORK, mended
 from augury.tools.doctor.found import allowance as allowances
 from augury.tools.doctor.found.allowance import MOST, MOST_COMMANDS
@@ -117,7 +117,7 @@ def test_mending_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("augury.tools.doctor.fix.examine", counted)
     monkeypatch.setattr("augury.tools.doctor.fix.MOST_WORK", 300)
     before = examine(SPEC * 60, "x.sh")
-    after = mended(before, Asked())
+    after = mended(before, CheckedAgainst())
     assert sum(examined) <= 300 + 2 * 60 and MOST_WORK > 300
     assert len(after.findings) < len(before.findings) and after.text != before.text
 

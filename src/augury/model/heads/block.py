@@ -92,7 +92,7 @@ def read_layer(
     )
 
 
-class Blocks:
+class BlockLayers:
     """Layers run over a residual stream, from cache rows of their own."""
 
     def __init__(self, weights: Weights, config: Any, layers: list[Layer]) -> None:

@@ -68,7 +68,7 @@ def advise(
     """Say which method will pay, with what K, how much and how surely, before anything is deployed."""
     from augury.config.versions import NEWEST, version
     from augury.tools.advise.advice import advise as weigh
-    from augury.tools.advise.candidates import Question
+    from augury.tools.advise.candidates import AdviceInputs
     from augury.tools.advise.screen import show
     from augury.tools.advise.traffic import Traffic
     from augury.tools.doctor.examine import check_release
@@ -94,7 +94,7 @@ def advise(
         profiles += [seen] if seen else []
     drafters, memory = [_drafter(name) for name in drafter or ()], None if max_memory is None else max_memory * 1e9
     given = recorded, profiles, drafters, release, loads, memory, vllm_version is not None
-    advice = weigh(Question(facts, shape, cost, traffic, *given))
+    advice = weigh(AdviceInputs(facts, shape, cost, traffic, *given))
     if check is not None:
         say_beside(advice, reading, as_json or form == "json")
         return

@@ -26,7 +26,7 @@ PARTS = (
 )  # fmt: skip
 
 
-class Clock:
+class PartClock:
     """Time by part, each moment counted once: inside a wrapped function called by another, only the inner one runs."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Clock:
 class Steps:
     """Decode steps, each with its time by part; steps that read a prompt are only summed up."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: PartClock) -> None:
         self.decode: list[dict[str, float]] = []  # seconds by part
         self.tokens = 0  # emitted in those steps
         self.read_seconds = 0.0  # the other steps
@@ -104,7 +104,7 @@ def watched(engine: Engine) -> Iterator[Steps]:
     from augury.kernels import choose
     from augury.kernels.faces import face
 
-    clock = Clock()
+    clock = PartClock()
     steps, timed = Steps(clock), clock.timed
     vocabulary = engine.target.vocab_size
 

@@ -121,20 +121,20 @@ def run_bench(plan: BenchPlan, as_json: bool = False, plot: Path | None = None) 
 
 def measure(plan: BenchPlan, contenders: list[Contender], directory: str, gguf: str | None) -> Any:
     """Start the workers, run all rounds, end the workers; gives the record and the number of prompts by set."""
-    from augury.tools.bench.rounds import Bench, Record
-    from augury.tools.bench.worker import PeerError, Worker
+    from augury.tools.bench.rounds import Bench, Measurements
+    from augury.tools.bench.worker import ContenderProcess, PeerError
 
     prompts = tokenize(plan.prompts, directory)
     longest = max(len(ids) for every in prompts.values() for ids in every) + plan.max_tokens
     room = longest + plan.speculative["num_speculative_tokens"] + 8
-    workers: list[Worker] = []
-    record = Record()
+    workers: list[ContenderProcess] = []
+    record = Measurements()
     try:
         for contender in contenders:
             ranks = plan.ranks if contender.make == AUGURY.make else 1
             threads = max(1, plan.threads // ranks)
             setup = Setup(contender, directory, gguf, plan.dtype, threads, room, plan.speculative, ranks)
-            workers.append(Worker(setup))
+            workers.append(ContenderProcess(setup))
         with progress("loading", len(workers)) as tick:
             for worker in list(workers):
                 tick(f"loading {worker.contender.name}")

@@ -14,8 +14,8 @@ from augury.tools.shared.options import Json
 if TYPE_CHECKING:
     from augury.tools.capacity.model import Load
     from augury.tools.capacity.pace import Pace
-    from augury.tools.capacity.plan import Plan
-    from augury.tools.capacity.sessions import Session
+    from augury.tools.capacity.plan import CapacityPlan
+    from augury.tools.capacity.sessions import SessionShape
 
 
 def capacity(
@@ -70,7 +70,7 @@ def capacity(
         raise typer.Exit(1)
 
 
-def _searched(sessions: list[Session], pace: Pace, load: Load, most: int, quiet: bool) -> Plan:
+def _searched(sessions: list[SessionShape], pace: Pace, load: Load, most: int, quiet: bool) -> CapacityPlan:
     """The search, with a line that says what is being simulated."""
     from augury.tools.capacity.plan import plan
     from augury.tools.shared.pulse import pulse
@@ -86,14 +86,14 @@ def _searched(sessions: list[Session], pace: Pace, load: Load, most: int, quiet:
         return plan(sessions, pace, load, most, heard)
 
 
-def _draw(found: Plan, said: str, path: Path) -> None:
+def _draw(found: CapacityPlan, said: str, path: Path) -> None:
     from augury.tools.capacity.picture import draw
 
     draw(found, said, path)
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[Session]:
+def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[SessionShape]:
     from augury.tools.capacity.sessions import sessions_of
     from augury.tools.replay.screen import progress, warn
     from augury.tools.replay.tokens import encoder, scripts
@@ -108,7 +108,7 @@ def _sessions(traces: list[Path], tokenizer: str, limit: int | None) -> list[Ses
     return found
 
 
-def _conditions(traces: list[Path], sessions: list[Session], costs: str, think: float, drafts: str | None) -> str:
+def _conditions(traces: list[Path], sessions: list[SessionShape], costs: str, think: float, drafts: str | None) -> str:
     turns = [turn for session in sessions for turn in session.turns]
     prompt, answer = (sum(turn[part] for turn in turns) / len(turns) for part in (0, 1))
     shared = sum(session.head for session in sessions) / len(sessions)

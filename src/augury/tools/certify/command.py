@@ -14,13 +14,13 @@ import typer
 from augury.config import surfaces
 from augury.config.errors import ConfigError
 from augury.tools.certify.prompts import PROMPTS
-from augury.tools.certify.report import Progress, Report
-from augury.tools.shared.given_prompts import Asked, gather
+from augury.tools.certify.report import ComparisonReport, SuiteProgress
+from augury.tools.shared.given_prompts import GivenPrompt, gather
 from augury.tools.shared.pulse import Count, pulse
 from augury.tools.shared.terminal import output_console, print_json
 
 if TYPE_CHECKING:
-    from augury.tools.certify.proof import Certificate
+    from augury.tools.certify.proof import ProofCertificate
 
 HOW = "say what to certify: --exact, or -sc JSON with --model M, or --url A with --baseline-url B (and --suite)"
 
@@ -108,7 +108,7 @@ def certify(
         raise typer.Exit(_suite(table or [], where, amounts, only, lines, keys, timeout, as_json, html))
     with _watched(as_json) as progress:
         if exact:
-            found: Certificate | Report = _exact(progress)
+            found: ProofCertificate | ComparisonReport = _exact(progress)
         elif spec is not None:
             arguments = {"dtype": dtype, "device": device, "max_model_len": max_model_len, "max_num_seqs": batch}
             amounts = {"max_tokens": max_tokens, "seeds": seeds, "samples": samples or 2000, "alpha": alpha}
@@ -151,19 +151,19 @@ def _suite(
     html: Path | None,
 ) -> int:
     """The cells of files, or those of servers that are asked now."""
-    from augury.tools.certify.suite.command import Asked as SuiteAsked
+    from augury.tools.certify.suite.command import SuiteOptions as SuiteAsked
     from augury.tools.certify.suite.command import certify_servers, give, listed, read_table
-    from augury.tools.certify.suite.pair import Plan
+    from augury.tools.certify.suite.pair import SuitePlan
 
     if table:
         return give(read_table(table), as_json, html)
-    asked = SuiteAsked(Plan(**amounts), listed(*where), only, lines, *keys, timeout)
+    asked = SuiteAsked(SuitePlan(**amounts), listed(*where), only, lines, *keys, timeout)
     with _watched(as_json) as progress:
         cells = certify_servers(asked, progress)
     return give(cells, as_json, html)
 
 
-def _exact(progress: Progress) -> Certificate:
+def _exact(progress: SuiteProgress) -> ProofCertificate:
     from augury.tools.certify.proof import certify_exact
 
     return certify_exact(progress)
@@ -173,11 +173,11 @@ def _model(
     name: str,
     spec: dict[str, Any],
     arguments: dict[str, Any],
-    prompts: list[Asked],
+    prompts: list[GivenPrompt],
     temperatures: list[float] | None,
     amounts: dict[str, Any],
     progress: Any,
-) -> Report:
+) -> ComparisonReport:
     from augury.config.engine import EngineConfig
     from augury.tools.shared.loading import load, with_installed
 
@@ -217,30 +217,32 @@ def _servers(
     return fast, plain
 
 
-def _urls(fast: Any, plain: Any, prompts: list[str], amounts: dict[str, Any], progress: Progress) -> Report:
+def _urls(
+    fast: Any, plain: Any, prompts: list[str], amounts: dict[str, Any], progress: SuiteProgress
+) -> ComparisonReport:
     from augury.tools.certify.urls import UrlPlan, certify_urls
 
     return certify_urls(fast, plain, UrlPlan(prompts, **amounts), progress)
 
 
-def _asked(file: Path | None) -> list[Asked]:
+def _asked(file: Path | None) -> list[GivenPrompt]:
     return list(PROMPTS) if file is None else gather(None, file)
 
 
-def _texts(asked: list[Asked]) -> list[str]:
+def _texts(asked: list[GivenPrompt]) -> list[str]:
     for prompt in asked:
         if not isinstance(prompt, str):
             raise ConfigError('--prompts: a server is sent plain texts; write "prompt" instead of "messages".')
     return [prompt for prompt in asked if isinstance(prompt, str)]
 
 
-def _give(found: Certificate | Report, full: bool, as_json: bool, html: Path | None) -> None:
+def _give(found: ProofCertificate | ComparisonReport, full: bool, as_json: bool, html: Path | None) -> None:
     """Print it, and write the page."""
     from augury.tools.certify.page import certificate_page, report_page
     from augury.tools.certify.screen import show_certificate, show_report
 
     if html is not None:
-        page = report_page(found) if isinstance(found, Report) else certificate_page(found)
+        page = report_page(found) if isinstance(found, ComparisonReport) else certificate_page(found)
         try:
             html.write_text(page.encode("utf-8", "backslashreplace").decode(), encoding="utf-8")
         except OSError as error:
@@ -248,7 +250,7 @@ def _give(found: Certificate | Report, full: bool, as_json: bool, html: Path | N
         print(f"wrote {html}", file=sys.stderr)
     if as_json:
         print_json(found.record())
-    elif isinstance(found, Report):
+    elif isinstance(found, ComparisonReport):
         show_report(output_console(), found)
     else:
         show_certificate(output_console(), found, full)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from augury.config.errors import ConfigError
-from augury.config.facts import ModelFacts, Target, read_facts
+from augury.config.facts import ModelFacts, TargetInfo, read_facts
 from augury.config.installed import with_drafter
-from augury.config.profiles import PROFILES, Profile
+from augury.config.profiles import PROFILES, ConfigProfile
 from augury.config.releases import vllm_slots
 from augury.config.resolve import resolve
 from augury.config.runnable import check_runnable
@@ -23,7 +23,7 @@ from augury.methods.notes import LOUD, Note
 FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
 
 
-class Question(NamedTuple):
+class ConfigQuestion(NamedTuple):
     """A configuration and what it is to be held against."""
 
     given: dict[str, Any]
@@ -33,7 +33,7 @@ class Question(NamedTuple):
     max_model_len: int | None = None
 
 
-class Asked(NamedTuple):
+class CheckOptions(NamedTuple):
     """What the command line said."""
 
     text: str | None
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     max_model_len: int | None
 
 
-class Answer(NamedTuple):
+class CheckedConfig(NamedTuple):
     """What became of it."""
 
     config: SpeculativeConfig | None
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
         return (*self.before, *(self.config.notes if self.config else ()))
 
 
-def ask(asked: Asked) -> Question:
+def ask(asked: CheckOptions) -> ConfigQuestion:
     """Put the question together: the command line first, then a YAML file, then the environment."""
     stored = read_yaml(asked.file) if asked.file else {}
     target = asked.target if asked.target is not None else stored.get("model")
@@ -78,7 +78,7 @@ def ask(asked: Asked) -> Question:
         )
     if asked.as_of is not None:
         release(asked.as_of)  # an unknown one is refused
-    return Question(
+    return ConfigQuestion(
         given,
         target,
         asked.as_of,
@@ -87,7 +87,7 @@ def ask(asked: Asked) -> Question:
     )
 
 
-def _written(asked: Asked) -> dict[str, Any] | None:
+def _written(asked: CheckOptions) -> dict[str, Any] | None:
     given = gather(asked.flag, asked.shortcuts)
     if asked.text is None:
         return given
@@ -112,7 +112,7 @@ def _whole(stored: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def judge(question: Question) -> Answer:
+def judge(question: ConfigQuestion) -> CheckedConfig:
     """Resolve a configuration against a target and a release."""
     notes: tuple[Note, ...] = ()
     try:
@@ -130,16 +130,16 @@ def judge(question: Question) -> Answer:
             given = dict(found)
             notes += (Note("inferred", "model", "the drafter that is installed for this target."),)
         size = question.tensor_parallel_size or (1 if question.as_of else None)  # vLLM's default
-        target = Target(name, facts, size, question.max_model_len)
+        target = TargetInfo(name, facts, size, question.max_model_len)
         config = resolve(given, target, question.as_of)
         assert config is not None
     except ConfigError as error:
-        return Answer(None, str(error))
+        return CheckedConfig(None, str(error))
     try:
         check_runnable(config)
     except ConfigError as error:
-        return Answer(config, None, str(error), notes)
-    return Answer(config, None, None, notes)
+        return CheckedConfig(config, None, str(error), notes)
+    return CheckedConfig(config, None, None, notes)
 
 
 def _facts(target: str) -> ModelFacts | None:
@@ -150,7 +150,7 @@ def _facts(target: str) -> ModelFacts | None:
     return read_facts(target)
 
 
-def exit_code(answer: Answer, as_of: str | None) -> int:
+def exit_code(answer: CheckedConfig, as_of: str | None) -> int:
     """0 fine, 1 with warnings, 2 refused: with a release in mind, what it refuses counts; without, what we can run."""
     # What was translated was valid in the release asked about, or it would have been refused before.
     if answer.config is None or (as_of and any(note.refused and note.kind != "translated" for note in answer.notes)):
@@ -160,7 +160,7 @@ def exit_code(answer: Answer, as_of: str | None) -> int:
     return FINE
 
 
-def as_record(answer: Answer, as_of: str | None = None) -> dict[str, Any]:
+def as_record(answer: CheckedConfig, as_of: str | None = None) -> dict[str, Any]:
     """An answer as JSON has it."""
     config = answer.config
     notes = [{"kind": n.kind, "key": n.key, "text": n.text, "vllm_refuses": n.refused} for n in answer.notes]
@@ -189,10 +189,10 @@ def derived(config: SpeculativeConfig, as_of: str | None = None) -> dict[str, An
     }
 
 
-def resolved_profiles(name: str | None) -> list[tuple[Profile, Answer]]:
+def resolved_profiles(name: str | None) -> list[tuple[ConfigProfile, CheckedConfig]]:
     """The profiles, or the one of this name, each resolved."""
     chosen = [p for p in PROFILES if name is None or name.lower().replace("-", " ") == p.name]
     if not chosen:
         known = ", ".join(repr(p.name) for p in PROFILES)
         raise ConfigError(f"profile {name!r} is unknown; there are {known}.")
-    return [(profile, judge(Question(profile.config))) for profile in chosen]
+    return [(profile, judge(ConfigQuestion(profile.config))) for profile in chosen]

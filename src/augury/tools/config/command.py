@@ -32,17 +32,19 @@ def check_config(
     as_json: Json = False,
 ) -> None:
     """Resolve a configuration without loading anything. Exit code: 0 fine, 1 works with remarks, 2 refused."""
-    from augury.tools.config.check import REFUSED, Answer, Asked, as_record, ask, exit_code, judge
+    from augury.tools.config.check import REFUSED, CheckedConfig, CheckOptions, as_record, ask, exit_code, judge
     from augury.tools.config.screen import show
 
     shortcuts = {"spec_method": spec_method, "spec_model": spec_model, "spec_tokens": spec_tokens}
-    asked = Asked(text, speculative_config, shortcuts, config, target, as_of, tensor_parallel_size, max_model_len)
+    asked = CheckOptions(
+        text, speculative_config, shortcuts, config, target, as_of, tensor_parallel_size, max_model_len
+    )
     try:
         question = ask(asked)
     except ConfigError as error:
         if not as_json:
             raise
-        print_json({**as_record(Answer(None, str(error))), "exit_code": REFUSED})
+        print_json({**as_record(CheckedConfig(None, str(error))), "exit_code": REFUSED})
         raise typer.Exit(REFUSED) from None
     answer = judge(question)
     code = exit_code(answer, question.as_of)

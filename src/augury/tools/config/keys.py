@@ -10,7 +10,7 @@ from rich.text import Text
 
 from augury.config.errors import ConfigError
 from augury.config.history import DroppedKeys
-from augury.config.keys import Key
+from augury.config.keys import ConfigKey
 from augury.config.read import KEYS
 from augury.methods.mtp import FAMILIES, MTP
 from augury.methods.registry import ALIASES, METHODS, readers
@@ -51,7 +51,7 @@ def keys(method: str | None, as_json: bool, markdown: bool) -> None:
     return None
 
 
-def record(key: Key) -> dict[str, Any]:
+def record(key: ConfigKey) -> dict[str, Any]:
     """A key as JSON has it."""
     return {
         "key": key.name,
@@ -82,7 +82,7 @@ def method_record(card: Method) -> dict[str, Any]:
     }
 
 
-def default_text(key: Key) -> str:
+def default_text(key: ConfigKey) -> str:
     """A default for people."""
     if key.default in (None, "") or (key.name == "num_speculative_tokens"):
         return "-"
@@ -145,14 +145,14 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _readers(key: Key) -> str:
+def _readers(key: ConfigKey) -> str:
     """Who reads a key, in as few words as will do."""
     if key.methods == readers("revision"):
         return "methods with weights"
     return ", ".join(key.methods) or "all"
 
 
-def _row(key: Key) -> str:
+def _row(key: ConfigKey) -> str:
     note = "" if key.runs else " *(vLLM's; kept, not acted on here)*"
     return (
         f"| `{key.name}` | {_cell(key.accepts)} | {_cell(default_text(key))} | {_readers(key)} | {key.releases} | "

@@ -7,15 +7,15 @@ import json
 from rich.console import Console
 from rich.text import Text
 
-from augury.config.profiles import Profile
+from augury.config.profiles import ConfigProfile
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.notes import Note
-from augury.tools.config.check import FINE, REFUSED, WARNED, Answer, Question, derived
+from augury.tools.config.check import FINE, REFUSED, WARNED, CheckedConfig, ConfigQuestion, derived
 
 STYLES = {"inferred": "cyan", "translated": "yellow", "unused": "yellow", "warning": "yellow", "vllm": "magenta"}
 
 
-def show(console: Console, question: Question, answer: Answer, code: int) -> None:
+def show(console: Console, question: ConfigQuestion, answer: CheckedConfig, code: int) -> None:
     """A verdict, the configuration as it was resolved, and every decision."""
     against = f" in vLLM {question.as_of}" if question.as_of else ""
     if answer.config is None:
@@ -62,7 +62,7 @@ def show_notes(console: Console, notes: tuple[Note, ...]) -> None:
         console.print(line, soft_wrap=not console.is_terminal)
 
 
-def show_profiles(console: Console, answers: list[tuple[Profile, Answer]]) -> None:
+def show_profiles(console: Console, answers: list[tuple[ConfigProfile, CheckedConfig]]) -> None:
     """Every profile resolved, one after the other."""
     for i, (profile, answer) in enumerate(answers):
         assert answer.config is not None

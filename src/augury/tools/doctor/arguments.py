@@ -66,7 +66,7 @@ class WrittenKey:
 
 
 @dataclass(slots=True)
-class Arguments:
+class ReadArguments:
     """A command, read."""
 
     found: FoundCommand

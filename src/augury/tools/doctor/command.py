@@ -16,7 +16,7 @@ from augury.config.errors import ConfigError
 from augury.config.facts import ModelFacts, read_facts
 from augury.config.files import read_bounded
 from augury.tools.doctor.annotations import annotated
-from augury.tools.doctor.examine import Asked, Examination, check_release, examine
+from augury.tools.doctor.examine import CheckedAgainst, Examination, check_release, examine
 from augury.tools.doctor.fix import mended, unified
 from augury.tools.doctor.found.find import HOLDS, kind_by_name
 from augury.tools.doctor.report import as_record, counts, exit_code, sarif
@@ -112,7 +112,7 @@ def _looked_at(
 ) -> tuple[list[Examination], list[Examination]]:
     """Everything that was named, as it is and, where asked, as it would be fixed."""
     release = check_release(release) if release is not None else None
-    asked = Asked(release, _facts("--target", target), _facts("--drafter", drafter))
+    asked = CheckedAgainst(release, _facts("--target", target), _facts("--drafter", drafter))
     found = [found for one in what for found in _examined(one, asked, skip_others)]
     before = [one for one in found if one.commands] if skip_others else _with_commands(found, what)
     return before, [mended(one, asked) for one in before] if fix else before
@@ -123,7 +123,7 @@ def _upgrade(
 ) -> int:
     """Show what an upgrade changes; 1 where it breaks a command."""
     old, new = releases(old, new)
-    asked = Asked(None, _facts("--target", target), _facts("--drafter", drafter))
+    asked = CheckedAgainst(None, _facts("--target", target), _facts("--drafter", drafter))
     looked_at = _with_commands([found for one in what for found in _examined(one, asked)], what)
     found = [one for text in looked_at for one in upgrades(text.text, text.name, asked, old, new)]
     bad = ("error", "warning") if strict else ("error",)
@@ -144,7 +144,7 @@ def _facts(option: str, directory: str | None) -> ModelFacts | None:
     return facts
 
 
-def _examined(what: str, asked: Asked, skip_others: bool = False) -> Iterator[Examination]:
+def _examined(what: str, asked: CheckedAgainst, skip_others: bool = False) -> Iterator[Examination]:
     """What was asked for, examined: one text, or every file of a directory that holds a command."""
     if what == "-":
         raw = sys.stdin.buffer.read(LARGEST + 1)
@@ -174,7 +174,7 @@ def _examined(what: str, asked: Asked, skip_others: bool = False) -> Iterator[Ex
         raise ConfigError(f"{what!r} is no file; name one, or give a whole command such as 'vllm serve MODEL ...'.")
 
 
-def _as_far(text: str, name: str, asked: Asked) -> Iterator[Examination]:
+def _as_far(text: str, name: str, asked: CheckedAgainst) -> Iterator[Examination]:
     """One file of many: that it cannot be read does not keep the others from being read."""
     try:
         yield examine(text, name, asked)

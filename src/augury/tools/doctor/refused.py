@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from augury.config.errors import ConfigError
-from augury.config.facts import ModelFacts, Target
+from augury.config.facts import ModelFacts, TargetInfo
 from augury.config.resolve import resolve
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.registry import METHODS
-from augury.tools.doctor.arguments import Arguments
+from augury.tools.doctor.arguments import ReadArguments
 from augury.tools.doctor.found.places import Edit
 from augury.tools.doctor.problems import Problem
 
@@ -40,7 +40,7 @@ NAMES = (
 
 
 def settle(
-    args: Arguments, keys: dict[str, Any], target: Target, release: str | None, drafter: ModelFacts | None
+    args: ReadArguments, keys: dict[str, Any], target: TargetInfo, release: str | None, drafter: ModelFacts | None
 ) -> tuple[SpeculativeConfig | None, list[Problem]]:
     """Resolve, fix what is refused and resolve again; returns what came of it and what was wrong."""
     problems: list[Problem] = []
@@ -70,7 +70,7 @@ def _key_in(text: str) -> str:
     return found[1] if found else "method"
 
 
-def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: Target) -> tuple[str, Any] | None:
+def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: TargetInfo) -> tuple[str, Any] | None:
     """("set", value), ("rename", name) or ("drop", None), where the error itself says what to write."""
     number, close = re.search(r"write (\d+)", text), re.search(r"did you mean '([^']+)'", text)
     if name == "spec-tp":
@@ -89,7 +89,7 @@ def _repair(name: str, key: str, text: str, keys: dict[str, Any], target: Target
     return None
 
 
-def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str, Any] | None) -> Problem:
+def _problem(name: str, key: str, text: str, args: ReadArguments, repair: tuple[str, Any] | None) -> Problem:
     setting = args.keys.get(key)
     says = {"text": text.removeprefix("speculative_config.").rstrip("."), "key": key}
     if setting is None:
@@ -101,7 +101,7 @@ def _problem(name: str, key: str, text: str, args: Arguments, repair: tuple[str,
     return Problem(name, setting.start, setting.end, says, edits)
 
 
-def anchor(args: Arguments) -> tuple[int, int]:
+def anchor(args: ReadArguments) -> tuple[int, int]:
     """Where to point when nothing in particular is at fault."""
     if "method" in args.keys:
         return args.keys["method"].start, args.keys["method"].end

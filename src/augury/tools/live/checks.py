@@ -10,7 +10,7 @@ from augury.methods.registry import LOOK_UPS
 from augury.tools.live.expectation import YOURS, Expectation
 from augury.tools.live.facts import live_facts
 from augury.tools.live.load_checks import cache, lossless, prefix, queue, speed, speed_up
-from augury.tools.live.past import Past, past_facts
+from augury.tools.live.past import PastFigures, past_facts
 from augury.tools.live.stretch import settled
 from augury.tools.live.verdict import Check as Check
 from augury.tools.live.verdict import State, sane, verdict
@@ -51,7 +51,7 @@ class Judged:
         return min(wrong, key=lambda check: WORST.index(check.state), default=None)
 
 
-def judge(window: Window, expected: Expectation, past: Past | None = None) -> Judged:
+def judge(window: Window, expected: Expectation, past: PastFigures | None = None) -> Judged:
     """Every check that the figures allow, of the interval where that settles them."""
     window = settled(window, expected)
     facts = live_facts(window, expected)

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from augury.config.errors import ConfigError
-from augury.tools.load.compare import Past, as_records, compare, drawable, read_results, verdict
+from augury.tools.load.compare import SavedRun, as_records, compare, drawable, read_results, verdict
 from augury.tools.load.dataset import fingerprint, fitted, load, marked
-from augury.tools.load.load import Traffic
+from augury.tools.load.load import ArrivalPattern
 from augury.tools.load.results import as_result, brief
 from augury.tools.load.screen import conditions_line, show, show_comparison
-from augury.tools.load.sweep import Server, Sweep, SweepPlan, run
+from augury.tools.load.sweep import BenchServer, Sweep, SweepPlan, run
 from augury.tools.shared.endpoint import Endpoint
 from augury.tools.shared.progress import progress
 from augury.tools.shared.terminal import output_console, print_json
@@ -74,7 +74,7 @@ def bench_serve(
     before = read_results(compare_with) if compare_with is not None else None
     _check_places(save, plot)
     options = {"max_tokens": max_tokens, "temperature": temperature} | ({"ignore_eos": True} if ignore_eos else {})
-    levels, traffic = _numbers(concurrency), Traffic(_rate(request_rate), _positive(burstiness), seed or 0)
+    levels, traffic = _numbers(concurrency), ArrivalPattern(_rate(request_rate), _positive(burstiness), seed or 0)
     chat, turns = endpoint == "chat", baseline_url is not None
     plan = SweepPlan([], levels, num_prompts or 0, chat, options, seed, traffic, timeout, turns, reuse_prompts)
     plan.prompts.extend(fitted(prompt, chat) for prompt in load(dataset, max(map(plan.count, levels))))
@@ -95,12 +95,12 @@ def bench_serve(
     raise typer.Exit(_exit_code(sweep.interrupted, results))
 
 
-def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> Server:
+def _server(name: str, flag: str, url: str, model: str | None, key: str | None, extra: dict[str, Any]) -> BenchServer:
     there = Endpoint(flag, url if "://" in url else f"http://{url}", key, model)
-    return Server(name, there.base, there.model, there.authorization, extra)
+    return BenchServer(name, there.base, there.model, there.authorization, extra)
 
 
-def _results(sweep: Sweep, servers: list[Server], plan: SweepPlan) -> dict[str, list[dict[str, Any]]]:
+def _results(sweep: Sweep, servers: list[BenchServer], plan: SweepPlan) -> dict[str, list[dict[str, Any]]]:
     backend = "openai-chat" if plan.chat else "openai"
     found: dict[str, list[dict[str, Any]]] = {}
     for server in servers:
@@ -121,7 +121,7 @@ def _results(sweep: Sweep, servers: list[Server], plan: SweepPlan) -> dict[str, 
     return found
 
 
-def _conditions(plan: SweepPlan, servers: list[Server], dataset: str) -> dict[str, Any]:
+def _conditions(plan: SweepPlan, servers: list[BenchServer], dataset: str) -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "urls": {server.name: server.base for server in servers},
@@ -142,7 +142,7 @@ def _conditions(plan: SweepPlan, servers: list[Server], dataset: str) -> dict[st
 def _give(
     results: dict[str, list[dict[str, Any]]],
     conditions: dict[str, Any],
-    before: Past | None,
+    before: SavedRun | None,
     save: Path | None,
     plot: Path | None,
     as_json: bool,

@@ -33,7 +33,7 @@ def verify(name: str) -> list[Path]:
     return [entry.path for entry in found]
 
 
-def entries_of(name: str) -> list[store.Entry]:
+def entries_of(name: str) -> list[store.CachedModel]:
     """The cache entries a name means: 'default' is the download and its conversion."""
     names = _DEFAULT_NAMES if name == store.DEFAULT else {name}
     found = [entry for entry in store.entries() if entry.name in names]

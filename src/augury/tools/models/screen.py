@@ -92,7 +92,7 @@ def _facts(path: Path) -> dict[str, Any]:
     return {key: config[key] for key in FACTS if key in config}
 
 
-def _record(entry: store.Entry) -> dict[str, Any]:
+def _record(entry: store.CachedModel) -> dict[str, Any]:
     return {
         "name": entry.name,
         "kind": entry.kind,

@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 
 from augury.tools.monitor.alerts import left_out
-from augury.tools.monitor.settings import Settings
+from augury.tools.monitor.settings import KitSettings
 from augury.tools.shared.terminal import output_console
 
 
-def show(settings: Settings, directory: Path, written: list[Path]) -> None:
+def show(settings: KitSettings, directory: Path, written: list[Path]) -> None:
     """The files, the thresholds of the alerts, what is left out, and what to do next."""
     console = output_console()
 

@@ -50,7 +50,7 @@ def _parts(condition: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KitSettings:
     """Checked options; what is None is left out of the files."""
 
     method: Method
@@ -152,7 +152,7 @@ def settle(
     min_position: float | None,
     baseline_tok_s: float | None,
     runbook_url: str | None = None,
-) -> Settings:
+) -> KitSettings:
     """Settings from the command line's words."""
     card = METHODS.get(ALIASES.get(method, method))
     if card is None:
@@ -177,7 +177,7 @@ def settle(
     if min_position is None and card.weights not in MODEL_FREE:
         min_position = bound("position-rate-low", "acceptance_rate")
     model = model_matcher(model_name) if model_name is not None else None
-    return Settings(
+    return KitSettings(
         card,
         k,
         tuple(read_selector(selector)),

@@ -55,7 +55,7 @@ class Conversation:
         return [i for i, turn in turns if i >= self.asked and turn.role == "assistant" and turn.said]
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record stands and what to read beside it."""
 
     file: str
@@ -71,7 +71,7 @@ def unwrapped(value: Any) -> list[Any]:
     return next((inside for inside in lists if inside and all(isinstance(r, dict) for r in inside)), [value])
 
 
-def conversations(record: Any, place: Place) -> Iterator[Conversation]:
+def conversations(record: Any, place: RecordPlace) -> Iterator[Conversation]:
     """The conversations of one record: one, or one for each answer it holds."""
     if isinstance(record, list) and record and all(isinstance(turn, dict) for turn in record):
         record = {"messages": record}

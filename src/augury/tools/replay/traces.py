@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from augury.tools.replay.records import Conversation, Message, Odd, Place, conversations, unwrapped
+from augury.tools.replay.records import Conversation, Message, Odd, RecordPlace, conversations, unwrapped
 from augury.tools.replay.vllm_log import REQUEST, read_log
 
 __all__ = ["Conversation", "Message", "TraceError", "TraceReader"]
@@ -106,7 +106,7 @@ class TraceReader:
             for number, record in enumerate(inside, 1):
                 place = where if len(inside) == 1 else f"{where}, element {number}"
                 try:
-                    yield from conversations(record, Place(path.stem, place, self.tenant_field))
+                    yield from conversations(record, RecordPlace(path.stem, place, self.tenant_field))
                 except Odd as error:
                     raise TraceError(f"{path}, {place}: {error}; {KNOWN}.") from None
 

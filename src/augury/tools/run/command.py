@@ -103,9 +103,9 @@ def chat(
     begun: Messages = [{"role": "system", "content": system}] if system else []
     if sys.stdin is None or not sys.stdin.isatty():
         return _once(source, begun, answer)
-    from augury.tools.run.chat import Conversation
+    from augury.tools.run.chat import ChatLoop
 
-    return Conversation(source, begun, answer).run()
+    return ChatLoop(source, begun, answer).run()
 
 
 def _once(source: Source, begun: Messages, answer: NextAnswer) -> None:

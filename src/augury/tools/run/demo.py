@@ -64,7 +64,7 @@ PROMPTS = (
 
 
 @dataclass(slots=True)
-class Race:
+class DemoRace:
     """One prompt, answered in every way."""
 
     prompt: DemoPrompt
@@ -146,9 +146,9 @@ def contenders(quiet: bool) -> dict[str, LLM]:
     return found
 
 
-def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[Race]:
+def _measure(engines: dict[str, LLM], params: SamplingParams, begun: float, quiet: bool) -> list[DemoRace]:
     """Time all ways in turns, so that a busy machine hits all alike; another round only if there is time for it."""
-    races = [Race(prompt) for prompt in PROMPTS]
+    races = [DemoRace(prompt) for prompt in PROMPTS]
     plain = next(iter(engines.values()))
     with saying(quiet) as say:
         for turn in range(ROUNDS + 1):

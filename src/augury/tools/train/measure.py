@@ -42,7 +42,7 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure a drafter's acceptance length on prompts, served by the engine: chains and trees, greedy and sampled."""
-    from augury.tools.train.measured import Amounts, Setting, measured
+    from augury.tools.train.measured import Amounts, MeasuredWith, measured
 
     spec = surfaces.gather(speculative_config)
     assert spec is not None
@@ -52,7 +52,7 @@ def measure(
     if unknown := [way for way in rule or () if way not in RULES]:
         raise ConfigError(f"--rule {unknown[0]}: unknown; there are {', '.join(RULES)}.")
     settings = [
-        Setting(tokens, nodes, heat, way)
+        MeasuredWith(tokens, nodes, heat, way)
         for tokens in dict.fromkeys(k or [3])
         for nodes in dict.fromkeys(tree or [0])
         for heat in dict.fromkeys(temperature or [0.0])

@@ -163,7 +163,7 @@ def _warm(request: dict[str, list[int]], depth: int) -> None:
 
 def _batch(contender: Ours, requests: Requests) -> dict[str, float]:
     """Microseconds a request of a step that adds one token to each and drafts for all, and of the drafting alone."""
-    from augury.index.suffix_rule import Rule
+    from augury.index.suffix_rule import SuffixRule
 
     groups, depth, short = len(requests), contender.cache.max_depth, min(len(r["response"]) for r in requests)
     width = max(len(r["prompt"]) for r in requests) + short
@@ -178,7 +178,7 @@ def _batch(contender: Ours, requests: Requests) -> dict[str, float]:
         lengths += 1
         clock = [time.perf_counter_ns()]
         for _ in range(2):  # the second time there is nothing to append
-            contender.cache.step(handles, history, rows, lengths, budget, 10**9, Rule(), tokens, parents, counts)
+            contender.cache.step(handles, history, rows, lengths, budget, 10**9, SuffixRule(), tokens, parents, counts)
             clock.append(time.perf_counter_ns())
         clocks.append(np.diff(clock))
     whole, drafting = np.median(clocks, axis=0) / 1e3 / groups

@@ -23,7 +23,7 @@ from augury.tools.doctor.found.mapped import Mapped
 from augury.tools.doctor.found.places import Node, NotJson, from_yaml, read_json
 from augury.tools.doctor.found.python_files import in_python
 from augury.tools.doctor.found.release import image_release, installed_release
-from augury.tools.doctor.found.shell_words import UNSPELT, Reader, Word, plain_words
+from augury.tools.doctor.found.shell_words import UNSPELT, ShellReader, Word, plain_words
 
 Kind = Literal["shell", "dockerfile", "yaml", "unit", "json", "markdown", "python"]
 HOLDS = re.compile(
@@ -251,7 +251,7 @@ def _added(parts: dict[str, yaml.Node], source: Mapped) -> list[FoundCommand]:
     added = found_yaml.environment({"env": parts["env"]}, source).get(ADDED) if "env" in parts else None
     if added is None or added.word is None or not ARGUMENT.search(added.value):
         return []
-    words = [word for one in Reader(added.word.inside()).commands() for word in one.words]
+    words = [word for one in ShellReader(added.word.inside()).commands() for word in one.words]
     return [FoundCommand("vllm serve", words, added.start, added.end)]
 
 
@@ -276,7 +276,9 @@ def _container(parts: dict[str, yaml.Node], source: Mapped, compose: bool) -> tu
             nodes.add(id(node))
             body = found_yaml.decoded(node, source)
             outside |= from_outside(body.text)
-            words += [word for one in Reader(by_compose(body) if compose else body).commands() for word in one.words]
+            words += [
+                word for one in ShellReader(by_compose(body) if compose else body).commands() for word in one.words
+            ]
         elif node is not None:
             nodes |= {id(item) for item in node.value}
             outside |= {one for item in node.value for one in from_outside(str(getattr(item, "value", "")))}

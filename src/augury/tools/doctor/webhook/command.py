@@ -15,7 +15,7 @@ from augury.config.errors import ConfigError
 from augury.tools.doctor.examine import check_release
 from augury.tools.doctor.webhook.app import FailurePolicy, Webhook
 from augury.tools.doctor.webhook.certificate import Certificate
-from augury.tools.doctor.webhook.http import Listener
+from augury.tools.doctor.webhook.http import WebhookListener
 from augury.tools.doctor.webhook.review import FailOn
 from augury.tools.doctor.webhook.workers import Workers
 
@@ -50,7 +50,7 @@ def serve(
     try:
         pool.wait()
         hook = Webhook(pool, fail_on, failure_policy, release, tuple(skip_namespace or ()))
-        asyncio.run(_run(Listener(hook.reply, max_bytes), host, port, certificate))
+        asyncio.run(_run(WebhookListener(hook.reply, max_bytes), host, port, certificate))
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: {error.strerror or error}.") from None
     finally:
@@ -67,7 +67,7 @@ def _certificate(certificate: Path | None, key: Path | None, host: str) -> Certi
     return None
 
 
-async def _run(listener: Listener, host: str, port: int, certificate: Certificate | None) -> None:
+async def _run(listener: WebhookListener, host: str, port: int, certificate: Certificate | None) -> None:
     """Serve until the process is asked to end."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

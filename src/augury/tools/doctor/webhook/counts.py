@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from augury.tools.doctor.webhook.judge import Told
+from augury.tools.doctor.webhook.judge import ToldFinding
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -19,7 +19,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class Counts:
+class WebhookMetrics:
     """The metrics of one server."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Counts:
             "augury:doctor_review_seconds", "Time a review took.", buckets=SECONDS, registry=self.registry
         )
 
-    def count(self, answer: str, kind: str, told: Sequence[Told], seconds: float) -> None:
+    def count(self, answer: str, kind: str, told: Sequence[ToldFinding], seconds: float) -> None:
         """One review."""
         self.reviews.labels(answer, kind if kind in KINDS else "other").inc()
         self.seconds.observe(seconds)

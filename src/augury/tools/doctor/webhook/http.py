@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import h11
 
-from augury.tools.doctor.webhook.app import Reply
+from augury.tools.doctor.webhook.app import HttpReply
 from augury.tools.doctor.webhook.room import Full, Room, Share
 
-Answer = Callable[[str, str, bytes], Awaitable[Reply]]
+Answer = Callable[[str, str, bytes], Awaitable[HttpReply]]
 HEAD = 32_768  # bytes of a request's head
 IDLE = 120.0  # seconds a connection may be silent between requests
 WHOLE = 20.0  # seconds within which a request must be there
@@ -25,7 +25,7 @@ class TooLarge(Exception):
     """A body beyond the limit."""
 
 
-class Listener:
+class WebhookListener:
     """A server on one port."""
 
     def __init__(self, answer: Answer, most_bytes: int) -> None:
@@ -90,11 +90,11 @@ class Listener:
                     reply = await self.answer(method, target, body)
                     del body
             except h11.RemoteProtocolError as error:
-                method, reply = "GET", Reply(error.error_status_hint, f"{error}\n".encode())
+                method, reply = "GET", HttpReply(error.error_status_hint, f"{error}\n".encode())
             except Full:
-                method, reply = "GET", Reply(503, b"too many reviews at once; try again\n")
+                method, reply = "GET", HttpReply(503, b"too many reviews at once; try again\n")
             except TooLarge:
-                method, reply = "GET", Reply(413, f"more than {self.most_bytes} bytes\n".encode())
+                method, reply = "GET", HttpReply(413, f"more than {self.most_bytes} bytes\n".encode())
             await _send(connection, writer, reply, method == "HEAD")
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return
@@ -139,7 +139,7 @@ async def _event(connection: h11.Connection, reader: asyncio.StreamReader) -> h1
     return event  # type: ignore[return-value]
 
 
-async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, head_alone: bool) -> None:
+async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, reply: HttpReply, head_alone: bool) -> None:
     if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         return
     headers = [("content-type", reply.kind), ("content-length", str(len(reply.body)))]

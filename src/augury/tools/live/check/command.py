@@ -16,9 +16,8 @@ from augury.tools.live.expectation import known_method
 from augury.tools.live.past import read_past
 from augury.tools.live.probes import built_in
 from augury.tools.live.remarks import remarks
-from augury.tools.live.session import Asked as AskedOfServer
-from augury.tools.live.session import Session
-from augury.tools.shared.given_prompts import Asked, gather
+from augury.tools.live.session import GivenOfServer, Session
+from augury.tools.shared.given_prompts import GivenPrompt, gather
 from augury.tools.shared.http import Server
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
 
@@ -50,7 +49,7 @@ def check(
     with errors_as(as_json):
         past = read_past(baseline) if baseline else {}
         probes = _probes(probe, prompts)
-        asked = AskedOfServer(
+        asked = GivenOfServer(
             known_method(method) if method else None, k, read_band(band) if band else None, model, told(config), past
         )
         session = Session(Server(url, api_key, timeout), asked)
@@ -72,14 +71,14 @@ def told(config: str | None) -> Mapping[str, Any]:
     return configured(config, None).facts
 
 
-def _probes(wanted: bool, file: Path | None) -> list[Asked]:
+def _probes(wanted: bool, file: Path | None) -> list[GivenPrompt]:
     """What to send: the operator's own prompts, the built-in ones, or nothing."""
     if file is not None:
         return gather(None, file)
     return built_in() if wanted else []
 
 
-def _judged(session: Session, interval: float, probes: list[Asked], quiet: bool) -> list[Judged]:
+def _judged(session: Session, interval: float, probes: list[GivenPrompt], quiet: bool) -> list[Judged]:
     doing = f"sending {len(probes)} probes" if probes else f"reading twice, {interval:g} s apart"
     with waiting(f"{session.server.base}: {doing}", quiet):
         trail = session.over(interval, 1, (lambda: session.probe(probes)) if probes else None)

@@ -22,7 +22,7 @@ from augury.tools.live.diagnose.server_log import read_log
 from augury.tools.live.reading import Reading
 from augury.tools.live.release import release_in, release_numbers
 from augury.tools.live.remarks import remarks
-from augury.tools.live.session import Asked, Session
+from augury.tools.live.session import GivenOfServer, Session
 from augury.tools.live.window import window
 from augury.tools.shared.http import Server, Unreadable
 from augury.tools.shared.terminal import errors_as, output_console, print_json, waiting
@@ -57,7 +57,7 @@ def diagnose(
     with errors_as(as_json):
         if url is None and log is None:
             raise ConfigError("give the server's URL, or --log FILE for one that is down.")
-        session = Session(Server(url or NOWHERE, api_key, timeout), Asked(model=model))
+        session = Session(Server(url or NOWHERE, api_key, timeout), GivenOfServer(model=model))
         sources = _given(log, baseline_url, baseline_json, vllm_version)
         if config is not None:
             configured(config, vllm_version)  # what is wrong with it is said before anything is waited for
@@ -133,7 +133,7 @@ def _watched(
 
 def _diagnosed(session: Session, trail: list[dict[str, Reading]], sources: Sources) -> list[Found]:
     told = {**(sources.log.facts() if sources.log else {}), **(sources.config.facts if sources.config else {})}
-    session.asked = Asked(model=session.asked.model, config=told)
+    session.asked = GivenOfServer(model=session.asked.model, config=told)
     words = {
         "URL": session.server.base if session.server.base != NOWHERE else "URL",
         "COMMAND": sources.config.command if sources.config else "COMMAND",

@@ -19,7 +19,7 @@ import typer
 from augury.tools.live.check.command import model_record, told
 from augury.tools.live.expectation import band as read_band
 from augury.tools.live.expectation import known_method
-from augury.tools.live.session import Asked, Session
+from augury.tools.live.session import GivenOfServer, Session
 from augury.tools.live.watch.screen import frame, line
 from augury.tools.live.watch.track import State, Track
 from augury.tools.shared.http import Server
@@ -45,7 +45,7 @@ def watch(
 ) -> None:
     """Watch live servers; q leaves. With --once, exit code: 0 healthy, 1 a check failed, 2 one could not be read."""
     rate = read_band(band) if band else None
-    asked = Asked(known_method(method) if method else None, rate=rate, config=told(config))
+    asked = GivenOfServer(known_method(method) if method else None, rate=rate, config=told(config))
     tracks = [Track(Session(Server(url, api_key, timeout), asked)) for url in urls]
     if once:
         raise typer.Exit(_once(tracks, interval, as_json))
