@@ -49,11 +49,12 @@ def test_the_words_said_most_often_stay(drafter: Path, corpus: Corpus, toy_model
     spec = {"method": drafter.name, "model": str(out), "num_speculative_tokens": 2}
     params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
     texts = [
-        LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=speculation).generate(
-            [{"prompt_token_ids": PROMPTS[0]}], params, use_tqdm=False
-        )[0].outputs[0].token_ids
+        LLM(str(toy_model), device="cpu", max_model_len=64, speculative_config=speculation)
+        .generate([{"prompt_token_ids": PROMPTS[0]}], params, use_tqdm=False)[0]
+        .outputs[0]
+        .token_ids
         for speculation in (None, spec)
-    ]  # fmt: skip
+    ]
     assert texts[0] == texts[1]
 
 

@@ -10,10 +10,16 @@ from augury.config.speculative import SpeculativeConfig
 from augury.methods.notes import Note
 
 OF_ALL = (  # keys that hold for the engine, whoever drafts
-    "rejection_sample_method", "synthetic_acceptance_rates", "synthetic_acceptance_length", "rejection_sampler_config",
-    "posterior_threshold", "posterior_alpha", "num_speculative_tokens_per_batch_size", "adaptive",
+    "rejection_sample_method",
+    "synthetic_acceptance_rates",
+    "synthetic_acceptance_length",
+    "rejection_sampler_config",
+    "posterior_threshold",
+    "posterior_alpha",
+    "num_speculative_tokens_per_batch_size",
+    "adaptive",
     "plain_pass_every",
-)  # fmt: skip
+)
 Resolve = Callable[[Mapping[str, Any]], SpeculativeConfig | None]
 
 

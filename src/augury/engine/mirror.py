@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 
 CLOSE = "close"
 NUMBERS = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
     "min_tokens",
-)  # fmt: skip
+)
 
 
 class Leader:

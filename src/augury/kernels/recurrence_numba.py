@@ -69,8 +69,9 @@ def scan(memory, course, query, key, value, decay, rate):
 
 def _plan(course):
     """The rows of every group in their order, the same for all heads and layers."""
-    own = torch.stack((course.source, course.into, course.save_line, course.save_after, course.again,
-                       course.again_first, course.first, course.known, course.nodes)).numpy()  # fmt: skip
+    saved = (course.source, course.into, course.save_line, course.save_after)
+    read = (course.again, course.again_first, course.first, course.known, course.nodes)
+    own = torch.stack(saved + read).numpy()
     count = np.maximum(1, own[4] + own[7]) + own[8]  # a state without a certain row is copied, which is a step as well
     edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))
     steps = np.full((edges[-1], len(STEP)), -1)

@@ -15,9 +15,18 @@ MAX_NODES = 63  # the largest draft: the ancestors of a node fit the bits of one
 
 # Keys of speculative_config that only drafters with weights of their own read.
 WEIGHT_KEYS = (
-    "model", "revision", "code_revision", "draft_load_config", "quantization", "enforce_eager", "max_model_len",
-    "draft_tensor_parallel_size", "attention_backend", "kv_cache_dtype", "moe_backend",
-)  # fmt: skip
+    "model",
+    "revision",
+    "code_revision",
+    "draft_load_config",
+    "quantization",
+    "enforce_eager",
+    "max_model_len",
+    "draft_tensor_parallel_size",
+    "attention_backend",
+    "kv_cache_dtype",
+    "moe_backend",
+)
 SAMPLED_KEYS = ("draft_sample_method", "use_local_argmax_reduction", "enable_adaptive_verification")
 TREE_KEYS = ("tree", "speculative_token_tree")
 PADDED_KEYS = ("disable_padded_drafter_batch",)

@@ -16,8 +16,13 @@ from augury.model.chat_template import render
 
 PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")  # one class: its old name, and its new
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
-               "additional_chat_templates")  # fmt: skip
+OTHER_FILES = (
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates",
+)
 REPAIRED = 100_000  # transformers looks for a mistake in the rules of vocabularies larger than this
 
 

@@ -30,8 +30,12 @@ def theirs(cases: Iterable[Case], wheel: Path, models: Path, python: str = sys.e
     asked = [json.dumps(placed(case._asdict(), models)) for case in cases]
     done = subprocess.run(
         [python, str(DRIVER), str(wheel)],
-        input="\n".join(asked), capture_output=True, text=True, check=False, cwd=models,
-    )  # fmt: skip
+        input="\n".join(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=models,
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(asked):
         raise RuntimeError(f"the oracle answered {len(answers)} of {len(asked)} questions:\n{done.stderr[-3000:]}")
@@ -45,16 +49,18 @@ def ours(case: Case, release: str, models: Path) -> Verdict:
     """What Augury answers for that release."""
     question = ConfigQuestion(
         placed(case.given, models), placed(case.target, models), release, case.tp, case.max_model_len
-    )  # fmt: skip
+    )
     answer = judge(question)
     if exit_code(answer, release) == REFUSED:
         return {"accepted": False, "words": _why(answer)}
     assert answer.config is not None
     found = answer.config
     return {
-        "accepted": True, "method": found.method, "tokens": found.num_speculative_tokens,
+        "accepted": True,
+        "method": found.method,
+        "tokens": found.num_speculative_tokens,
         "slots": derived(found, release)["extra_slots"],
-    }  # fmt: skip
+    }
 
 
 def doctor(case: Case, release: str, models: Path) -> Verdict:

@@ -269,11 +269,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
-    "intermediate_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank", "layer_types",
-    "sliding_window", "quantization_config", "tie_word_embeddings", "text_config", "first_k_dense_replace",
-)  # fmt: skip
+FIELDS = tuple(
+    """
+    hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim vocab_size intermediate_size
+    num_experts num_experts_per_tok moe_intermediate_size kv_lora_rank layer_types sliding_window
+    quantization_config tie_word_embeddings text_config first_k_dense_replace
+    """.split()
+)
 
 
 @settings(max_examples=200, deadline=None)

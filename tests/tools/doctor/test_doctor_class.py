@@ -102,9 +102,12 @@ def test_heads_are_held_against_the_inherited_size(models: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
-    [("attention_backend", "FLASH_ATN", "FLASH_ATTN"), ("quantization", "fp88", "fp8"),
-     ("draft_load_config", {"load_fromat": "auto"}, "load_format")],
-)  # fmt: skip
+    [
+        ("attention_backend", "FLASH_ATN", "FLASH_ATTN"),
+        ("quantization", "fp88", "fp8"),
+        ("draft_load_config", {"load_fromat": "auto"}, "load_format"),
+    ],
+)
 def test_names_that_the_release_does_not_have(key: str, value: Any, hint: str) -> None:
     found = checked({**HEAD, key: value})
     assert found["refused"] and f"did you mean {hint}?" in str(found["notes"])

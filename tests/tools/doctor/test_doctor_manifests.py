@@ -206,9 +206,12 @@ def test_a_branch_counts_where_nothing_was_set_before() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["vllm run-batch -i a -o b --model m", "python -m vllm.entrypoints.openai.run_batch --model m",
-     "python3 -m vllm.entrypoints.cli.main serve m"],
-)  # fmt: skip
+    [
+        "vllm run-batch -i a -o b --model m",
+        "python -m vllm.entrypoints.openai.run_batch --model m",
+        "python3 -m vllm.entrypoints.cli.main serve m",
+    ],
+)
 def test_other_programs_with_the_same_arguments(program: str) -> None:
     assert ids(examine(f"{program} --speculative-config '{GONE}'")) == ["key-gone"]
 

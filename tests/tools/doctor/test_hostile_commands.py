@@ -33,15 +33,17 @@ BOMBS: dict[str, tuple[str, str]] = {
     "many variables": ("x.sh", "".join(f"V{i}=x\n" for i in range(20_000)) + SPEC),
     "aliases": (
         "x.yaml",
-        "a0: &a0 [x,x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i},*a{i}]\n" for i in range(50))
+        "a0: &a0 [x,x]\n"
+        + "".join(f"a{i + 1}: &a{i + 1} [*a{i},*a{i}]\n" for i in range(50))
         + "speculative_config: {a: *a50}\n",
     ),
     "names": (
         "x.py",
-        "from vllm import LLM\na0={'a':1}\n" + "".join(f"a{i + 1}={{'a':a{i},'b':a{i}}}\n" for i in range(50))
+        "from vllm import LLM\na0={'a':1}\n"
+        + "".join(f"a{i + 1}={{'a':a{i},'b':a{i}}}\n" for i in range(50))
         + "LLM('m', speculative_config=a50)\n",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "text"), BOMBS.values(), ids=BOMBS)
@@ -122,9 +124,7 @@ def test_mending_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(after.findings) < len(before.findings) and after.text != before.text
 
 
-@pytest.mark.parametrize(
-    ("line", "column", "offset"), [(1, 1, 0), (1, 4, 3), (2, 1, 4), (3, 1, 5), (3, 3, 7)]
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "column", "offset"), [(1, 1, 0), (1, 4, 3), (2, 1, 4), (3, 1, 5), (3, 3, 7)])
 def test_places(line: int, column: int, offset: int) -> None:
     assert Examination("", "abc\n\nde", []).place(offset) == (line, column)
 

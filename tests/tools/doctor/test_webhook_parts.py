@@ -60,11 +60,22 @@ OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
         "spec.predictor.model.args[0]",
     ),
     "LLMInferenceService": (
-        {"spec": {"template": {"containers": [{"name": "main", "args": ARGS}]}}}, "spec.template.containers[0].args[3]",
+        {"spec": {"template": {"containers": [{"name": "main", "args": ARGS}]}}},
+        "spec.template.containers[0].args[3]",
     ),
     "LLMInferenceService, by a variable": (
-        {"spec": {"template": {"containers": [{"name": "main", "env": [
-            {"name": "VLLM_ADDITIONAL_ARGS", "value": f"--speculative-config '{REMOVED}'"}]}]}}},
+        {
+            "spec": {
+                "template": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": f"--speculative-config '{REMOVED}'"}],
+                        }
+                    ]
+                }
+            }
+        },
         "spec.template.containers[0].env[0].value",
     ),
     "Workspace": ({"inference": template()}, "inference.template.spec.containers[0].args[3]"),
@@ -79,11 +90,24 @@ OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "RayJob": ({"spec": {"entrypoint": LINE}}, "spec.entrypoint"),
     "DynamoGraphDeployment": (
-        {"spec": {"services": {"VllmWorker": {"extraPodSpec": {"mainContainer": {
-            "image": "ai-dynamo/vllm-runtime:1.6.1", "command": ["python3", "-m", "dynamo.vllm"], "args": ARGS}}}}}},
+        {
+            "spec": {
+                "services": {
+                    "VllmWorker": {
+                        "extraPodSpec": {
+                            "mainContainer": {
+                                "image": "ai-dynamo/vllm-runtime:1.6.1",
+                                "command": ["python3", "-m", "dynamo.vllm"],
+                                "args": ARGS,
+                            }
+                        }
+                    }
+                }
+            }
+        },
         "spec.services.VllmWorker.extraPodSpec.mainContainer.args[3]",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
@@ -139,9 +163,10 @@ def test_many_warnings_are_counted() -> None:
     assert kept[-1] == f"and {100 - len(kept) + 1} more warnings: augury doctor shows them all"
 
 
-@pytest.mark.parametrize(("severity", "fail_on", "passes"), [
-    ("error", "error", False), ("warning", "error", True), ("error", "warning", False), ("warning", "warning", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("severity", "fail_on", "passes"),
+    [("error", "error", False), ("warning", "error", True), ("error", "warning", False), ("warning", "warning", False)],
+)
 def test_what_refuses(severity: str, fail_on: Any, passes: bool) -> None:
     told = [ToldFinding("an-id", severity, "it is wrong", "write it right", "spec", "0.32")]
     response = answer("u", told, fail_on)["response"]

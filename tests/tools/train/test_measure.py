@@ -26,9 +26,12 @@ def test_rules_differ_for_sampled_chains_alone() -> None:
     ]
     found = effective(every, {"method": "eagle3"})
     assert found == [
-        MeasuredWith(3, 0, 0, "coupled"), MeasuredWith(3, 0, 0.8, "coupled"), MeasuredWith(3, 0, 0.8, "block"),
-        MeasuredWith(3, 8, 0, "coupled"), MeasuredWith(3, 8, 0.8, "coupled"),
-    ]  # fmt: skip
+        MeasuredWith(3, 0, 0, "coupled"),
+        MeasuredWith(3, 0, 0.8, "coupled"),
+        MeasuredWith(3, 0, 0.8, "block"),
+        MeasuredWith(3, 8, 0, "coupled"),
+        MeasuredWith(3, 8, 0.8, "coupled"),
+    ]
     assert {one.nodes for one in effective(every, {"method": "draft_model", "parallel_drafting": True})} == {0}
     with pytest.raises(ConfigError, match="drafts chains alone"):
         effective([MeasuredWith(3, 8, 0, "coupled")], {"method": "ngram"})

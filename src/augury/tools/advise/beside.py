@@ -72,10 +72,14 @@ def lay_beside(advice: Advice, reading: Reading) -> PredictedBesideMeasured:
     drafted = reading.counters.get("drafted", 0.0) / drafts
     tokens = min(max(acceptance.lengths), max(1, round(drafted)))
     return PredictedBesideMeasured(
-        str(reading.method), load, drafted, predictor.best(acceptance, drafting, load),
-        predictor.at(acceptance, drafting, load, tokens), reading.speed_up if reading.speed_up_range else None,
+        str(reading.method),
+        load,
+        drafted,
+        predictor.best(acceptance, drafting, load),
+        predictor.at(acceptance, drafting, load, tokens),
+        reading.speed_up if reading.speed_up_range else None,
         reading.speed_up_range,
-    )  # fmt: skip
+    )
 
 
 def _alike(method: str) -> tuple[str, ...]:

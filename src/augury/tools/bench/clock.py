@@ -21,9 +21,24 @@ OTHER = "rest of the step"
 LAYER_STEPS = (MATRICES, ATTENTION, "norms", "rotary and cache write", "activation")  # what one call holds
 # In the order of a step.
 PARTS = (
-    LAYERS, MATRICES, HEAD, ATTENTION, "plan", "prepare", "layout", "norms", "rotary and cache write", "activation",
-    "rest of the model", "verdict", "append", "propose", "commit", "text", OTHER,
-)  # fmt: skip
+    LAYERS,
+    MATRICES,
+    HEAD,
+    ATTENTION,
+    "plan",
+    "prepare",
+    "layout",
+    "norms",
+    "rotary and cache write",
+    "activation",
+    "rest of the model",
+    "verdict",
+    "append",
+    "propose",
+    "commit",
+    "text",
+    OTHER,
+)
 
 
 class PartClock:

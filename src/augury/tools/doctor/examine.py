@@ -37,9 +37,13 @@ from augury.tools.knowledge.conditions import KnownFacts
 SERVES_SPECULATORS = "0.10.1"  # a drafter that names its target, in the place of the target
 PLUGIN_METHOD = "arctic"
 PLUGIN_KEYS = (
-    "enable_suffix_decoding", "suffix_cache_max_depth", "suffix_cache_max_requests", "suffix_max_spec_factor",
-    "suffix_max_spec_offset", "suffix_min_token_prob",
-)  # fmt: skip
+    "enable_suffix_decoding",
+    "suffix_cache_max_depth",
+    "suffix_cache_max_requests",
+    "suffix_max_spec_factor",
+    "suffix_max_spec_offset",
+    "suffix_min_token_prob",
+)
 
 
 class CheckedAgainst(NamedTuple):

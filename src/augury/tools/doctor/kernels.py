@@ -21,12 +21,13 @@ BACKEND_FAMILIES = re.compile(r"ROCM_|MLA|^CUSTOM$")
 BACKEND_GONE = {"TREE_ATTN": "0.21"}
 
 # Names that people write; which release takes which is not known here.
-QUANTIZATIONS = (
-    "ascend", "auto-round", "auto_round", "awq", "awq_marlin", "bitblas", "bitsandbytes", "compressed-tensors",
-    "experts_int8", "fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_bitblas", "gptq_marlin", "gptq_marlin_24", "hqq",
-    "humming", "inc", "ipex", "marlin", "modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8", "moe_wna16",
-    "mxfp4", "mxfp8", "petit_nvfp4", "ptpc_fp8", "quark", "rtn", "torchao", "tpu_int8",
-)  # fmt: skip
+QUANTIZATIONS = tuple(
+    """
+    ascend auto-round auto_round awq awq_marlin bitblas bitsandbytes compressed-tensors experts_int8 fbgemm_fp8 fp8
+    gguf gptq gptq_bitblas gptq_marlin gptq_marlin_24 hqq humming inc ipex marlin modelopt modelopt_fp4
+    modelopt_mixed modelopt_mxfp8 moe_wna16 mxfp4 mxfp8 petit_nvfp4 ptpc_fp8 quark rtn torchao tpu_int8
+    """.split()
+)
 
 
 class _Named(NamedTuple):

@@ -21,22 +21,35 @@ OURS_ALONE = "another tokenizer"  # Augury refuses vocabularies of one size and 
 
 # Words of an error, and what the doctor calls it; the first that fits.
 NAMES = (
-    ("is not a key of the drafter", "spec-tp"), ("is filled in by the engine", "key-internal"),
-    (r"\.method=.* is unknown", "method-unknown"), ("is unknown", "key-unknown"),
-    ("came with vLLM", "method-too-new"), ("is refused from vLLM", "method-gap"), ("is only a name", "method-gone"),
+    ("is not a key of the drafter", "spec-tp"),
+    ("is filled in by the engine", "key-internal"),
+    (r"\.method=.* is unknown", "method-unknown"),
+    ("is unknown", "key-unknown"),
+    ("came with vLLM", "method-too-new"),
+    ("is refused from vLLM", "method-gap"),
+    ("is only a name", "method-gone"),
     ("without speculative model|module path|dotted import path", "drafter-missing"),
-    ("was not provided", "k-missing"), ("divisible by n_predict", "k-not-multiple"), ("block_size of", "k-over-block"),
-    (r"at most the checkpoint's \d+ heads", "k-over-heads"), ("must be 1: the method drafts nothing", "k-not-one"),
-    ("1 or the target's", "draft-tp"), ("does not divide the drafter's", "draft-heads"),
-    ("cannot be larger than", "context-too-long"), ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
+    ("was not provided", "k-missing"),
+    ("divisible by n_predict", "k-not-multiple"),
+    ("block_size of", "k-over-block"),
+    (r"at most the checkpoint's \d+ heads", "k-over-heads"),
+    ("must be 1: the method drafts nothing", "k-not-one"),
+    ("1 or the target's", "draft-tp"),
+    ("does not divide the drafter's", "draft-heads"),
+    ("cannot be larger than", "context-too-long"),
+    ("MTP|mtp_layer_types|DeepSeek-V4.1", "no-mtp-layers"),
     ("DSpark|dspark_draft_topk", "dspark-misfit"),
     ("vocabulary size|drafts from|another tokenizer", "vocabulary-differs"),
-    ("hidden size|states of width", "hidden-size-differs"), ("layer ids|name the layers", "layers-missing"),
-    ("num_speculative_tokens_per_batch_size", "schedule-wrong"), ("must be one of", "value-wrong"),
+    ("hidden size|states of width", "hidden-size-differs"),
+    ("layer ids|name the layers", "layers-missing"),
+    ("num_speculative_tokens_per_batch_size", "schedule-wrong"),
+    ("must be one of", "value-wrong"),
     ("synthetic", "synthetic-wrong"),
-    ("must be <= prompt_lookup_max", "lookup-wrong"), ("use_heterogeneous_vocab", "heterogeneous-wrong"),
-    ("does not go with|only valid with|works only with", "excludes"), ("must be", "value-wrong"),
-)  # fmt: skip
+    ("must be <= prompt_lookup_max", "lookup-wrong"),
+    ("use_heterogeneous_vocab", "heterogeneous-wrong"),
+    ("does not go with|only valid with|works only with", "excludes"),
+    ("must be", "value-wrong"),
+)
 
 
 def settle(

@@ -206,6 +206,21 @@ def _shape(window: Window, expected: Expectation, facts: Mapping[str, Any]) -> C
 
 Line = Callable[[Window, Expectation, Mapping[str, Any]], Check | None]
 LINES: tuple[Line, ...] = (
-    _counters, _configuration, _drafts, _rate, _length, _first, _shape, _now, _since, _contexts, _engines, speed_up,
-    lossless, queue, cache, prefix, speed,
-)  # fmt: skip
+    _counters,
+    _configuration,
+    _drafts,
+    _rate,
+    _length,
+    _first,
+    _shape,
+    _now,
+    _since,
+    _contexts,
+    _engines,
+    speed_up,
+    lossless,
+    queue,
+    cache,
+    prefix,
+    speed,
+)

@@ -57,16 +57,21 @@ def _queries(settings: KitSettings) -> dict[str, Any]:
     most = gauge("augury:num_speculative_tokens", "max") if settings.ours else f"count by (model_name) ({accepted})"
     running = f"avg_over_time(({gauge('vllm:num_requests_running')})[$interval:])"
     return {
-        "rate": rate, "spec": spec, "gauge": gauge, "over": over, "quantile": quantile,
+        "rate": rate,
+        "spec": spec,
+        "gauge": gauge,
+        "over": over,
+        "quantile": quantile,
         "acceptance": over(spec("accepted_tokens"), spec("draft_tokens")),
         "length": f"1 + {over(spec('accepted_tokens'), spec('drafts'))}",
         "positions": positions,
         "limit": most,
-        "plain": _plain(settings, over(rate("vllm:generation_tokens_total"), running),
-                        gauge("augury:speedup_estimate", "min")),
+        "plain": _plain(
+            settings, over(rate("vllm:generation_tokens_total"), running), gauge("augury:speedup_estimate", "min")
+        ),
         "band": f"Band of {settings.method.name}: {_band(settings)}.",
         "position": _position_text(settings),
-    }  # fmt: skip
+    }
 
 
 def _band(settings: KitSettings) -> str:
@@ -156,10 +161,17 @@ def _panel(
 def _targets(kind: str, panel: dict[str, Any], grafana: dict[str, Any]) -> list[dict[str, Any]]:
     instant, legends = kind in ("stat", "bargauge"), panel.get("legends", ["{{model_name}}"])
     return [
-        {"refId": chr(ord("A") + i), "datasource": grafana["source"], "editorMode": "code", "expr": expr,
-         "legendFormat": legend, "instant": instant, "range": not instant}
+        {
+            "refId": chr(ord("A") + i),
+            "datasource": grafana["source"],
+            "editorMode": "code",
+            "expr": expr,
+            "legendFormat": legend,
+            "instant": instant,
+            "range": not instant,
+        }
         for i, (expr, legend) in enumerate(zip(panel["queries"], legends, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _fields(kind: str, panel: dict[str, Any], steps: Steps, grafana: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,20 @@ from augury.config.errors import ConfigError, shown
 from augury.tools.replay.swe_agent import as_messages, is_run
 
 ROLES = {
-    "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
-    "model": "assistant", "ai": "assistant", "claude": "assistant", "function_call": "assistant", "developer": "system",
-    "observation": "tool", "function": "tool", "function_response": "tool",
-}  # fmt: skip
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+    "claude": "assistant",
+    "function_call": "assistant",
+    "developer": "system",
+    "observation": "tool",
+    "function": "tool",
+    "function_response": "tool",
+}
 HISTORIES = ("messages", "conversations", "conversation", "traj", "trajectory", "history")
 ANSWERS = ("choices", "response", "completion", "output", "generated_text", "answer")
 # Beside a history: an `answer` there may be the right one, not the one given.

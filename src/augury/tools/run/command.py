@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 CHAT_KEYS = (*options.API_KEYS, "OPENAI_API_KEY")
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "n")
 ENGINE_OPTIONS = ("max_model_len", "dtype", "device", "tensor_parallel_size", "cpu_arithmetic", "quantization")
-SERVE_ENGINE_OPTIONS = (
-    "tokenizer", "dtype", "device", "tensor_parallel_size", "cpu_arithmetic", "quantization", "kv_cache_dtype",
-    "max_model_len", "max_num_seqs", "max_num_batched_tokens",
-    "long_prefill_token_threshold", "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes",
-    "gpu_memory_utilization", "enable_prefix_caching", "kv_offloading_size", "kv_offloading_backend",
-    "enable_chunked_prefill", "enforce_eager", "seed", "load_format",
-    "model_impl", "hf_overrides", "kv_transfer_config", "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank",
-)  # fmt: skip
+SERVE_ENGINE_OPTIONS = tuple(
+    """
+    tokenizer dtype device tensor_parallel_size cpu_arithmetic quantization kv_cache_dtype max_model_len
+    max_num_seqs max_num_batched_tokens long_prefill_token_threshold block_size num_gpu_blocks_override
+    kv_cache_memory_bytes gpu_memory_utilization enable_prefix_caching kv_offloading_size kv_offloading_backend
+    enable_chunked_prefill enforce_eager seed load_format model_impl hf_overrides kv_transfer_config enable_lora
+    max_loras max_cpu_loras max_lora_rank
+    """.split()
+)
 
 
 @takes(

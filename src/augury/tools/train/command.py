@@ -73,9 +73,14 @@ def train(
         raise ConfigError("--epochs 0: nothing would be trained; write how often every answer is seen.")
     if plan:
         work = {
-            "answer_tokens": answer_tokens, "longest": longest, "batch": batch, "epochs": epochs, "depth": depth,
-            "words": vocabulary, "layers": layers,
-        }  # fmt: skip
+            "answer_tokens": answer_tokens,
+            "longest": longest,
+            "batch": batch,
+            "epochs": epochs,
+            "depth": depth,
+            "words": vocabulary,
+            "layers": layers,
+        }
         say_plan(method, target, gpu, prompts or [], openings, work, as_json)
         return
     if out is None:

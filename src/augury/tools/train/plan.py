@@ -66,9 +66,18 @@ def plan(method: str, target: ModelShape, gpu: Gpu, work: TrainingWork) -> Train
     memory = target.stored_bytes + WEIGHT_BYTES * head + _activations(trained, target, work, text)
     seen = steps * work.batch / MEASURED_BATCH
     return TrainingPlan(
-        method, work.texts, tokens, _answer_minutes(target, gpu, work, text), steps, (fast, slow), memory / 1e9,
-        memory / 1e9 < 0.9 * gpu.memory_gb, trained.lengths(seen), trained.k, _basis(trained, seen),
-    )  # fmt: skip
+        method,
+        work.texts,
+        tokens,
+        _answer_minutes(target, gpu, work, text),
+        steps,
+        (fast, slow),
+        memory / 1e9,
+        memory / 1e9 < 0.9 * gpu.memory_gb,
+        trained.lengths(seen),
+        trained.k,
+        _basis(trained, seen),
+    )
 
 
 def _shares() -> tuple[float, float]:

@@ -33,9 +33,17 @@ HOLDS = re.compile(
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
 SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".md": "markdown", ".py": "python",
-    ".service": "unit", ".container": "unit", ".sh": "shell", ".bash": "shell", ".zsh": "shell",
-}  # fmt: skip
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".md": "markdown",
+    ".py": "python",
+    ".service": "unit",
+    ".container": "unit",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".zsh": "shell",
+}
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative[-_]config|--spec[-_](method|model|tokens))\b")
 ADDED = "VLLM_ADDITIONAL_ARGS"

@@ -11,12 +11,13 @@ from augury.tools.doctor.webhook.judge import ToldFinding
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 # Kinds that are counted by name. Names come from the API server, and a label must not grow with them.
-KINDS = {
-    "Pod", "PodTemplate", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "ConfigMap",
-    "LeaderWorkerSet", "InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig", "ServingRuntime",
-    "ClusterServingRuntime", "Workspace", "InferenceSet", "RayCluster", "RayService", "RayJob", "DynamoGraphDeployment",
-    "DynamoComponentDeployment",
-}  # fmt: skip
+KINDS = set(
+    """
+    Pod PodTemplate Deployment StatefulSet DaemonSet ReplicaSet Job CronJob ConfigMap LeaderWorkerSet
+    InferenceService LLMInferenceService LLMInferenceServiceConfig ServingRuntime ClusterServingRuntime Workspace
+    InferenceSet RayCluster RayService RayJob DynamoGraphDeployment DynamoComponentDeployment
+    """.split()
+)
 
 
 class WebhookMetrics:
