@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from augury.config.keys import OWN, key
 from augury.config.objects import RejectionSampler, TreeConfig
 from augury.config.schedule import Schedule
-from augury.config.values import LOSSY, MOE_SINCE, KVCacheType, MoeBackend, SampleMethod
+from augury.config.values import LOSSY, MOE_SINCE, NO_TYPICAL, RULES_SINCE, KVCacheType, MoeBackend, SampleMethod
 from augury.methods.notes import Note
 from augury.methods.registry import METHODS
 from augury.methods.spec import Method
@@ -90,17 +90,7 @@ class SpeculativeConfig(BaseModel):
         "coupled",
         "The rule that accepts drafts; typical, entropy, ascend_block and synthetic change the output.",
         since="0.18",
-        values={
-            "coupled": (OWN, None),
-            "typical": (OWN, None),
-            "entropy": (OWN, None),
-            "ascend_block": (OWN, None),
-            "standard": ("0.21", None),
-            "block": ("0.25", None),
-            "synthetic": ("0.19", None),
-            "strict": ("0.18", "0.21"),
-            "probabilistic": ("0.18", "0.21"),
-        },
+        values=RULES_SINCE,
     )
     synthetic_acceptance_rates: list[float] | None = key(
         None,
@@ -120,14 +110,10 @@ class SpeculativeConfig(BaseModel):
         until="0.10",
         gt=0,
         le=1,
-        instead="remove it: vLLM has no typical acceptance any more",
+        instead=NO_TYPICAL,
     )
     posterior_alpha: float | None = key(
-        None,
-        "For typical: how strongly entropy lowers the threshold (0.3).",
-        until="0.10",
-        ge=0,
-        instead="remove it: vLLM has no typical acceptance any more",
+        None, "For typical: how strongly entropy lowers the threshold (0.3).", until="0.10", ge=0, instead=NO_TYPICAL
     )
     tree: TreeConfig | None = key(None, "Draft a tree, grown by path probability, instead of a chain.", since=OWN)
     speculative_token_tree: str | None = key(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from augury.config.keys import OWN
+
 MoeBackend = Literal[
     "auto",
     "triton",
@@ -65,5 +67,14 @@ KVCacheType = Literal[
     "nvfp4",
     "nvfp4_4over6",
 ]
+RULES_SINCE: dict[str, tuple[str, str | None]] = {
+    **dict.fromkeys(("coupled", "typical", "entropy", "ascend_block"), (OWN, None)),
+    "standard": ("0.21", None),
+    "block": ("0.25", None),
+    "synthetic": ("0.19", None),
+    "strict": ("0.18", "0.21"),
+    "probabilistic": ("0.18", "0.21"),
+}
+NO_TYPICAL = "remove it: vLLM has no typical acceptance any more"  # what to do with its two keys
 SampleMethod = Literal["coupled", "standard", "block", "synthetic", "typical", "entropy", "ascend_block"]
 LOSSY = ("synthetic", "typical", "entropy", "ascend_block")

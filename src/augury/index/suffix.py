@@ -181,22 +181,10 @@ class SuffixCache:
         counts: np.ndarray,
     ) -> None:
         """Index a batch's new tokens, then draft for every request; see suffix_batch.serve."""
+        batch = (handles, history, rows, lengths, budget, limit, *rule, tokens, parents, counts)
         with self._lock:
             while True:
-                state = serve(
-                    *self._stock.arena.arrays,
-                    self._book,
-                    handles,
-                    history,
-                    rows,
-                    lengths,
-                    budget,
-                    limit,
-                    *rule,
-                    tokens,
-                    parents,
-                    counts,
-                )
+                state = serve(*self._stock.arena.arrays, self._book, *batch)
                 if state == BAD_TOKEN:
                     raise ValueError(f"the history holds a token id that is negative or above {HIGHEST} (int32).")
                 if state == TOO_SHORT:

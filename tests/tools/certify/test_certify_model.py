@@ -179,8 +179,9 @@ def test_embedded_model_token_for_token(embedded: Any, default_model: Path, tmp_
     from shallow import shallow_copy
 
     from augury import LLM
-    from augury.tools.certify.model import SETTINGS, ModelPlan, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
     from augury.tools.certify.prompts import PROMPTS
+    from augury.tools.certify.settings import SETTINGS
 
     weak = shallow_copy(default_model, [0, 1, 2, 28, 29], tmp_path / "weak")
     spec = speculation(weak, "coupled", tokens=3)
@@ -197,7 +198,8 @@ def test_the_law_of_the_embedded_model(embedded: Any, default_model: Path) -> No
     begin alike: the law is looked at where drafts are judged, too.
     """
     from augury import LLM
-    from augury.tools.certify.model import SETTINGS, ModelPlan, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
+    from augury.tools.certify.settings import SETTINGS
 
     spec = speculation(SHIPPED_EAGLE3, "block", tokens=3, method="eagle3")
     fast = LLM(str(default_model), **EMBEDDED, weights_of=embedded, speculative_config=spec)

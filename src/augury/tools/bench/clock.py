@@ -40,6 +40,21 @@ PARTS = (
     OTHER,
 )
 
+# Operations of kernels/, each with its part; None: the head, or a matrix of a layer.
+KERNELS: dict[str, str | None] = {
+    "linear": None,
+    "packed_linear": None,
+    "rms_norm": "norms",
+    "add_rms_norm": "norms",
+    "silu_mul": "activation",
+    "rotate_and_store": "rotary and cache write",
+    "store": "rotary and cache write",
+    # What is left of the fused operation once its attention is booked by itself.
+    "rotate_store_attend": "rotary and cache write",
+    "attend": ATTENTION,
+    "_attend": ATTENTION,
+}
+
 
 class PartClock:
     """Time by part, each moment counted once: inside a wrapped function called by another, only the inner one runs."""
@@ -112,6 +127,16 @@ class Steps:
 @contextmanager
 def watched(engine: Engine) -> Iterator[Steps]:
     """Time every step of an engine by part while the block runs."""
+    clock = PartClock()
+    steps = Steps(clock)
+    with ExitStack() as undo:
+        for owner, name, changed in _timed_functions(engine, steps, clock.timed):
+            undo.enter_context(_replaced(owner, name, changed))
+        yield steps
+
+
+def _timed_functions(engine: Engine, steps: Steps, timed: Callable[..., Any]) -> list[tuple[Any, str, Any]]:
+    """Every function that is timed: whose it is, its name, and the function that takes its place."""
     from augury.engine import advance
     from augury.engine.request import Request
     from augury.engine.rows import lay_out
@@ -119,27 +144,12 @@ def watched(engine: Engine) -> Iterator[Steps]:
     from augury.kernels import choose
     from augury.kernels.faces import face
 
-    clock = PartClock()
-    steps, timed = Steps(clock), clock.timed
-    vocabulary = engine.target.vocab_size
-
     def matrix(_x: Any, weight: Any, *_rest: Any) -> str:
-        return HEAD if len(weight) == vocabulary else MATRICES
+        return HEAD if len(weight) == engine.target.vocab_size else MATRICES
 
-    scheduler, runner, target, ops = engine.scheduler, engine.runner, engine.target, choose(engine.target.device)
-    kernels: dict[str, Any] = {
-        "linear": matrix,
-        "packed_linear": matrix,
-        "rms_norm": "norms",
-        "add_rms_norm": "norms",
-        "silu_mul": "activation",
-        "rotate_and_store": "rotary and cache write",
-        "store": "rotary and cache write",
-        # What is left of the fused operation once its attention is booked by itself.
-        "rotate_store_attend": "rotary and cache write",
-        "attend": ATTENTION,
-        "_attend": ATTENTION,
-    }
+    ops = choose(engine.target.device)
+    kernels = {name: part or matrix for name, part in KERNELS.items() if hasattr(ops, name)}
+    scheduler, runner, target = engine.scheduler, engine.runner, engine.target
     changes: list[tuple[Any, str, Any]] = [
         (engine, "step", steps.step(timed(OTHER, engine.step))),
         (scheduler, "plan", timed("plan", steps.plan(scheduler.plan))),
@@ -151,16 +161,13 @@ def watched(engine: Engine) -> Iterator[Steps]:
         (runner, "_draft", timed("propose", runner._draft)),
         (engine, "commit", timed("commit", engine.commit)),
         (Request, "accept", timed("text", Request.accept)),
-        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items() if hasattr(ops, name)),
+        *((ops, name, timed(part, getattr(ops, name))) for name, part in kernels.items()),
     ]
     if face(target.device) == "numba":
         from augury.kernels.fused_layer import FusedLayer
 
         changes.append((FusedLayer, "__call__", timed(LAYERS, FusedLayer.__call__)))
-    with ExitStack() as undo:
-        for owner, name, changed in changes:
-            undo.enter_context(_replaced(owner, name, changed))
-        yield steps
+    return changes
 
 
 @contextmanager

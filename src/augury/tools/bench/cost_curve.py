@@ -59,11 +59,7 @@ def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, pl
             "model": _model(plan.model, directory),
             "conditions": conditions_of(plan, before),
             "buckets": buckets(max(plan.batches) * max(ROWS)),
-            "steps": [
-                {"context": c, "requests": r, "rows": n, **summary(every)}
-                for (c, r), cycles in sorted(times.items())
-                for n, every in steadied(cycles).items()
-            ],
+            "steps": _steps_of(times),
             "reading": summary(reading),
             "drafting": drafting,
         },
@@ -78,6 +74,14 @@ def run_cost_curve(plan: BenchPlan, file: Path | None, as_json: bool = False, pl
     if plot is not None:
         plot_curve(curve, conditions_line(curve), plot)
     return curve
+
+
+def _steps_of(times: Times) -> list[dict[str, Any]]:
+    return [
+        {"context": c, "requests": r, "rows": n, **summary(every)}
+        for (c, r), cycles in sorted(times.items())
+        for n, every in steadied(cycles).items()
+    ]
 
 
 def measure_steps(

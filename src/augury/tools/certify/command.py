@@ -189,7 +189,8 @@ def _model(
     # On a GPU the two engines share its memory.
     plain = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.45)
     fast = load(name, quiet=progress.quiet, **arguments, gpu_memory_utilization=0.9, speculative_config=spec)
-    from augury.tools.certify.model import SETTINGS, ModelPlan, SamplingSetting, certify_model
+    from augury.tools.certify.model import ModelPlan, certify_model
+    from augury.tools.certify.settings import SETTINGS, SamplingSetting
 
     settings: Any = SETTINGS
     if temperatures:

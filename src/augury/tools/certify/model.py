@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,6 +27,7 @@ from augury.tools.certify.report import (
     Unwatched,
     first_difference,
 )
+from augury.tools.certify.settings import GREEDY, SETTINGS, SamplingSetting
 from augury.tools.certify.statistics import CountCell, against_law
 from augury.tools.certify.watch import SeenToken, tie, watching
 from augury.verify.rules import RULES
@@ -36,30 +37,6 @@ FURTHER = 2  # sampled answers have this many tokens more than a draft: one befo
 DEEPEST = 8
 UNSEEN = "it did not happen again when the scores were looked at"
 LAW_PROMPTS = 2  # prompts whose answers are sampled many times
-
-
-class SamplingSetting(NamedTuple):
-    """How tokens are drawn."""
-
-    name: str
-    params: dict[str, Any]
-
-
-GREEDY = SamplingSetting("greedy", {"temperature": 0.0})
-SETTINGS = (
-    GREEDY,
-    SamplingSetting("T=0.7", {"temperature": 0.7}),
-    SamplingSetting(
-        "T=1 top-p penalties",
-        {
-            "temperature": 1.0,
-            "top_p": 0.9,
-            "repetition_penalty": 1.1,
-            "frequency_penalty": 0.2,
-            "presence_penalty": 0.1,
-        },
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)

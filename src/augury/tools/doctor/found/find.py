@@ -32,18 +32,15 @@ HOLDS = re.compile(
 )
 MAKEFILE = re.compile(r"(?i)(gnu)?makefile|.*\.mk$")
 DOCKERFILE = re.compile(r"(?i)(docker|container)file|.*\.dockerfile$")
-SUFFIXES: dict[str, Kind] = {
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".json": "json",
-    ".md": "markdown",
-    ".py": "python",
-    ".service": "unit",
-    ".container": "unit",
-    ".sh": "shell",
-    ".bash": "shell",
-    ".zsh": "shell",
+_ENDINGS: dict[Kind, str] = {
+    "yaml": ".yaml .yml",
+    "json": ".json",
+    "markdown": ".md",
+    "python": ".py",
+    "unit": ".service .container",
+    "shell": ".sh .bash .zsh",
 }
+SUFFIXES = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
 SPECULATION = ("speculative_config", "speculative-config")
 ARGUMENT = re.compile(r"(-sc|--speculative[-_]config|--spec[-_](method|model|tokens))\b")
 ADDED = "VLLM_ADDITIONAL_ARGS"
