@@ -37,7 +37,7 @@ HARMLESS = {
     "limit_mm_per_prompt": "the model reads text",
     "mm_processor_kwargs": "the model reads text",
     "mm_processor_cache_gb": "the model reads text",
-    "config_format": "it is told from the files",
+    "config_format": "it is inferred from the files",
     "kv_cache_metrics": "the figures are there in any case",
     "show_hidden_metrics_for_version": "there are none",
     "max_log_len": "prompts are not logged",

@@ -68,7 +68,7 @@ def installed() -> tuple[Installed, ...]:
                 )
                 for one in told["drafters"]
             ]
-        except Exception as error:  # whatever somebody else's module does when it is imported
+        except Exception as error:  # a third-party module may raise anything when it is imported
             logger.warning("the drafters of the package %s are left out: %s.", package, _why(error))
     return tuple(found)
 

@@ -39,7 +39,7 @@ class ConfigKey:
 
     @property
     def instead_there(self) -> str:
-        """What to write in vLLM: nobody there has keys of ours."""
+        """What to write in vLLM, which does not have Augury's own keys."""
         return self.instead.rpartition(" (Augury) or ")[2].removesuffix(" (vLLM)")
 
 

@@ -1,4 +1,4 @@
-"""A configuration of several drafters: each is resolved by itself, then all are held against each other."""
+"""A configuration of several drafters: each is resolved by itself, then all are compared with each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from augury.config.errors import ConfigError
 from augury.config.speculative import SpeculativeConfig
 from augury.methods.notes import Note
 
-OF_ALL = (  # keys that hold for the engine, whoever drafts
+OF_ALL = (  # keys of the engine, the same for every drafter
     "rejection_sample_method",
     "synthetic_acceptance_rates",
     "synthetic_acceptance_length",

@@ -107,7 +107,7 @@ def _clean_names(given: Mapping[str, Any], as_of: str | None) -> tuple[dict[str,
 
 
 def _hint(name: str, as_of: str | None) -> str:
-    """What was meant, in the words of the release that is asked about: nobody there has keys of ours."""
+    """What was meant, in the words of the chosen vLLM release, which does not have Augury's own keys."""
     known = [key for key, known in KEYS.items() if as_of is None or _has(as_of, known)]
     if name in ELSEWHERE:
         return f"it is {ELSEWHERE[name]}, not part of speculation; move it there."

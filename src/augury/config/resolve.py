@@ -100,7 +100,7 @@ def _built(
     config._lookahead = 2 if card.skips_first_row(case) else card.lookahead
     config._modules = card.modules(case)
     for name in ("draft_load_config", "draft_model_config"):
-        try:  # free-form objects may hold anything; what JSON cannot say is refused here, not when somebody saves it
+        try:  # free-form objects may hold anything; what JSON cannot hold is refused here rather than when it is saved
             json.dumps(getattr(config, name), allow_nan=False)
         except (TypeError, ValueError, RecursionError):
             raise ConfigError(f"speculative_config.{name} holds something that JSON cannot say; remove it.") from None

@@ -96,7 +96,7 @@ def block_rows(
     """The newest token of each group and masks after it, as rows, [G * width]; and which of them are masks.
 
     The newest token lies at its own position, the last known one. A mask i places on stands for the token there, and
-    `masks` of them guess as many tokens; `anchored`, every row guesses the token behind it, and one mask fewer does.
+    `masks` of them guess as many tokens; `anchored`, every row guesses the token after it, and one mask fewer does.
     Every row sees the context before the block, and by its bits all of the block. Wanted are the rows that guess.
     """
     noise = masks - int(anchored)

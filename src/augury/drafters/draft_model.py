@@ -46,8 +46,8 @@ class ModelDrafter(Drafter):
         sizes = target.vocab_size, self.model.vocab_size
         mixed = config.use_heterogeneous_vocab
         self.shared = SharedVocabulary(setup.directory, directory, sizes, self.device) if mixed else None
-        self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are nobody's tokens
-        self.lacks_rows = sizes[1] < sizes[0]  # somebody may send the numbers of padded rows all the same
+        self.vocab = target.vocab_size if mixed else min(sizes)  # padding rows are not tokens
+        self.lacks_rows = sizes[1] < sizes[0]  # a request may still hold ids of padded rows
         self._chain = ChainWriter(config, self.vocab, self.device)
         self._tree = TreeShape.of(config, self.vocab)
         self.branching = self._tree is not None

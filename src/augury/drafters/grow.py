@@ -26,7 +26,7 @@ EDGE = 1e-3  # every edge costs this much, so that a child never ties with its p
 
 @dataclass(slots=True)
 class TreeLevel:
-    """Nodes that were run together, [G, W]: their scores' logits and the states to go on with."""
+    """Nodes that were run together, [G, W]: their scores' logits and the states to continue with."""
 
     logits: Tensor  # float32 [G, W, V]
     states: Tensor | None  # [G, W, H]

@@ -1,4 +1,4 @@
-"""Drafters together: look-ups guess from the text, a model elsewhere, and routing says who leads."""
+"""Drafters together: look-ups guess from the text, a model elsewhere, and routing decides which leads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LookUpChoice:
 
 
 class HybridDrafter(Drafter):
-    """Asks every look-up for every request; the model drafts where none of them leads, and reads along where one does.
+    """Runs every look-up for every request; the model drafts where none of them leads, and reads along where one does.
 
     It routes on the host, so on a GPU nothing of it is captured.
     """

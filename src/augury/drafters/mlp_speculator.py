@@ -81,7 +81,7 @@ class WrittenTree:
         most = 1 + max(max(path) for path in paths)
         if most > vocabulary:
             raise ModelError(f"speculative_token_tree asks for {most} best tokens; there are {vocabulary}.")
-        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who goes on
+        self.levels: list[tuple[int, Tensor, Tensor]] = []  # children looked at, their places, who continues
         grown: list[Path] = [()]
         found: list[Path] = []
         for depth in range(1, max(map(len, paths)) + 1):

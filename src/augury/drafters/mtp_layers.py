@@ -59,7 +59,7 @@ class Nodes:
 
     @classmethod
     def chain(cls, tokens: Tensor, alive: Tensor) -> Nodes:
-        """Each token hangs on the one before it."""
+        """Each token's parent is the one before it."""
         order = torch.arange(tokens.shape[1], device=tokens.device)
         return cls(tokens, (order - 1).expand_as(tokens), order + 1, alive)
 
@@ -99,14 +99,14 @@ class Layers:
         place, above = (
             new.begin[fresh.group] + fresh.number,
             fresh.number - 1,
-        )  # in the text, and the row it goes on from
+        )  # in the text, and the row it continues from
         if masks:
             end = new.begin + new.count
             place = torch.where(known, place, end[fresh.group] - 1 + nodes.depths[node])
             above = torch.where(known, above, new.count[fresh.group] + nodes.parents[fresh.group, node])
             self._show(fresh, nodes, known, node, place)
         hidden = self._before(fresh, above)
-        begun = place >= SHIFT + self._step  # a layer's first tokens have nothing to go on from, and nobody sees them
+        begun = place >= SHIFT + self._step  # a layer's first tokens have nothing to continue from, and are never read
         hidden = torch.where(begun[:, None], hidden, 0.0)
         self._states, self._begins = self._run(fresh, hidden, masks)
         return self._states[fresh.rows.wanted].view(len(new.count), 1 + masks, -1)[:, 1:]
@@ -129,7 +129,7 @@ class Layers:
         rows.context = torch.where(alive, rows.context, 0)
 
     def _before(self, fresh: UnreadRows, above: Tensor) -> Tensor:
-        """What the layer above made of the row that each row goes on from."""
+        """What the layer above made of the row that each row continues from."""
         here = self._states[(self._begins[fresh.group] + above).clamp(min=0, max=len(self._states) - 1)]
         return torch.where((above < 0)[:, None], self._from_before[self._step - 1][fresh.group].to(here.dtype), here)
 
@@ -147,12 +147,14 @@ class Layers:
             place = new.begin[group] + fresh.number
             known = fresh.live.bool() & (fresh.number < new.count[group])
             ends = known & ((place + 1) % inputs.block_size == 0)
-            self._kept.ends[step][torch.where(ends, fresh.rows.write // inputs.block_size, 0)] = kept  # 0 is nobody's
+            self._kept.ends[step][torch.where(ends, fresh.rows.write // inputs.block_size, 0)] = (
+                kept  # block 0 is the null block
+            )
         return states, sizes.cumsum(0) - sizes
 
 
 def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
-    """One guess a layer. Every layer reads what is known, also where nobody may draft that far."""
+    """One guess a layer. Every layer reads what is known, also where no request may draft that far."""
     inputs, budget, project = layers.new.inputs, layers.new.budget, layers.head.target.project
     draft, steps = chain.blank(len(budget)), most_steps(budget, most)
     states = layers.first

@@ -149,7 +149,7 @@ class RecurrentDrafter(Drafter):
         live = fresh.live.bool()
         real = live & (fresh.number < count[group])
         last = real & (place >= 0) & ((position + 1) % inputs.block_size == 0)
-        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is nobody's
+        self._block_ends[torch.where(last, block, 0)] = streams  # block 0 is the null block
         streams = torch.where((real & (place < 0))[:, None], self._block_ends[block], streams)
         if mask is None:
             return streams

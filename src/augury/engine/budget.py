@@ -31,7 +31,7 @@ class Budget(Protocol):
 
 
 class FixedBudget:
-    """The same number, whoever runs."""
+    """The same number for every request."""
 
     sampling = False
 

@@ -87,6 +87,6 @@ class RankFollower:
             self.drafter.reset(slot)
 
     def do_rest(self) -> None:
-        """The drafter may rest while nobody drafts."""
+        """The drafter may rest while no request drafts."""
         if self.drafter is not None:
             self.runner.backlog = Backlog(self.state.padding_slot)

@@ -30,7 +30,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 
 class Ahead(NamedTuple):
-    """What a step asks of a grammar: to read tokens, and to look at a draft after them."""
+    """What a step needs of a grammar: to read tokens, and to look at a draft after them."""
 
     grammar: Grammar
     read: Sequence[int]

@@ -38,7 +38,7 @@ class GrammarChild:
         return new
 
     def drop(self, place: int) -> None:
-        """Nobody is there any more."""
+        """The process has gone."""
         self.live -= 1
         self._dropped.append(place)
 

@@ -23,7 +23,7 @@ class GrammarLimits(NamedTuple):
     memory_bytes: int = 512 << 20
 
     def share(self, processes: int, cores: int) -> float:
-        """What each may be behind by in a step that asks so many: together they hold it up no longer than one."""
+        """How late each grammar may be in a step with so many: together they delay it no longer than one."""
         return max(self.burst_seconds / 10, min(self.burst_seconds, self.burst_seconds * cores / processes))
 
     def broken(self, status: int | None, compiling: bool) -> str | None:

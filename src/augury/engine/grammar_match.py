@@ -1,6 +1,6 @@
 """Places in one grammar: which tokens it allows after a text and after every node of a draft.
 
-Runs in the grammar's own process, where llguidance may take too long or fail and nobody else notices.
+Runs in the grammar's own process, where llguidance may take too long or fail without harm to other requests.
 """
 
 from __future__ import annotations

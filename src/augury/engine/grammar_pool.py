@@ -25,7 +25,7 @@ WAIT_SECONDS = 20.0  # that one may wait
 WALL_SECONDS = 60.0  # that one may take on a busy machine; its processor time has its own, shorter limit
 PROMISE_SECONDS = 5.0  # that a compiled grammar waits for those who asked for it
 TRIES = 3  # for a compilation that the system ended, or a fork server that did
-KEPT_BYTES = 64 << 20  # of compiled grammars that nobody uses at the moment
+KEPT_BYTES = 64 << 20  # of compiled grammars not in use
 LIVE_BYTES = 1 << 30  # of all of them
 LIVE = 256  # processes
 REFUSALS, REFUSED_SECONDS = 256, 30.0  # remembered, and for how long
@@ -74,7 +74,7 @@ class Pool:
         return ticket
 
     def forget(self, ticket: Ticket) -> None:
-        """Nobody waits for this any more; what nobody waits for is not begun."""
+        """The request no longer waits; a grammar without waiting requests is not compiled."""
         for job in self._queue.take(lambda job: job.tickets == [ticket]):
             del self._jobs[job.key]
 
@@ -236,7 +236,7 @@ class Pool:
         self._end(job, error, kind)
 
     def _late(self) -> None:
-        """Those who waited too long for their turn are told to come again."""
+        """Requests that waited too long for their turn are refused; clients may try again."""
         oldest = time.monotonic() - WAIT_SECONDS
         for job in self._queue.take(lambda job: job.queued < oldest):
             self._end(job, Busy("others' grammars are being compiled; try again in a moment."), "busy")
@@ -269,7 +269,7 @@ class Pool:
         return len(self._ready) < LIVE and self.bytes <= LIVE_BYTES
 
     def _evict(self, one: bool = False) -> None:
-        """End the processes that were idle for longest, as far as the limit asks; `one` at least, if there is one."""
+        """End the processes that were idle for longest, down to the limit; `one` at least, if there is one."""
         now = time.monotonic()
         idle = [key for key, process in self._ready.items() if process.live == 0 and process.promised < now]
         held = sum(self._ready[key].bytes for key in idle)

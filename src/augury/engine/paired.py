@@ -55,7 +55,7 @@ class Paired:
         self.last = 0  # the class of the last step
 
     def enter(self, step: Step) -> None:
-        """Take in a pass in which nobody read a prompt; a sample ends a pair."""
+        """Take in a pass without prompt tokens; a sample ends a pair."""
         if not step.decoding_only or not step.requests or step.seconds <= 0:
             return
         self.last = load_class(step.requests)

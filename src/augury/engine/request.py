@@ -100,7 +100,7 @@ class Request:
 
     @property
     def draws_in_flight(self) -> bool:
-        """Whether a pass under way draws for it, so that only the device knows where it goes on."""
+        """Whether a pass under way draws for it, so that only the device knows where it continues."""
         return self.in_flight > 0 and self.decoding
 
     @property

@@ -31,9 +31,9 @@ class StepShape(NamedTuple):
     greedy: bool
     drafted: bool  # some group has draft nodes
     branching: bool  # some draft is more than a chain
-    steady: bool = False  # everyone here drew a token in the pass before: nobody reads a prompt
-    adapted: bool = False  # somebody has a LoRA adapter
-    own_words: bool = False  # ranks draw from the logits of their own tokens: nobody needs them all
+    steady: bool = False  # every request drew a token in the pass before: none reads a prompt
+    adapted: bool = False  # a request has a LoRA adapter
+    own_words: bool = False  # ranks draw from the logits of their own tokens: no request needs them all
 
 
 @dataclass(slots=True)
@@ -209,6 +209,6 @@ def round_up(size: int) -> int:
 
 
 def row_sizes(groups: int, nodes: int) -> list[int]:
-    """Rows of the graphs for so many groups, fewest first: nobody's draft, half of everyone's, all of them."""
+    """Rows of the graphs for so many groups, fewest first: no drafts, half of all, all of them."""
     whole = groups * (1 + nodes)
     return sorted({groups, max(groups, round_up(-(-whole // 2))), round_up(whole)})

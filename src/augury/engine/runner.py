@@ -89,7 +89,7 @@ class Runner:
         self.on_gpu = target.device.type == "cuda"
         self.drafter_seconds: float | None = None  # what the drafter took in the last pass, where the host can tell
         self.texts = LookUps(state, block_size)
-        self.backlog: Backlog | None = None  # where the drafter's reading may wait while nobody drafts
+        self.backlog: Backlog | None = None  # where the drafter's reading may wait while no request drafts
 
     @property
     def nodes(self) -> int:
@@ -130,7 +130,7 @@ class Runner:
         flight.landed.record()
 
     def _awaits_masks(self, scheduled: list[ScheduledRequest]) -> bool:
-        """Whether somebody's grammar has yet to read what a pass under way draws."""
+        """Whether a request's grammar has yet to read what a pass under way draws."""
         return any(item.start == CONTINUES and item.request.grammar is not None for item in scheduled)
 
     def together(self, order: str, step_input: StepInput) -> AbstractContextManager[None]:
@@ -268,7 +268,7 @@ class Runner:
         self.drafter.reset(slot)
 
     def let_rest(self) -> None:
-        """The drafter may leave its reading for later while nobody drafts."""
+        """The drafter may leave its reading for later while no request drafts."""
         self.backlog = Backlog(self.state.padding_slot)
         self.state.note("rest")
 

@@ -1,9 +1,9 @@
 """Whose turn it is: of all clients that wait, the one that runs least; of its jobs, the one that runs least; of a job's
-requests, the oldest. So nobody stands behind all that another has asked for, and a client that holds many slots gives
+requests, the oldest. So no client waits for all that another has queued, and a client that holds many slots gives
 one to a client that holds few.
 
 Of those who run equally much, the one that has done so for longest goes first: a newcomer goes before one whose request
-has just ended, and nobody is passed by for ever. No clock is read, so the order is deterministic.
+has just ended, and no request waits for ever. No clock is read, so the order is deterministic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class JobQueue:
         self.running += more
 
     def holder(self, request: Request) -> tuple[str, ...]:
-        """Within a job nobody makes room: it goes by arrival."""
+        """Within a job no request makes room for another: order is by arrival."""
         return ()
 
 

@@ -30,7 +30,7 @@ class PredictedText:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
-        self._pairs: dict[tuple[int, int], list[int]] | None = None  # where the text goes on after each pair
+        self._pairs: dict[tuple[int, int], list[int]] | None = None  # where the text continues after each pair
 
     def after(self, pair: tuple[int, int], anchor: int) -> list[int]:
         """Places after a pair of tokens: those from `anchor` on, nearest first, then those before it."""
@@ -80,7 +80,7 @@ class PredictionFollower:
 
     @property
     def sure(self) -> bool:
-        """Whether so much agrees that nobody else need guess."""
+        """Whether so much agrees that no other drafter is needed."""
         return not self._lost and self._run >= TAIL and self._place < len(self.expected.tokens)
 
     @property

@@ -120,7 +120,7 @@ def occurrences(a: Arrays, root: int, tokens: np.ndarray) -> int:
 
 @njit(**INLINE)
 def _matches(a: Arrays, root: int, sequence: int, desk: Desk, count: int) -> int:
-    """Fill line FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one to go on from.
+    """Fill line FOUND with the kid on which the last m tokens end, for m = 1, 2, ... while there is one.
 
     A sequence of the tree that ends as the tail does knows the answer for its own length. Beyond, each m is looked up.
     """

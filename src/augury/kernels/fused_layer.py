@@ -34,7 +34,7 @@ class PassArrays:
     rows: tuple[Array, ...]  # positions, slots, context, base, ancestors, block_tables, and `first` alone
     block_size: int
     keys: int  # cache rows seen by all rows together, about
-    adapters: Array  # each row's adapter; empty: nobody has one
+    adapters: Array  # each row's adapter; empty: no adapters
 
 
 @dataclass(slots=True)

@@ -110,6 +110,6 @@ def put_line(lines: Array, at: int, row: int, slot: int, position: int, token: i
 
 @njit(cache=True, nogil=True)
 def physical(block_tables: Array, slot: int, logical: int, block_size: int) -> int:
-    """A cache row by the block tables; what lies past them is in nobody's reach."""
+    """A cache row by the block tables; what lies past them is never read."""
     block = min(logical // block_size, block_tables.shape[1] - 1)
     return block_tables[slot, block] * block_size + logical % block_size

@@ -57,7 +57,7 @@ def scan(memory, course, query, key, value, decay, rate):
     if values < columns:
         value = F.pad(value, (0, columns - values))
     rows = len(value) - course.front
-    out = torch.empty(rows + 1, heads, columns)  # the last line takes what nobody asked for
+    out = torch.empty(rows + 1, heads, columns)  # the last line takes what is not needed
     query, key, value, decay = (t.contiguous().numpy() for t in (query, key, value, decay))
     delta = rate is not None
     rate = rate.contiguous().numpy() if delta else decay
@@ -131,7 +131,7 @@ def _plan_group(own, parents, front, rows, steps):
 
 @njit(**STEADY)
 def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
-    """Each goes on from its parent's state, and makes one of its own if it has children."""
+    """Each continues from its parent's state, and makes one of its own if it has children."""
     eldest, youngest = np.full(nodes + 1, -1), np.full(nodes + 1, -1)
     above = parents[start - front : start - front + nodes] + 1
     for i in range(nodes - 1, -1, -1):
@@ -149,7 +149,7 @@ def _plan_nodes(start, nodes, parents, front, state, nobody_asked, steps):
         if child < 0:
             continue
         step[AFTER], step[AFTER_SUMS] = start + child, child
-        if parent > 0 and youngest[parent] == i:  # nobody else goes on from there
+        if parent > 0 and youngest[parent] == i:  # no other row continues from there
             step[DEST] = step[SOURCE]
         else:
             step[DEST] = SCRATCH - used
@@ -186,7 +186,7 @@ def _ask(delta, state, s, keys, key, query, k, sums, p):
 
 @njit(inline="always", **STEADY)
 def _step(delta, state, s, into, d, keys, key, k, fade, write, query, after, sums, p):
-    """Make the state after a row, and ask it for the row at `after`; where that is negative nobody asks."""
+    """Make the state after a row, and ask it for the row at `after`; if that is negative, no row does."""
     if after < 0:
         update_state(state, s, into, d, keys, key, k, fade, write, 0, query, k, k, sums, p)
     elif delta:

@@ -25,7 +25,7 @@ NEWEST_FIRST = tuple(reversed(METHODS.values()))  # a newer family's checkpoints
 
 
 class Recognised(NamedTuple):
-    """A method, and what it was told from."""
+    """A method, and what it was inferred from."""
 
     method: str
     why: str

@@ -67,7 +67,7 @@ class Dense:
         self._first_norm = layers[0].attention_norm
         self._norms = [*(layer.attention_norm for layer in layers[1:]), norm]  # the norm that follows each layer
         self._head = head
-        self.current: AdapterContext | None = None  # what LoRA adapters are told of a pass, where there may be any
+        self.current: AdapterContext | None = None  # what LoRA adapters need to know of a pass
         self.adapters: Any = None  # model/lora.py's Adapters, which lie around the projections
         self.projections = DensePlan(config).projections()
 

@@ -71,7 +71,7 @@ class PlainTokenizer:
         return [self._tokenizer.id_to_token(token) for token in ids]
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """The text of a conversation, for `tokenize=False`; transformers has the last word on unusual ones."""
+        """The text of a conversation, for `tokenize=False`; transformers decides on unusual ones."""
         text = render(self.chat_template, self.special_tokens_map, conversation, options)
         return self.whole.apply_chat_template(conversation, **options) if text is None else text
 

@@ -35,7 +35,7 @@ MOST_COUNTED, LARGEST = 10_000, 2**31 - 1
 
 
 def check_plausible(directory: Path) -> None:
-    """Raise a ModelError for a config.json with numbers that no model has; what is not there is nobody's fault yet."""
+    """Raise a ModelError for a config.json with numbers that no model has; missing numbers are not checked here."""
     file = directory / "config.json"
     if not file.is_file():
         return

@@ -47,7 +47,7 @@ class Rows:
     chunked: bool = False  # some slot may have many rows: a prompt chunk
     groups: int = 0  # slots with rows at most; 0: unknown
     long: Tensor | None = None  # int64 [R]: 1 where the row's text is longer than the target's switch_length
-    adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None where nobody has one
+    adapters: Tensor | None = None  # int64 [R]: each row's LoRA adapter, 0 for none; None if no row has one
     own_words: bool = False  # logits of this rank's own tokens are enough, where the vocabulary is divided
 
 

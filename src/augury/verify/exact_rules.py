@@ -147,7 +147,7 @@ def block_of(scene: Scene, node: int, path: tuple[int, ...]) -> list[BlockNode]:
 
 
 def coupled(scene: Scene) -> Iterator[Decision]:
-    """The target draws at every node it comes to, and goes on to the child that carries the draw."""
+    """The target draws at every node it comes to, and continues to the child that carries the draw."""
 
     def at(node: int, path: tuple[int, ...]) -> Iterator[Decision]:
         for token, chance in enumerate(scene.p[node + 1]):

@@ -34,7 +34,7 @@ class RecurrentHead(Protocol):
         ...
 
     def forward(self, rows: Rows, hidden: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Logits [W, V] over its own vocabulary and the hidden states [W, H] to go on with, of the wanted rows.
+        """Logits [W, V] over its own vocabulary and the hidden states [W, H] to continue with, of the wanted rows.
 
         `step` is 0 for rows whose hidden state came from the target, and counts the guesses after that.
         """

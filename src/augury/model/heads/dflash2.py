@@ -53,7 +53,7 @@ class Selector:
     top_k: int
 
     def pairs(self, found: Nominees, depth: int, previous: Tensor) -> Tensor:
-        """Scores [G, W, k] of the candidates at a depth behind the tokens `previous` [G, W]."""
+        """Scores [G, W, k] of the candidates at a depth after the tokens `previous` [G, W]."""
         weighed = self.before[previous].float() * found.keys[:, depth, None]
         tied = weighed @ self.after[found.tokens[:, depth]].float().transpose(1, 2)
         return found.scores[:, depth, None] + tied

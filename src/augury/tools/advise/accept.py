@@ -91,7 +91,7 @@ class Rated:
 
 
 def drafts_of(profile: Mapping[str, Any]) -> int:
-    """Drafts that a profile was told from."""
+    """Drafts that a profile was inferred from."""
     counts = profile["acceptance_length_histogram"].values()
     return sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count > 0)
 

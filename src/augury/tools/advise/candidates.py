@@ -175,7 +175,7 @@ def _method_of(facts: ModelFacts) -> str:
 
 
 def _config(asked: AdviceInputs, method: str, drafter: ModelFacts | None) -> dict[str, Any]:
-    """Ready to paste but for the name of a drafter that nobody gave and that is not known to be published."""
+    """Ready to paste but for the name of a drafter, if none was given and none is known to be published."""
     if METHODS[method].weights == "target":
         return {"method": method}
     known = None if drafter else find_checkpoint(method, asked.facts)

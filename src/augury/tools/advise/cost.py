@@ -42,7 +42,7 @@ class Cost(Protocol):
 
     @property
     def name(self) -> str:
-        """What it was told from, in a few words."""
+        """What it was inferred from, in a few words."""
         ...
 
     @property

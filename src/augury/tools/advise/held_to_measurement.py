@@ -86,7 +86,7 @@ class AnswerUnderWay:
 
 
 def race(answers: list[AnswerUnderWay]) -> None:
-    """Whoever has said least takes the next step: all see the same machine, moment by moment, at the same context."""
+    """The shortest answer takes the next step: all see the same machine, moment by moment, at the same context."""
     while waiting := [answer for answer in answers if not answer.done]:
         min(waiting, key=lambda answer: len(answer.tokens)).step()
 

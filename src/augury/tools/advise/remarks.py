@@ -71,7 +71,7 @@ def _engine(asked: AdviceInputs) -> list[str]:
             "engine: vLLM with CUDA graphs up to 512 rows; K + 1 rows times requests beyond that run much slower"
         )
     found.append(
-        f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K goes on there: name your "
+        f"nothing beyond {asked.loads[-1]} at once was looked at, and the last K continues there: name your "
         "max_num_seqs in --concurrency if it is larger"
     )
     if not asked.ours and beyond_newest(asked.release):

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: functions wear timers while somebody asks, and are untouched otherwise."""
+"""Where the time of a step goes: functions are wrapped in timers while it is measured, and untouched otherwise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`augury bench --cost-curve`: what a step takes on this machine, against requests, rows and context.
 
-The engine decodes as it always does; only its drafter is exchanged for one that drafts as many tokens as it is told, so
-that every step has a known number of rows. Row counts alternate step by step within the same requests: whatever else
+The engine decodes as it always does; only its drafter is exchanged for one that drafts as many tokens as it is set to,
+so that every step has a known number of rows. Row counts alternate step by step within the same requests: whatever else
 the machine does hits all of them alike. Drafting itself is timed apart, on methods as they are.
 """
 

@@ -91,7 +91,8 @@ def jobs_of(workers: list[ContenderProcess], count: int, batches: list[int], tur
     """One round over `count` prompts.
 
     A contender that takes prompts one after another does the same at any batch size, so its run of a prompt counts for
-    all of them. The order of the contenders turns from prompt to prompt: nobody always follows the same neighbour.
+    all of them. The order of the contenders turns from prompt to prompt: no contender always follows the same
+    neighbour.
     """
     jobs = []
     for i in range(count):

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 def capacity(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Recorded conversations, as for `replay`.")],
     target: Annotated[str, typer.Option(help="A directory, a config.json, 'default', or a name such as llama-3.1-8b.")],
-    rate: Annotated[float, typer.Option(min=0.001, help="Requests a second, all together.")],
-    ttft: Annotated[float, typer.Option(min=0.001, help="Seconds to the first token, at most.")] = 1.0,
-    tpot: Annotated[float, typer.Option(min=0.01, help="Milliseconds a token after it, at most.")] = 50.0,
-    percentile: Annotated[float, typer.Option(min=1, max=99.9, help="Of requests that must be so fast.")] = 95.0,
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second in total.")],
+    ttft: Annotated[float, typer.Option(min=0.001, help="Target time to first token, in seconds.")] = 1.0,
+    tpot: Annotated[
+        float, typer.Option(min=0.01, help="Target time per output token after it, in milliseconds.")
+    ] = 50.0,
+    percentile: Annotated[
+        float, typer.Option(min=1, max=99.9, help="Percentage of requests that must meet both targets.")
+    ] = 95.0,
     gpu: Annotated[str | None, typer.Option(help="Costs by a roofline of this GPU, such as H200.")] = None,
     tp: Annotated[int, typer.Option("--tp", min=1, help="GPUs a replica is split over.")] = 1,
     cost_curve: Annotated[Path | None, typer.Option(help="Costs as `augury bench --cost-curve` measured them.")] = None,
@@ -32,14 +36,14 @@ def capacity(
         Path | None, typer.Option(help="Speculate as this speculation_profile.json says; without it, not at all.")
     ] = None,
     think: Annotated[float, typer.Option(min=0, help="Seconds from an answer to the session's next turn.")] = 5.0,
-    max_num_seqs: Annotated[int, typer.Option(min=1, max=1024, help="Requests at a time on a replica.")] = 256,
-    max_replicas: Annotated[int, typer.Option(min=1, max=1000, help="Look no further.")] = 1000,
+    max_num_seqs: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests on a replica.")] = 256,
+    max_replicas: Annotated[int, typer.Option(min=1, max=1000, help="Largest number of replicas to try.")] = 1000,
     tokenizer: Annotated[str, typer.Option(help="'default', a directory, a hub id, bytes, words.")] = "default",
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many conversations.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many conversations.")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) here.")] = None,
 ) -> None:
-    """Say how many replicas and GPUs a trace needs for a target latency. Exit code: 1 if no number is enough."""
+    """Predict how many replicas and GPUs a trace needs for a target latency. Exit code: 1 if no number is enough."""
     from augury.tools.advise.command import cost_of, target_of
     from augury.tools.capacity.model import Load
     from augury.tools.capacity.pace import pace_of

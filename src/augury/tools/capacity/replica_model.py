@@ -90,7 +90,7 @@ class ReplicaModel:
         self._reading.append(PrefillJob(asked, (asked.prompt - asked.found) * self.pace.read))
 
     def next(self) -> float | None:
-        """When something happens next, if nobody comes."""
+        """When something happens next, if no request arrives."""
         if self._reading:
             return self.now + self._reading[0].left
         if self._running:

@@ -19,7 +19,7 @@ MEANING = (
 RULE = (
     "Sessions of the trace arrive as a Poisson process, a copy of one each, and share only what the trace's sessions "
     "share; the simulation routes them with the router of `augury serve --replicas`. Steps cost what the cost model "
-    "says at the trace's mean context; prompts are read one after another, before decoding goes on."
+    "says at the trace's mean context; prompts are read one after another, before decoding continues."
 )
 
 

@@ -38,7 +38,7 @@ class SessionShape:
 
 
 def sessions_of(scripts: Iterable[Script]) -> list[SessionShape]:
-    """The sessions of a trace; a record that a later one goes on from is a part of that."""
+    """The sessions of a trace; a record that a later one continues from is a part of that."""
     read = [script for script in scripts if script.spans]
     ends = [_digests(script.text, [stop for _, stop in script.spans]) for script in read]
     inner = {(script.tenant, digest) for script, mine in zip(read, ends, strict=True) for digest in mine[:-1]}

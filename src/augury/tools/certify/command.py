@@ -35,12 +35,14 @@ def certify(
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="A", help="An OpenAI-compatible server that speculates.")] = None,
     baseline_url: Annotated[
-        str | None, typer.Option(metavar="B", help="One with the same model that does not.")
+        str | None, typer.Option(metavar="B", help="A server with the same model that does not speculate.")
     ] = None,
-    baseline_model: Annotated[str | None, typer.Option(help="The model's name there, if it is another.")] = None,
+    baseline_model: Annotated[
+        str | None, typer.Option(help="The model's name on the baseline server, if it differs.")
+    ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Key for both servers.")] = None,
     baseline_api_key: Annotated[
-        str | None, typer.Option(envvar="AUGURY_BASELINE_API_KEY", help="Key for the baseline, if it is another.")
+        str | None, typer.Option(envvar="AUGURY_BASELINE_API_KEY", help="Key for the baseline server, if it differs.")
     ] = None,
     prompts: Annotated[
         Path | None,
@@ -52,11 +54,11 @@ def certify(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each prompt and sampled setting.")] = 2,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Sampled answers for each law tested (2000; 1000 with --url).")
+        int | None, typer.Option(min=1, help="Sampled answers for each distribution tested (2000; 1000 with --url).")
     ] = None,
     alpha: Annotated[float, typer.Option(min=1e-9, max=0.5, help="Chance of a false alarm, over all tests.")] = 0.01,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Requests at a time (8; 32 where many answers are sampled).")
+        int | None, typer.Option(min=1, help="Concurrent requests (8; 32 when many answers are sampled).")
     ] = None,
     same_seed: Annotated[
         bool,
@@ -73,7 +75,7 @@ def certify(
         bool, typer.Option("--suite", help="With --url or --servers: every promise of a server, one cell each.")
     ] = False,
     servers: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --suite: a YAML list of servers, which are started.")
+        Path | None, typer.Option(metavar="FILE", help="With --suite: a YAML list of servers to start.")
     ] = None,
     only: Annotated[str | None, typer.Option(help="With --suite: these suites alone, comma-separated.")] = None,
     long_words: Annotated[int, typer.Option(min=1, help="With --suite: words of the long prompt.")] = 1000,
@@ -82,7 +84,7 @@ def certify(
         str | None, typer.Option(help="With --suite: the server's release, where it does not say.")
     ] = None,
     lines: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --suite: add a JSON line for each cell here.")
+        Path | None, typer.Option(metavar="FILE", help="With --suite: append a JSON line for each cell to this file.")
     ] = None,
     table: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Show the cells of such a file; may be repeated.")
@@ -285,7 +287,7 @@ class _Bar:
 
 @contextmanager
 def _watched(quiet: bool) -> Iterator[_Bar]:
-    """A bar where somebody watches; it starts with the first piece of work, since loading has its own."""
+    """A progress bar on a terminal; it starts with the first piece of work, since loading has its own."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

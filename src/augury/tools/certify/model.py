@@ -171,7 +171,7 @@ class _Comparison:
     # --- the law ---------------------------------------------------------------------------------------------------
 
     def places(self, setting: SamplingSetting) -> list[TestedPlace]:
-        """Sampled answers held against the plain law, behind their most frequent beginnings."""
+        """Sampled answers compared with the plain law, behind their most frequent beginnings."""
         found: list[TestedPlace] = []
         for number, prompt in enumerate(self.tokens[:LAW_PROMPTS]):
             texts = self.sampled(setting, number, prompt)
@@ -202,7 +202,7 @@ class _Comparison:
         return [answer.token_ids for answer in output.outputs]
 
     def laws(self, setting: SamplingSetting, prompt: list[int], beginnings: list[list[int]]) -> list[dict[int, float]]:
-        """The plain law behind each beginning, from the logits of the engine that does not speculate."""
+        """The plain law after each beginning, from the logits of the engine that does not speculate."""
         self.progress.begin(f"{setting.name}: the plain law", len(beginnings))
         prompts = [prompt + beginning for beginning in beginnings]
         every = [self.params(GREEDY, seed=i, max_tokens=1) for i in range(len(prompts))]

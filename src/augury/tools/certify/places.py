@@ -1,7 +1,7 @@
-"""Where sampled texts are held against the law they should follow: the next token at a given beginning.
+"""Where sampled texts are compared with the law they should follow: the next token at a given beginning.
 
-The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens behind it. So the
-law is looked at behind the most frequent beginnings of every length: together they make up the law of whole texts.
+The first token of an answer is drawn before anything is drafted; what a rule does shows in the tokens after it. So the
+law is looked at after the most frequent beginnings of every length: together they make up the law of whole texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Text = tuple[Hashable, ...]
 
 
 class TestedPlace(NamedTuple):
-    """One beginning of one prompt's answers, and how the tokens behind it were spread."""
+    """One beginning of one prompt's answers, and how the tokens after it were spread."""
 
     setting: str
     prompt: int
@@ -33,7 +33,7 @@ class TestedPlace(NamedTuple):
 
 
 def beginnings(texts: Sequence[Sequence[Hashable]], depth: int) -> list[tuple[Text, Counter[Any]]]:
-    """The most frequent beginnings shorter than `depth`, each with the counts of the tokens behind it."""
+    """The most frequent beginnings shorter than `depth`, each with the counts of the tokens after it."""
     found: list[tuple[Text, Counter[Any]]] = []
     for length in range(depth):
         behind: dict[Text, Counter[Any]] = {}

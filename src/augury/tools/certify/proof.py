@@ -1,4 +1,4 @@
-"""The certificate of verify/exact.py, made line by line for somebody who watches."""
+"""The certificate of verify/exact.py, made line by line, to show progress."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HOLDS, FAILS, COULD_NOT = 0, 1, 2  # exit codes
 
 
 class SuiteProgress(Protocol):
-    """Somebody who watches."""
+    """Shows progress."""
 
     def begin(self, what: str, total: int) -> None:
         """A new piece of work, of so many steps."""
@@ -25,7 +25,7 @@ class SuiteProgress(Protocol):
 
 
 class Unwatched:
-    """Nobody watches."""
+    """No progress is shown."""
 
     def begin(self, what: str, total: int) -> None:
         """Nothing to show."""

@@ -90,7 +90,7 @@ class _Comparison:
         return Equality(name, len(asks), sum(len(a.tokens) for a in theirs), found)
 
     def places(self, heat: float) -> list[TestedPlace]:
-        """Sampled answers of both servers held against each other, behind their most frequent beginnings."""
+        """Sampled answers of both servers compared with each other, behind their most frequent beginnings."""
         found: list[TestedPlace] = []
         for prompt in range(min(LAW_PROMPTS, len(self.plan.prompts))):
             given: list[list[Completion]] = []

@@ -24,7 +24,7 @@ STEPS = {torch.float32: 64, torch.float16: 4, torch.bfloat16: 2}
 
 
 class SeenToken(NamedTuple):
-    """What stood behind one token."""
+    """What came after one token."""
 
     token: int  # the one emitted
     logits: Tensor  # float32 [V], raw
@@ -38,7 +38,7 @@ class SeenToken(NamedTuple):
 
 @contextmanager
 def watching(engine: Engine, wanted: Mapping[int, int]) -> Iterator[dict[int, SeenToken]]:
-    """Fill a table, by request seed, with what stood behind the token at each wanted seed's absolute position.
+    """Fill a table, by request seed, with what came after the token at each wanted seed's absolute position.
 
     Seeds must be unique among the running requests. Nothing is replayed from graphs meanwhile.
     """

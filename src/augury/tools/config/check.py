@@ -24,7 +24,7 @@ FINE, WARNED, REFUSED = 0, 1, 2  # exit codes
 
 
 class ConfigQuestion(NamedTuple):
-    """A configuration and what it is to be held against."""
+    """A configuration and what it is to be compared with."""
 
     given: dict[str, Any]
     target: str | None = None

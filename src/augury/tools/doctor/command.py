@@ -37,7 +37,9 @@ def doctor(
     what: Annotated[list[str], typer.Argument(metavar="FILE|DIR|-|COMMAND", help="A file, a directory, - or a line.")],
     vllm_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="The release it is for; else what the file names, else the newest known."),
+        typer.Option(
+            metavar="VERSION", help="The vLLM release it is for; default: what the file names, or the newest known."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="DIR", help="The target's config.json and tokenizer.")] = None,
     drafter: Annotated[str | None, typer.Option(metavar="DIR", help="The drafter's.")] = None,
@@ -51,13 +53,14 @@ def doctor(
         Format, typer.Option("--format", help="What is printed; github: annotations of a pull request.")
     ] = "text",
     skip_others: Annotated[
-        bool,
-        typer.Option("--skip-others", help="Pass over files without a command, as hooks that name all files need."),
+        bool, typer.Option("--skip-others", help="Skip files without a command, for hooks that pass every file.")
     ] = False,
     old: Annotated[
-        str | None, typer.Option("--from", metavar="VERSION", help="The release you run, with --to.")
+        str | None, typer.Option("--from", metavar="VERSION", help="With --to: the release you run now.")
     ] = None,
-    new: Annotated[str | None, typer.Option("--to", metavar="VERSION", help="What an upgrade to it changes.")] = None,
+    new: Annotated[
+        str | None, typer.Option("--to", metavar="VERSION", help="Show what an upgrade to this release changes.")
+    ] = None,
 ) -> None:
     """Lint vllm and augury commands. Exit code: 0 clean, 1 errors (with --strict: or warnings), 2 not readable."""
     _forgive_output()

@@ -191,7 +191,7 @@ def _old_runner(card: Method, facts: dict[str, Any], keys: dict[str, Any], relea
     if release is None:
         return None
     old = True if facts["runner"] == "0" else runs_old(card, keys, release)
-    return old or (None if facts["cpu"] else old)  # on a CPU it also hangs on Triton, which the command does not show
+    return old or (None if facts["cpu"] else old)  # on a CPU it also depends on Triton, which the command does not show
 
 
 def model_facts(

@@ -1,4 +1,4 @@
-"""What was not checked for want of files, and how to give them: "clean" says no more than what was looked at."""
+"""What was not checked for lack of files, and how to give them: "clean" says no more than what was looked at."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _own(args: ReadArguments, target: ModelFacts | None) -> Iterator[Unchecked]:
     """What a checkpoint in the speculators format says of speculation itself: vLLM serves its target, and drafts."""
     if target is None and "speculator" in (args.target or "").lower() and args.found.program:
         yield Unchecked(
-            "the speculation that the checkpoint itself asks for: method, K and target",
+            "the speculation that the checkpoint itself sets: method, K and target",
             f"the files of {args.target} are not on this machine",
             "--target DIR",
         )

@@ -39,7 +39,7 @@ class Figure(BaseModel):
 
     @property
     def band(self) -> Band:
-        """What a server is held against."""
+        """What a server is compared with."""
         return measured(*self.length, self.tokens, self.conditions, self.source, self.kind)
 
 

@@ -1,4 +1,4 @@
-"""The checks of a live server: each a figure, what it is held against, and a verdict out of the knowledge."""
+"""The checks of a live server: each a figure, what it is compared with, and a verdict out of the knowledge."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Judged:
 
     @property
     def wants_method(self) -> bool:
-        """Whether drafts flow and nobody said what they should be held against."""
+        """Whether there are drafts and no band to compare them with."""
         return self.verdict == "unknown" and "acceptance_rate" in self.facts and self.expected.method is None
 
     @property

@@ -27,7 +27,7 @@ class Window:
     latencies_since_start: bool = False
     in_interval: Drafting = field(default_factory=Drafting)
     whole: Drafting = field(default_factory=Drafting)  # how drafts of traffic fared since the start, without probes
-    traffic: float | None = None  # tokens generated for traffic since the start, where that is told
+    traffic: float | None = None  # tokens generated for traffic since the start, if the server reports it
     probes: int = 0  # sent in the interval, whose drafts are the interval's
     earlier: Reading | None = None  # the first of the two readings, unless the server was started anew
 

@@ -27,38 +27,48 @@ NEW, OLD = "new", "baseline"
 
 def bench_serve(
     url: Annotated[str, typer.Argument(metavar="URL", help="An OpenAI server, for example http://localhost:8000.")],
-    model: Annotated[str | None, typer.Option(help="The model's name there; else the first it lists.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model's name on the server; default: the first it lists.")
+    ] = None,
     dataset: Annotated[
         str, typer.Option(metavar="FILE|chat|edit", help="Prompts: ours, or JSONL, ShareGPT, a trace, lines of text.")
     ] = "chat",
-    concurrency: Annotated[str, typer.Option(help="Streams at once, with commas.")] = "1,4,8,16",
+    concurrency: Annotated[str, typer.Option(help="Concurrent streams, comma-separated.")] = "1,4,8,16",
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help="Requests at each; else four a stream, twelve with a baseline.")
+        int | None,
+        typer.Option(min=1, help="Requests at each concurrency; default: four per stream, twelve with a baseline."),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="New tokens for each request.")] = 128,
     request_rate: Annotated[
-        str, typer.Option(metavar="inf|R", help="Requests a second; inf: as streams are free.")
+        str, typer.Option(metavar="inf|R", help="Requests per second; inf: whenever a stream is free.")
     ] = "inf",
     burstiness: Annotated[float, typer.Option(help="With a rate. 1: Poisson; below: bursts; above: evenly.")] = 1.0,
     temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
     seed: Annotated[
-        int | None, typer.Option(help="Of the first request; later ones count up. Also of arrivals.")
+        int | None, typer.Option(help="Seed of the first request, counting up from there, and of the arrivals.")
     ] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="All answers have --max-tokens tokens.")] = False,
     extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="Fields for every request.")] = None,
     reuse_prompts: Annotated[
-        bool, typer.Option("--reuse-prompts", help="Send prompts as they are; else each has a first line of its own.")
+        bool,
+        typer.Option(
+            "--reuse-prompts",
+            help="Send prompts unchanged; without it, each gets its own first line, so that no prefix is cached.",
+        ),
     ] = False,
     endpoint: Annotated[Literal["chat", "completions"], typer.Option(help="The route.")] = "chat",
     baseline_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A second server; the two take turns, round by round.")
+        str | None,
+        typer.Option(metavar="URL", help="A second server to compare with; the two take turns, round by round."),
     ] = None,
-    baseline_model: Annotated[str | None, typer.Option(help="The model's name there, if it is another.")] = None,
+    baseline_model: Annotated[
+        str | None, typer.Option(help="The model's name on the baseline server, if it differs.")
+    ] = None,
     baseline_extra_body: Annotated[
         str | None, typer.Option(metavar="JSON", help="Fields for the baseline instead of --extra-body's.")
     ] = None,
     compare_with: Annotated[
-        Path | None, typer.Option("--compare", metavar="FILE", help="Results saved before, to be held against.")
+        Path | None, typer.Option("--compare", metavar="FILE", help="Saved results to compare with.")
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything here, as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a picture here.")] = None,

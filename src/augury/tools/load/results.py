@@ -14,7 +14,7 @@ from augury.tools.load.request import RequestResult
 from augury.tools.load.scrape import spec_decode_keys
 
 PERCENTILES = (50, 90, 95, 99)
-# Lists with a value for each request; they are saved, so that a later run can be held against this one.
+# Lists with a value for each request; they are saved, so that a later run can be compared with this one.
 DETAILS = ("prompts", "rounds", "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors")
 
 

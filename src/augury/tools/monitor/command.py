@@ -24,19 +24,21 @@ def init(
     selector: Annotated[str, typer.Option(metavar="MATCHERS", help="Which targets, as in PromQL.")] = 'job="vllm"',
     model_name: Annotated[str | None, typer.Option(metavar="REGEX", help="Only these models.")] = None,
     kind: Annotated[
-        Literal["ours", "vllm"], typer.Option("--for", help="Whose servers; ours say more of themselves.")
+        Literal["ours", "vllm"],
+        typer.Option("--for", help="Which servers: vLLM's, or Augury's, which export more metrics."),
     ] = "vllm",
     baseline_tok_s: Annotated[
         float | None,
-        typer.Option(metavar="N", help="Output tokens a second and request without speculation, for an alert."),
+        typer.Option(metavar="N", help="Output tokens per second and request without speculation, for an alert."),
     ] = None,
     min_acceptance: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Alert below; else by method, none for look-ups.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Alert below this rate; default: by method, none for look-ups."),
     ] = None,
     min_position_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="A notice below; else 0.40, none for look-ups.")
+        float | None, typer.Option(metavar="SHARE", help="Notify below this rate; default: 0.40, none for look-ups.")
     ] = None,
-    datasource: Annotated[str | None, typer.Option(metavar="NAME", help="Grafana's data source to begin with.")] = None,
+    datasource: Annotated[str | None, typer.Option(metavar="NAME", help="Grafana's default data source.")] = None,
     runbook_url: Annotated[
         str | None, typer.Option(metavar="BASE", help="Where you publish RUNBOOK.md, for links in alerts.")
     ] = None,

@@ -123,7 +123,7 @@ class SuffixWalker(Walker):
         factor, least = config.suffix_decoding_max_spec_factor, config.suffix_decoding_min_token_prob
         self.rule = tuple(SuffixRule(factor, 0.0, least, tree.top_k if tree else 1).checked())
         self.kept = config.suffix_decoding_max_cached_requests
-        # A response that is dropped to make room is never the one that runs, so nobody has to be told.
+        # A response that is dropped to make room is never the one that runs, so no request is affected.
         self.stock = Stock(Arena(config.suffix_decoding_max_tree_depth, None), self.kept, lambda request: None)
         self._book = np.full((1, 4), NONE, np.int64)
         self._names = 0

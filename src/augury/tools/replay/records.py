@@ -56,7 +56,7 @@ class Conversation:
     label: str  # class of request
     tenant: str
     where: str  # line or record of its file
-    asked: int = 0  # so many turns are prompt, whoever spoke: their answers have records of their own
+    asked: int = 0  # so many turns are prompt, by any role: their answers have records of their own
 
     @property
     def responses(self) -> list[int]:

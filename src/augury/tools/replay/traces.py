@@ -1,6 +1,6 @@
 """Recorded conversations, read as a stream from the files that clients, servers and benchmarks write.
 
-What a file holds is told from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
+What a file holds is inferred from its content: JSON lines, one JSON document (a list of records, or one record), a vLLM
 server's log, or, where asked for, plain text with a document a line. Any of them may be compressed with gzip.
 """
 

@@ -73,7 +73,7 @@ class ChatTally:
 
 
 class Stop:
-    """Ctrl-C during an answer: asks it to end, or, pressed again or where that does no harm, breaks in at once."""
+    """Ctrl-C during an answer ends it after the step; pressed again, or where that does no harm, at once."""
 
     def __init__(self, at_once: bool) -> None:
         self.pressed = False

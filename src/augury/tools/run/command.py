@@ -49,7 +49,7 @@ def generate(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Answer a prompt, or many. On a terminal, tokens that came from accepted drafts have another colour."""
+    """Answer one prompt or many. On a terminal, tokens from accepted drafts are coloured."""
     from augury.tools.run.generate import generate as run
     from augury.tools.shared.given_prompts import gather
 
@@ -60,9 +60,10 @@ def generate(
 
 
 def demo(
-    max_tokens: Annotated[int, typer.Option(help="Most tokens for each answer.")] = 96, as_json: Json = False
+    max_tokens: Annotated[int, typer.Option(help="Maximum number of tokens in each answer.")] = 96,
+    as_json: Json = False,
 ) -> None:
-    """Three prompts answered by the embedded model, then plain decoding against n-gram and EAGLE-3 in figures."""
+    """Answer three prompts with the embedded model: plain decoding against n-gram and EAGLE-3, in figures."""
     from augury.tools.run.demo import demo as run
 
     run(max_tokens, as_json)
@@ -81,8 +82,8 @@ def chat(
         str | None, typer.Option(help="'default', a directory, a .gguf file, a hub id; with URL, a name it serves.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(help=f"For URL. Also {', '.join(CHAT_KEYS)}.")] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told before anything else.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 512,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens in an answer.")] = 512,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for URL's next token.")] = 300.0,
     **given: Any,
 ) -> None:
@@ -130,7 +131,7 @@ def serve(
     model: Annotated[str, typer.Argument(help="'default', a directory, a .gguf file, or a hub id.")] = "default",
     **given: Any,
 ) -> None:
-    """Serve a model by OpenAI's API. Exit code: 0 told to end, 1 could not run, 2 wrong options."""
+    """Serve a model with OpenAI's API. Exit code: 0 stopped on request, 1 could not run, 2 wrong options."""
     server = ServerOptions.model_construct(**{name: given.pop(name) for name in ServerOptions.model_fields})
     given["speculative_config"] = options.speculation(given)
     for name in ("kv_transfer_config", "hf_overrides"):

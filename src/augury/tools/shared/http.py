@@ -188,7 +188,7 @@ class Server:
         """One for all requests; proxies and certificates are the system's, as for other programs there."""
         import httpx
 
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody until certificates are read: 70 ms
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without certificates, which take 70 ms to read
         if self.base.startswith("https:"):
             tls.load_default_certs()
 

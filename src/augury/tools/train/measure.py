@@ -27,9 +27,9 @@ def measure(
     tree: Annotated[
         list[int] | None, typer.Option(min=0, help="Nodes of a tree K deep; 0: a chain. May be repeated.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Most children of a tree's node.")] = 4,
+    top_k: Annotated[int, typer.Option(min=1, help="Maximum number of children of a node.")] = 4,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0, help="Of answers and drafts; 0: greedy. May be repeated.")
+        list[float] | None, typer.Option(min=0, help="Temperature of answers and drafts; 0: greedy. May be repeated.")
     ] = None,
     rule: Annotated[
         list[str] | None, typer.Option(help="How sampled chains are judged: coupled, standard, block.")

@@ -34,7 +34,7 @@ class TrainingWork:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What it takes; times are a range, since nobody has trained this target here."""
+    """What it takes; times are a range, since this target was never trained here."""
 
     method: str
     texts: int

@@ -24,7 +24,7 @@ class AnswerFigures(NamedTuple):
 
 
 class LiveRunner:
-    """Sends groups of prompts. The rest of the server's traffic goes on, and disturbs every arm alike."""
+    """Sends groups of prompts. The rest of the server's traffic continues, and disturbs every arm alike."""
 
     def __init__(
         self, server: Endpoint, canary: Endpoint | None, prompts: Sequence[Body], params: dict[str, Any]

@@ -51,7 +51,7 @@ class LocalRunner:
         return self._timed(llm, group, wish, (arm, len(group)))
 
     def answer_with(self, spec: dict[str, Any] | None, group: Sequence[int]) -> GroupRun:
-        """The prompts of a group by a configuration as it is written down, for the last word."""
+        """The prompts of a group by a configuration as it is written down, for the final comparison."""
         key = repr(spec)
         if spec is not None and key not in self._engines:
             self._engines[key] = self._beside(spec)

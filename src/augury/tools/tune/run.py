@@ -13,13 +13,13 @@ from augury.tools.tune.families import Arm, ConfigFamily
 from augury.tools.tune.intervals import Interval, ratio
 from augury.tools.tune.race import LEAST_GROUPS, GroupRun, Race, RaceTurn, size
 
-HELD_OUT = 4  # one prompt in so many is kept for the last word
+HELD_OUT = 4  # one prompt in so many is kept for the final comparison
 LEAST_HELD_OUT = 3
 PAIRS = 6  # runs of the winner against plain decoding in the end, at each load
 
 
 class ArmRunner(Protocol):
-    """Somebody who answers groups of prompts, by their numbers, in the way of an arm."""
+    """Answers groups of prompts, by their numbers, with an arm's configuration."""
 
     def answer(self, arm: Arm, group: Sequence[int]) -> GroupRun:
         """Time a group."""

@@ -98,7 +98,7 @@ def notes_of(
     if conditions.get("stopped"):
         notes.append("Stopped before its end: what is shown is what had been run.")
     if conditions["racing"] == conditions["held_out"] and confirmed:
-        notes.append("Too few prompts to keep any back for the last word: give 12 or more.")
+        notes.append("Too few prompts to hold any back for the final comparison: give 12 or more.")
     for load, speed in confirmed.items():
         if choice.ks[load] and speed.low <= 1:
             notes.append(f"At {load} at once the winner is not surely faster on the prompts kept back ({speed}).")

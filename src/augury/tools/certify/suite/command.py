@@ -25,7 +25,7 @@ from augury.tools.shared.terminal import output_console, print_json
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """What the user asks for."""
+    """The command line's options."""
 
     plan: SuitePlan
     servers: Sequence[Listed]

@@ -28,10 +28,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any that is free.")] = 8443,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None,
-    fail_on: Annotated[FailOn, typer.Option(help="What refuses an object.")] = "error",
+    fail_on: Annotated[FailOn, typer.Option(help="Severity at which an object is refused.")] = "error",
     vllm_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="The release where an image names none; else the newest known."),
+        typer.Option(metavar="VERSION", help="The vLLM release where the image names none; default: the newest known."),
     ] = None,
     skip_namespace: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Allow everything there; may be repeated.")
@@ -39,11 +39,13 @@ def serve(
     failure_policy: Annotated[
         FailurePolicy, typer.Option(help="An object that cannot be checked: allow it with a warning, or refuse it.")
     ] = "ignore",
-    time_limit: Annotated[float, typer.Option(min=0.1, max=25, help="Seconds an object may take.")] = 5,
+    time_limit: Annotated[float, typer.Option(min=0.1, max=25, help="Maximum seconds for one object.")] = 5,
     max_bytes: Annotated[int, typer.Option(min=1024, help="Largest review.")] = 8_000_000,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Objects judged at once, a process each.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Objects checked concurrently, each in its own process.")
+    ] = 2,
 ) -> None:
-    """Answer AdmissionReviews: refuse Kubernetes objects whose vllm command has an error, warn of the rest."""
+    """Answer AdmissionReviews: refuse Kubernetes objects whose vllm command has an error, warn about the rest."""
     release = check_release(vllm_version) if vllm_version is not None else None
     certificate = _certificate(tls_cert, tls_key, host)
     pool = Workers(workers, time_limit)

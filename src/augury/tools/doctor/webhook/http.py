@@ -67,7 +67,7 @@ class WebhookListener:
             writer.close()
             await writer.wait_closed()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
-            writer.transport.abort()  # whoever does not answer is not waited for
+            writer.transport.abort()  # clients that do not answer are not waited for
         finally:
             self.open.discard(task)
             self.busy.discard(task)
@@ -102,7 +102,7 @@ class WebhookListener:
             self.busy.discard(task)
 
     def _check_length(self, request: h11.Request) -> None:
-        """Whoever says beforehand that it will be too much is told at once."""
+        """A Content-Length above the limit is refused at once."""
         said = dict(request.headers).get(b"content-length", b"0")
         if int(said) > self.most_bytes:
             raise TooLarge

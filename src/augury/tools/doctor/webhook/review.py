@@ -1,4 +1,4 @@
-"""AdmissionReview, version 1: what the API server asks and what it is answered."""
+"""AdmissionReview, version 1: the API server's request and the response to it."""
 
 from __future__ import annotations
 

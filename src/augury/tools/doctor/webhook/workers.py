@@ -114,7 +114,7 @@ class Workers:
             raise ConfigError("a process that judges objects did not start; run `augury doctor` alone to see why.")
 
     def judge(self, case: AdmissionCase, until: float | None = None) -> list[ToldFinding]:
-        """What an object is told by then; NotJudged where it takes too long, too much memory, or cannot be read."""
+        """The findings on an object by then; NotJudged where it takes too long, too much memory, or cannot be read."""
         until = time.monotonic() + self.seconds if until is None else until
         try:
             worker = self.idle.get(timeout=max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""`augury check`: whether a live server speculates, how well, and what that is held against."""
+"""`augury check`: whether a live server speculates, how well, and what that is compared with."""
 
 from __future__ import annotations
 
@@ -25,23 +25,34 @@ from augury.tools.shared.terminal import errors_as, output_console, print_json, 
 def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server, or its /metrics.")],
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between the two readings.")] = 5.0,
-    method: Annotated[str | None, typer.Option(help="The method it runs; vLLM does not tell.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="num_speculative_tokens, if it does not show.")] = None,
+    method: Annotated[str | None, typer.Option(help="The method it runs; vLLM's metrics do not name it.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="num_speculative_tokens, if the metrics do not show it.")
+    ] = None,
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Says the method and K."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="Where to read the method and K."
+        ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What `check --json` wrote on an earlier day.")
+        Path | None, typer.Option(metavar="FILE", help="Output of an earlier `check --json` to compare with.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Send a few small greedy requests meanwhile.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Send a few small greedy requests between the readings.")
+    ] = False,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Probe with these, a line each or JSONL; yours tell most.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Probe with these prompts, one a line or JSONL; your own are the most telling."
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:

@@ -39,21 +39,28 @@ def diagnose(
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How it was started."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How the server was started."
+        ),
     ] = None,
     baseline_url: Annotated[str | None, typer.Option(metavar="URL", help="The same model without speculation.")] = None,
     baseline_json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its figures: of `check --json`, or `vllm bench serve`.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Its figures: the output of `check --json` or `vllm bench serve`."),
     ] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds to watch it.")] = 10.0,
-    vllm_version: Annotated[str | None, typer.Option(metavar="VERSION", help="If the server does not tell.")] = None,
+    vllm_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Its vLLM release, if the server does not report it.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Only this one, where several are served.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is unlikely, and why.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Find out why. Exit code: 0 nothing wrong found, 1 something found, 2 the server could not be read."""
+    """Find out why speculation is slow or off. Exit code: 0 nothing found, 1 something found, 2 server not readable."""
     with errors_as(as_json):
         if url is None and log is None:
             raise ConfigError("give the server's URL, or --log FILE for one that is down.")

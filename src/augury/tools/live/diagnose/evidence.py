@@ -27,7 +27,7 @@ class Sources:
 
 
 def gathered(judged: Judged | None, trail: Sequence[Reading], sources: Sources) -> dict[str, Any]:
-    """All facts; who saw it with their own eyes has the last word: configuration, then log, then metrics."""
+    """All facts; who saw it with their own eyes decides: configuration, then log, then metrics."""
     facts: dict[str, Any] = dict(sources.config.facts) if sources.config else {}
     trends = trend_facts(trail, judged.window) if judged is not None else {}
     facts |= trends | (sources.log.facts() if sources.log else {})  # a log sees more time than an interval

@@ -32,14 +32,18 @@ DOWN = 2
 def watch(
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, or their /metrics.")],
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="One frame after one interval, then leave.")] = False,
-    method: Annotated[str | None, typer.Option(help="The method they run; vLLM does not tell.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame after one interval, then exit.")] = False,
+    method: Annotated[str | None, typer.Option(help="The method they run; vLLM's metrics do not name it.")] = None,
     band: Annotated[str | None, typer.Option(metavar="LO,HI", help="The acceptance rate you expect.")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How they were started."),
+        typer.Option(
+            "--config", "--speculative-config", "-sc", metavar="FILE|COMMAND", help="How the servers were started."
+        ),
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="AUGURY_API_KEY", help="Where one is needed.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="AUGURY_API_KEY", help="The server's API key, if it needs one.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each reading and server.")] = False,
 ) -> None:
