@@ -60,14 +60,14 @@ LIGHT = ("doctor", "knowledge", "advise", "replay", "capacity", "suffix", "live"
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def imported(path: Path, late: bool = True) -> set[str]:
-    """Names a file imports at run time, `late` in functions too; what `if TYPE_CHECKING` guards is not run."""
+def imported(path: Path, late: bool = True, guarded: bool = False) -> set[str]:
+    """Names a file imports at run time, `late` in functions too; what `if TYPE_CHECKING` guards only if `guarded`."""
     found = set()
     skipped: set[ast.AST] = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if guarded or (isinstance(node, ast.FunctionDef) and not late):
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if (for_types and not guarded) or (isinstance(node, ast.FunctionDef) and not late):
             skipped.update(ast.walk(node))
     for node in ast.walk(tree):
         if node in skipped:
@@ -92,6 +92,17 @@ def test_rooms_import_only_from_below() -> None:
             if LEVEL[other] >= LEVEL[room]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
     assert not wrong, wrong
+
+
+def test_types_come_from_below_too() -> None:
+    """But for the decoder layer: a fused kernel takes one apart, and the layer calls the kernels."""
+    above = set()
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for name in imported(path, guarded=True):
+            if (other := name.split(".")[1]) in LEVEL and other != room and LEVEL[other] >= LEVEL[room]:
+                above.add((room, name))
+    assert above == {("kernels", "augury.model.layers.Layer")}
 
 
 def test_no_module_comes_back_to_itself() -> None:

@@ -14,8 +14,9 @@ from augury.config.resolve import resolve
 from augury.drafters.base import DrafterSetup, DraftInput
 from augury.drafters.draft_model import ModelDrafter
 from augury.drafters.recurrent import RecurrentDrafter
+from augury.kernels.rows import Rows
 from augury.model.load import load_target
-from augury.model.target import KVCache, LayerShape, Rows, TargetOutput
+from augury.model.target import KVCache, LayerShape, TargetOutput
 from augury.verify.sampling import SlotSampling
 
 BLOCK, MASK = 4, 259

@@ -22,7 +22,7 @@ from augury.drafters.features import track_lengths
 from augury.drafters.recurrent import RecurrentDrafter
 from augury.drafters.rows import UnreadRows, fresh_rows, level_rows, step_rows
 from augury.kernels import draft_rows_triton
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 from augury.verify.sampling import SlotSampling
 
 NODES, BLOCKS, HIDDEN = 4, 16, 6

@@ -17,10 +17,11 @@ from augury.drafters.base import Drafter, DrafterSetup, DraftInput, Needs
 from augury.drafters.chain import ChainWriter
 from augury.drafters.features import track_lengths, track_rows
 from augury.drafters.rows import fresh_rows, most_steps, physical
+from augury.kernels.rows import Rows
 from augury.methods.spec import MAX_NODES
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.probe import settle_dflash
-from augury.model.target import KVCache, Rows, bytes_per_token
+from augury.model.target import KVCache, bytes_per_token
 
 
 class BlockDrafter(Drafter):

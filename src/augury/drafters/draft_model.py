@@ -16,9 +16,10 @@ from augury.drafters.checkpoint import find_drafter
 from augury.drafters.grow import TreeShape
 from augury.drafters.rows import fresh_rows, level_rows, most_steps, step_rows
 from augury.drafters.vocabulary import SharedVocabulary
+from augury.kernels.rows import Rows
 from augury.model.heads.eagle3 import mask_token
 from augury.model.load import load_target
-from augury.model.target import KVCache, Rows, bytes_per_token
+from augury.model.target import KVCache, bytes_per_token
 from augury.verify.tree import Draft
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from augury.drafters.base import DraftInput
 from augury.kernels.faces import face
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from augury.engine.state import SlotState
 from augury.kernels.faces import face
-from augury.model.target import Rows
+from augury.kernels.rows import Rows
 from augury.verify.sampling import Draws, Masks
 from augury.verify.tree import Draft, shape_of
 

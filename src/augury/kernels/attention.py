@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from augury.model.target import Rows
+    from augury.kernels.rows import Rows
 
 GATHER_BUDGET = 1 << 28  # bytes of keys gathered at a time
 MAX_BITS = 63

@@ -38,9 +38,9 @@ from augury.kernels.vectors import LANES  # noqa: E402
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked, LayerRun
     from augury.kernels.low_rank import LowRankStack
+    from augury.kernels.rows import Rows
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
 FEWEST = 4  # lines of a matrix that kernels take at a time
 VENDOR_ROWS = 64  # past this bf16 runs on the vendor's product, if the machine has instructions for it

@@ -10,9 +10,9 @@ from augury.kernels import attention, experts, fused, low_rank
 
 if TYPE_CHECKING:
     from augury.kernels import AnyPacked
+    from augury.kernels.rows import Rows
+    from augury.kernels.unpack import Packed
     from augury.model.layers import Layer
-    from augury.model.packed import Packed
-    from augury.model.target import Rows
 
 
 class TorchOps:

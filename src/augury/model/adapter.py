@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from augury.kernels import Ops, choose
+from augury.kernels.rows import Rows
 from augury.model.checkpoint import read_config
 from augury.model.errors import ModelError, one_line
 from augury.model.foreign import decoder_layers, decoder_of, fix_rotary, quietly, refuse
@@ -29,7 +30,7 @@ from augury.model.rope import context_length, switch_length
 from augury.model.row_invariant import use_row_invariant_matrices
 from augury.model.split import Split
 from augury.model.state_pass import StatePass
-from augury.model.target import NORMED, KVCache, LayerShape, Rows, TargetOutput
+from augury.model.target import NORMED, KVCache, LayerShape, TargetOutput
 
 T = TypeVar("T")
 

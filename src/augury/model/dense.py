@@ -12,6 +12,7 @@ from torch import Tensor
 
 from augury.kernels import Ops, choose
 from augury.kernels.faces import face
+from augury.kernels.rows import Rows
 from augury.model.checkpoint import Checkpoint, layers_config
 from augury.model.dense_plan import DensePlan, TensorReader
 from augury.model.dummy import DummyCheckpoint
@@ -23,7 +24,7 @@ from augury.model.rope import context_length, head_dim, rotary_tables
 from augury.model.schemes import read_scheme
 from augury.model.split import Split, SplitWords
 from augury.model.states import StateShape
-from augury.model.target import KVCache, LayerShape, Rows, TargetOutput
+from augury.model.target import KVCache, LayerShape, TargetOutput
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *MIXTURES)
 

@@ -11,12 +11,13 @@ from torch import Tensor
 from augury.kernels import Ops
 from augury.kernels.faces import face
 from augury.kernels.quantized import Quantized, quantised
+from augury.kernels.unpack import Packed
 from augury.model.checkpoint import Checkpoint
 from augury.model.dummy import DummyCheckpoint
 from augury.model.errors import ModelError
 from augury.model.layers import AnyLinear, Attention, GatedMLP, Layer, Linear, Mixture, PackedLinear
 from augury.model.mixture_plan import MIXTURES, MixturePlan
-from augury.model.packed import Packed, PackedFile
+from augury.model.packed import PackedFile
 from augury.model.quantized_file import QuantizedFile
 from augury.model.rope import head_dim
 from augury.model.rounded import KINDS, rounded

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from augury.kernels.recurrence import Course, convolve, scan
+from augury.kernels.rows import Rows
 from augury.model.states import NEVER, States
-from augury.model.target import Rows
 
 
 @dataclass(slots=True)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from augury.kernels import Ops
+from augury.kernels.rows import Rows
 from augury.model.heads.files import Weights
 from augury.model.heads.lighter import lighter_layer
 from augury.model.layers import Attention, GatedMLP, Layer
 from augury.model.rope import head_dim, rotary_tables
 from augury.model.split import Heads, split_layer
-from augury.model.target import KVCache, LayerShape, Rows, Target
+from augury.model.target import KVCache, LayerShape, Target
 
 if TYPE_CHECKING:
     from augury.kernels import LayerRun

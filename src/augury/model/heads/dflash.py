@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.block import layer_shapes, make_rotary, read_layer
@@ -25,7 +26,7 @@ from augury.model.heads.files import Weights, read_tensors, unpickled
 from augury.model.heads.lighter import lighter, lighter_layer
 from augury.model.layers import AnyLinear, Layer, Linear
 from augury.model.rope import context_length, head_dim
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 from augury.model.weight_files import MASK_FILE
 
 NEEDLESS = ("t2d", "verifier_norm.weight", "verifier_lm_head.weight")  # the trainer's, or told by d2t

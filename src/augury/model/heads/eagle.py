@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.model.errors import ModelError
 from augury.model.heads.block import BlockHead, BlockLayers, make_rotary, read_layer
 from augury.model.heads.dummy import DummyWeights
@@ -15,7 +16,7 @@ from augury.model.heads.files import Weights, llama_config, read_raw_config, rea
 from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.split import split_lines
-from augury.model.target import NORMED, Rows, Target
+from augury.model.target import NORMED, Target
 
 
 class EagleHead(BlockHead):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.methods.mtp import trained_depth
 from augury.model.checkpoint import nested_config, read_config
 from augury.model.errors import ModelError
@@ -22,7 +23,7 @@ from augury.model.heads.lighter import lighter
 from augury.model.layers import AnyLinear
 from augury.model.mixers import HYBRIDS
 from augury.model.split import split_lines
-from augury.model.target import NORMED, KVCache, Rows, Target
+from augury.model.target import NORMED, KVCache, Target
 
 logger = logging.getLogger("augury")
 

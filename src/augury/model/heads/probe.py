@@ -20,11 +20,12 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from augury.kernels.rows import Rows
 from augury.kernels.top import widened
 from augury.model.errors import ModelError
 from augury.model.heads.dflash import DFlash
 from augury.model.heads.eagle3 import Eagle3Head
-from augury.model.target import KVCache, Rows, Target
+from augury.model.target import KVCache, Target
 from augury.model.tokenizer import Tokenizer
 
 logger = logging.getLogger("augury")
