@@ -33,7 +33,7 @@ class Kept:
 
     @classmethod
     def allocate(cls, head: MtpHead, slots: int, blocks: int) -> Kept:
-        """Room for all of them."""
+        """Allocate what every layer keeps."""
         device, size = head.target.device, head.target.hidden_size
         last, ends = (
             torch.zeros(head.guesses - 1, n, size, dtype=head.cache_dtype, device=device) for n in (slots, blocks)
@@ -170,7 +170,7 @@ def draft_chain(layers: Layers, chain: ChainWriter, most: int) -> Draft:
 
 
 def draft_tree(layers: Layers, tree: TreeShape) -> Draft:
-    """One level a layer."""
+    """Draft a tree, one level per layer."""
     budget, project = layers.new.budget, layers.head.target.project
     none = budget.new_zeros(len(budget), 0)
     nodes = Nodes(none, none, none[0], budget > 0)

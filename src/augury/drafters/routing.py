@@ -29,7 +29,7 @@ class AcceptanceTally:
     tried: float = 0.0
 
     def add(self, right: bool) -> None:
-        """Count one guess."""
+        """Count one guess, right or wrong."""
         self.right, self.tried = FADES * self.right + right, FADES * self.tried + 1
 
     def rate(self, before: float) -> float:

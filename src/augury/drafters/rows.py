@@ -68,7 +68,7 @@ def _kernels(device: torch.device) -> Any:
 def _fresh_with_torch(
     inputs: DraftInput, begin: Tensor, count: Tensor, shift: int, masks: int, mask: int
 ) -> UnreadRows:
-    """The reference."""
+    """The torch reference of the kernels."""
     sizes = torch.where(count > 0, count + masks, 0)
     ends = sizes.cumsum(0)
     place = torch.arange(_size(inputs, count, masks), device=begin.device)

@@ -19,7 +19,7 @@ from augury.verify.tree import Draft
 
 
 class StepOutput(NamedTuple):
-    """What a pass leaves behind."""
+    """The results of a pass."""
 
     layout: PassLayout
     scores: TargetOutput
@@ -29,7 +29,7 @@ class StepOutput(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the drafts."""
+        """Accepted drafts and emitted tokens."""
         return self.settled.outcome
 
 

@@ -26,7 +26,7 @@ class Unread:
         self.pieces: list[tuple[Tensor, ...]] = []
 
     def add(self, rows: tuple[Tensor, ...], count: int) -> None:
-        """Put rows aside."""
+        """Keep rows to be read later."""
         self.pieces.append(rows)
         self.count += count
 

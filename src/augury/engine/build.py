@@ -81,7 +81,7 @@ def build_engine(
 
 
 class Built(NamedTuple):
-    """What an engine is made of."""
+    """The parts of an engine."""
 
     runner: Runner
     scheduler: Scheduler

@@ -20,7 +20,7 @@ logger = logging.getLogger("augury")
 
 
 class Recording(NamedTuple):
-    """A pass of one shape."""
+    """The captured graphs of one shape."""
 
     score: torch.cuda.CUDAGraph
     decide: torch.cuda.CUDAGraph
@@ -44,7 +44,7 @@ class Captured:
 
     @property
     def graphs(self) -> int:
-        """How many there are."""
+        """Number of captured graphs."""
         return len(self._recordings)
 
     def record(self, step_input: Any, version: int) -> None:

@@ -55,7 +55,7 @@ class Engine:
 
     @property
     def target(self) -> Target:
-        """The model."""
+        """The target model."""
         return self.runner.target
 
     @property

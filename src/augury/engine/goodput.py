@@ -29,14 +29,14 @@ PAUSE = 1024  # steps without drafts at a load where they were measured to lose
 
 
 class Costs(NamedTuple):
-    """What passes take here."""
+    """Measured costs of passes."""
 
     target: RowCost
     drafter: DraftCost
 
 
 class GoodputBudget:
-    """Rows where they pay most."""
+    """Gives rows to the requests where they pay most."""
 
     def __init__(self, nodes: int, slots: int, costs: Costs, branching: bool = False, slice_every: int = 64) -> None:
         self.nodes = nodes

@@ -39,7 +39,7 @@ class Ahead(NamedTuple):
 
 
 class GrammarMatcher:
-    """A place in a grammar's process."""
+    """The state of one request in a grammar's process."""
 
     def __init__(self, pool: Pool, process: GrammarChild, place: int, bare: bool) -> None:
         self.pool, self.process, self.place, self.bare = pool, process, place, bare
@@ -48,7 +48,7 @@ class GrammarMatcher:
         self.process.drop(self.place)
 
     def fork(self, bare: bool) -> GrammarMatcher:
-        """The same place for another."""
+        """A copy of the state for another request."""
         return GrammarMatcher(self.pool, self.process, self.process.copy(self.place, bare), bare)
 
     def consume_token(self, token: int) -> None:
@@ -88,7 +88,7 @@ class Grammar:
         return kept
 
     def take(self, asked: Ahead, ended: int | None, error: str | None, kept: list[int], masks: np.ndarray) -> None:
-        """Note what its process has said."""
+        """Take the answer of the grammar's process."""
         self.error = self.error or error
         self._foreseen = [i == ended for i in range(len(asked.read))]
         if asked.tokens is not None:
@@ -96,7 +96,7 @@ class Grammar:
             self.masks = masks if len(masks) else self.masks
 
     def fail(self, asked: Ahead, why: str) -> None:
-        """Its process has ended."""
+        """Mark it failed: its process has ended."""
         self.take(asked, 0, why, [], self.masks[:0])
 
 

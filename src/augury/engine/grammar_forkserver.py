@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ForkServer:
-    """Forks, kills and buries on demand."""
+    """Forks, kills and reaps processes on demand."""
 
     def __init__(self, control: socket.socket, *given: Any) -> None:
         self._control, self._given = control, given  # to every child
@@ -67,7 +67,7 @@ class ForkServer:
         self._numbers[process] = number
 
     def _live(self, descriptor: int) -> None:
-        """A child's whole life."""
+        """Run a child process to its end."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -81,7 +81,7 @@ class ForkServer:
             os._exit(code)
 
     def _bury(self) -> None:
-        """Tell how children have ended."""
+        """Report the exit states of ended children."""
         for process in list(self._numbers):
             done, status = os.waitpid(process, os.WNOHANG)
             if done:

@@ -61,7 +61,7 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether there is an end."""
+        """Whether the compilation has ended."""
         return self.result is not None
 
     def process(self) -> GrammarChild:
@@ -86,6 +86,6 @@ class GrammarJob:
     process: GrammarChild | None = None
 
     def end(self, result: GrammarChild | Exception) -> None:
-        """Tell everyone."""
+        """Pass the result to every waiting request."""
         for ticket in self.tickets:
             ticket.result = result

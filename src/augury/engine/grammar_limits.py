@@ -44,6 +44,6 @@ class GrammarLimits(NamedTuple):
 
 
 def outcome(status: int | None) -> str:
-    """The same as a metric's label."""
+    """How a process ended, as a metric's label."""
     number = (status or 0) & 0x7F
     return next((kind for known, kind in KINDS.items() if known == number), "crash")

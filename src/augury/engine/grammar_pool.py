@@ -79,7 +79,7 @@ class Pool:
             del self._jobs[job.key]
 
     def wait(self, ticket: Ticket) -> GrammarChild:
-        """Stay until a ticket has its end."""
+        """Wait until a compilation has ended."""
         while not ticket.done:
             self.poll(0.1)
         return ticket.process()

@@ -30,7 +30,7 @@ def earn(seconds: float, most: float) -> None:
 
 
 class GrammarProcess:
-    """Answers the engine."""
+    """One grammar's process: compiles it and answers the engine."""
 
     def __init__(self, link: Link, vocabulary: GrammarVocabulary, width: int, limits: GrammarLimits) -> None:
         self._link, self._vocabulary, self._width, self._limits = link, vocabulary, width, limits

@@ -22,7 +22,7 @@ class GrammarSource(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for the same source."""
+        """The key under which equal sources are shared."""
         return hashlib.sha256(json.dumps(self).encode()).hexdigest()
 
     @property

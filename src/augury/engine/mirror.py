@@ -36,7 +36,7 @@ NUMBERS = (
 
 
 class Leader:
-    """Rank 0's side."""
+    """Rank 0's side of a divided engine."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -56,7 +56,7 @@ class Leader:
             yield
 
     def close(self) -> None:
-        """Let them end."""
+        """Let the other ranks end."""
         self._noted.clear()
         self.ranks.tell([[CLOSE]])
 

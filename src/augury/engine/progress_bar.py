@@ -10,7 +10,7 @@ from augury.engine.request import Request
 
 
 class ProgressBar:
-    """The bar, or none."""
+    """The progress bar, if one is shown."""
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar

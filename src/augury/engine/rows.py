@@ -150,7 +150,7 @@ def _in_one_kernel(state: SlotState, table: Tensor, shape: StepShape, block_size
 
 
 def _with_torch(state: SlotState, table: Tensor, shape: StepShape, block_size: int) -> Laid:
-    """The reference."""
+    """The torch reference of the kernels."""
     seg, pending = Segments.pack(table), state.draft
     draft = Draft(pending.tokens[seg.slots], pending.parents[seg.slots], seg.nodes, branching=shape.branching)
     ends = seg.start + seg.num_new_tokens

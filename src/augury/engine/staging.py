@@ -45,7 +45,7 @@ class Staging:
         return self._memory[self._half, begin : begin + words]
 
     def _turn(self) -> None:
-        """Go on in the other half."""
+        """Switch to the other half of the buffer."""
         left = torch.cuda.Event()
         left.record()
         self._left[self._half] = left

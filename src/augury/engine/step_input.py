@@ -31,7 +31,7 @@ def packed(step_input: StepInput) -> list[Any]:
 
 
 def unpacked(numbers: tuple[Any, ...], device: torch.device) -> StepInput:
-    """The pass again."""
+    """The planned pass from plain numbers."""
     table, shape, logits_rows, requests, told, rests = numbers
     masks = None
     if told is not None:

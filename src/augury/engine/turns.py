@@ -37,7 +37,7 @@ class JobQueue:
 
     @property
     def first(self) -> Request:
-        """Who goes next."""
+        """The request that goes next."""
         return self._waiting[0]
 
     def add(self, request: Request) -> None:
@@ -78,7 +78,7 @@ class Turns:
 
     @property
     def first(self) -> Request:
-        """Who goes next."""
+        """The request that goes next."""
         return self._lines[self._order[0][2]].first
 
     def add(self, request: Request) -> None:

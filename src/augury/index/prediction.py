@@ -90,11 +90,11 @@ class PredictionFollower:
 
     @property
     def rejected(self) -> int:
-        """Those that are not."""
+        """The number of rejected tokens."""
         return len(self._seen) - self.accepted
 
     def judged(self, guessed: int, accepted: int) -> None:
-        """Note how a guess fared."""
+        """Take in how a guess was judged."""
         self._left = min(MOST, self._left + EARNED * accepted - (guessed - accepted))
 
     def follow(self, tokens: Sequence[int]) -> None:
@@ -129,7 +129,7 @@ class PredictionFollower:
                 self._seen[place] = 0
 
     def guesses(self, most: int) -> list[int]:
-        """What should come next."""
+        """The tokens predicted to come next."""
         if self._lost:
             return []
         length = LENGTHS[bisect_right(LENGTHS, max(0, min(most, 2 * self._run, self._left))) - 1]

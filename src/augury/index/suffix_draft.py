@@ -49,7 +49,7 @@ SAME = 1e-9  # scores and probabilities closer than this are equal, whatever the
 
 
 class Wish(NamedTuple):
-    """What a draft should be like."""
+    """The wanted form of a draft."""
 
     factor: float  # tokens per matched token
     offset: float

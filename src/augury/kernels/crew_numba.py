@@ -60,7 +60,7 @@ def _look(typing, numbers, place):
 
 @intrinsic
 def _decide(typing, numbers, place, verdict):
-    """Put a verdict where none is yet."""
+    """Store a verdict unless there is one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         none = ir.Constant(ir.IntType(64), OPEN)

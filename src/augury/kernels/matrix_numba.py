@@ -149,7 +149,7 @@ def linear_alone(x, weight, bias, out):
 
 @njit(parallel=True, **OPTIONS)
 def linear_parallel(threads, x, weight, bias, out):
-    """The same on several."""
+    """The product on several threads."""
     for share in prange(threads):
         share_of_product(np.int64(share), threads, x, weight, out)
     add_bias(out, bias)

@@ -135,7 +135,7 @@ class NumbaOps:
         return out
 
     def route(self, logits: Tensor, count: int, normalise: bool) -> tuple[Tensor, Tensor]:
-        """Each row by itself."""
+        """Route each row by itself."""
         shares, array = fresh(len(logits), count)
         experts = torch.empty(len(logits), count, dtype=torch.int64)
         experts_numba.route(array_of(logits), normalise, array, experts.numpy())
@@ -194,7 +194,7 @@ class NumbaOps:
         return qkv[:, : heads * dim].unflatten(1, (heads, dim))
 
     def store(self, keys: Tensor, values: Tensor, view: PassArrays, key_cache: Tensor, value_cache: Tensor) -> None:
-        """A plain copy."""
+        """Copy keys and values into the cache."""
         lasting(key_cache)[view.write] = keys.numpy()
         lasting(value_cache)[view.write] = values.numpy()
 

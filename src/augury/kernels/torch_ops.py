@@ -31,7 +31,7 @@ class TorchOps:
     attend = staticmethod(attention.attend)
 
     def fused(self, layer: Layer) -> Layer:
-        """As it is."""
+        """No fused layers here: the layer itself."""
         return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:

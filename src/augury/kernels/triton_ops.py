@@ -51,7 +51,7 @@ class TritonOps:
     run_experts = staticmethod(experts_triton.run_experts)
 
     def fused(self, layer: Layer) -> Layer:
-        """As it is."""
+        """No fused layers here: the layer itself."""
         return layer
 
     def arrange(self, weight: Packed, fast: bool) -> Packed:

@@ -120,7 +120,7 @@ def filters_of(s: SlotSampling) -> Filters:
 
 
 def edits_of(s: SlotSampling) -> tuple[Bias, Penalties, Bars]:
-    """What changes logits."""
+    """The logit edits as arrays."""
     penalties = Penalties(
         array_of(s.penalized),
         array_of(s.repetition),

@@ -79,7 +79,7 @@ class AsyncLLMEngine:
 
     @property
     def errored(self) -> bool:
-        """Whether it has failed."""
+        """Whether the engine has failed."""
         return self._failure is not None
 
     def shutdown(self, timeout: float | None = None) -> None:

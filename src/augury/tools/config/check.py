@@ -34,7 +34,7 @@ class ConfigQuestion(NamedTuple):
 
 
 class CheckOptions(NamedTuple):
-    """What the command line said."""
+    """The options of the command line."""
 
     text: str | None
     flag: str | None
@@ -47,7 +47,7 @@ class CheckOptions(NamedTuple):
 
 
 class CheckedConfig(NamedTuple):
-    """What became of it."""
+    """The result: resolved, or refused."""
 
     config: SpeculativeConfig | None
     error: str | None  # why it is refused
@@ -56,7 +56,7 @@ class CheckedConfig(NamedTuple):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Every decision."""
+        """Notes on every decision."""
         return (*self.before, *(self.config.notes if self.config else ()))
 
 

@@ -67,7 +67,7 @@ class WrittenKey:
 
 @dataclass(slots=True)
 class ReadArguments:
-    """A command, read."""
+    """A parsed command."""
 
     found: FoundCommand
     flags: list[Flag] = field(default_factory=list)

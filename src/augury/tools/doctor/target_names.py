@@ -20,7 +20,7 @@ ROUTED = 2  # experts that a token takes in the models whose names read 8x7b
 
 
 class NamedFamily(NamedTuple):
-    """A family, as a name tells it."""
+    """A family, as inferred from a name."""
 
     family: str
     mtp: str  # own, none, assistant, or unknown

@@ -47,7 +47,7 @@ class Upgrade:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing changes for it."""
+        """Whether the upgrade changes nothing for it."""
         return not (self.keys or self.changes or self.opened or self.closed)
 
 

@@ -130,7 +130,7 @@ class Entry(_Written):
         return self.lint and self.kind in LINTED
 
     def covers(self, release: Version) -> bool:
-        """Whether it speaks of a release."""
+        """Whether it applies to a release."""
         return valid_in(release, self.versions.since or "0.0", self.versions.until)
 
 

@@ -34,7 +34,7 @@ class GivenOfServer:
 
 @dataclass(slots=True)
 class ServerIdentity:
-    """Who answers there."""
+    """The engine and release of the server."""
 
     engine: str = ""
     release: str = ""

@@ -15,7 +15,7 @@ ENOUGH_DRAFTS = 100  # in an interval; with fewer, everything since the start is
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What two readings come to."""
+    """The difference between two readings."""
 
     after: Reading
     seconds: float  # between the two; 0 with one alone

@@ -157,7 +157,7 @@ def _give(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Print, save and draw."""
+    """Print, save and plot the results."""
     old = results.get(OLD, before.results if before else None)
     found = compare(results[NEW], old) if old is not None else None
     told = {"verdict": verdict(found), "comparison": as_records(found)} if found is not None else {}

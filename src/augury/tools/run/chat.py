@@ -60,7 +60,7 @@ class ChatTally:
         self.spec.num_accepted_tokens += other.spec.num_accepted_tokens
 
     def words(self) -> str:
-        """One line."""
+        """The figures in one line."""
         parts = [f"{self.tokens} tokens"]
         if self.passes:
             parts.append(f"{self.passes} passes")
@@ -87,7 +87,7 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """While an answer comes."""
+        """Listen for Ctrl-C during an answer."""
         before = signal.signal(signal.SIGINT, self._press)
         try:
             yield

@@ -72,7 +72,7 @@ class DemoRace:
 
     @property
     def timed(self) -> dict[str, list[Run]]:
-        """Those that count."""
+        """The timed runs, without the first."""
         return {way: runs[1:] or runs for way, runs in self.runs.items()}
 
     def speed(self, way: str) -> float:

@@ -15,7 +15,7 @@ USE, UNSURE, DO_NOT = "use", "not sure", "do not speculate"
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What to run."""
+    """The recommended configuration."""
 
     verdict: str  # USE; UNSURE: the time was too short to tell; DO_NOT: nothing pays by more than it matters
     family: str | None

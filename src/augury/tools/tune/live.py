@@ -17,7 +17,7 @@ SERVER, CANARY = "server", "canary"
 
 
 class AnswerFigures(NamedTuple):
-    """What one answer tells of itself."""
+    """Tokens and speculation figures of one answer."""
 
     tokens: int
     speculation: dict[str, Any]

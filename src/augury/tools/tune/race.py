@@ -32,7 +32,7 @@ class GroupRun(NamedTuple):
 
 
 class RaceTurn(NamedTuple):
-    """Who runs which group next."""
+    """The arm and group to run next."""
 
     rung: int
     arm: Arm
@@ -41,7 +41,7 @@ class RaceTurn(NamedTuple):
 
 @dataclass(slots=True)
 class Lane:
-    """What one arm has done."""
+    """The measurements of one arm."""
 
     runs: dict[int, list[GroupRun]] = field(default_factory=lambda: defaultdict(list))  # by group of prompts
     out: str = ""  # why it left the race

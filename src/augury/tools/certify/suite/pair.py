@@ -18,7 +18,7 @@ SHOWN = 300  # characters of an answer in the evidence
 
 @dataclass(frozen=True, slots=True)
 class SuitePlan:
-    """How much is asked."""
+    """The amount of requests."""
 
     prompts: Sequence[str] = PROMPTS
     max_tokens: int = 64
@@ -48,7 +48,7 @@ class Pair:
         return self.plain
 
     def tally(self) -> PairTally:
-        """An empty one."""
+        """An empty tally."""
         return PairTally(self.plan.tolerance)
 
 

@@ -44,5 +44,5 @@ class WebhookMetrics:
             self.findings.labels(one.id, one.severity).inc()
 
     def text(self) -> bytes:
-        """As Prometheus reads them."""
+        """The metrics in Prometheus's format."""
         return generate_latest(self.registry)

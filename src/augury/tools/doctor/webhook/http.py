@@ -29,7 +29,7 @@ class WebhookListener:
     """A server on one port."""
 
     def __init__(self, answer: Answer, most_bytes: int) -> None:
-        """Nothing is open yet."""
+        """Create the server without opening its port."""
         self.answer, self.most_bytes = answer, most_bytes
         self.room = Room(max(ALL_BODIES, most_bytes))
         self.open: set[asyncio.Task[None]] = set()

@@ -68,7 +68,7 @@ class JudgeProcess:
         self.until = time.monotonic() + START  # it must be ready by then
 
     def wait(self, until: float) -> bool:
-        """Whether it is ready by then."""
+        """Wait until then: whether it is ready."""
         if not self.ready and self.pipe.poll(max(0.0, until - time.monotonic())):
             self.pipe.recv()
             self.ready = True

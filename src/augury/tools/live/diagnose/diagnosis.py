@@ -105,7 +105,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything there is to say."""
+    """Symptoms, likely causes and what is unknown."""
 
     symptoms: list[Symptom]
     suspects: list[Suspect]  # best first

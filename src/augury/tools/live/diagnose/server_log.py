@@ -148,7 +148,7 @@ class ServerLog:
 
 
 def read_log(path: Path) -> ServerLog:
-    """The last run that a log tells of."""
+    """The last run recorded in a log."""
     log = ServerLog()
     try:
         for line in _lines(path):

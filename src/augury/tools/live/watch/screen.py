@@ -139,7 +139,7 @@ def _load(window: Window) -> Text:
 
 
 def _news(track: Track, seen: ModelTrack) -> Text:
-    """What is worst, or who it is."""
+    """The worst check, or the server's identity."""
     worst, state = seen.judged.worst, track.state
     if worst is not None:
         return Text.assemble((f"{worst.name}: {worst.figure}", STYLES[worst.state]), f" against {worst.against}")
