@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +11,10 @@ import typer
 
 from augury.config import surfaces
 from augury.config.errors import ConfigError
+from augury.tools.certify.progress import watched
 from augury.tools.certify.prompts import PROMPTS
 from augury.tools.certify.report import ComparisonReport, SuiteProgress
 from augury.tools.shared.given_prompts import GivenPrompt, gather
-from augury.tools.shared.pulse import Count, pulse
 from augury.tools.shared.terminal import output_console, print_json
 
 if TYPE_CHECKING:
@@ -108,7 +106,7 @@ def certify(
         asked = {"max_tokens": max_tokens, "in_flight": batch or 8, "long_words": long_words, "tolerance": tolerance}
         amounts = {**asked, "logprobs": logprobs} | ({"prompts": _texts(_asked(prompts))} if prompts else {})
         raise typer.Exit(_suite(table or [], where, amounts, only, lines, keys, timeout, as_json, html))
-    with _watched(as_json) as progress:
+    with watched(as_json) as progress:
         if exact:
             found: ProofCertificate | ComparisonReport = _exact(progress)
         elif spec is not None:
@@ -160,7 +158,7 @@ def _suite(
     if table:
         return give(read_table(table), as_json, html)
     asked = SuiteAsked(SuitePlan(**amounts), listed(*where), only, lines, *keys, timeout)
-    with _watched(as_json) as progress:
+    with watched(as_json) as progress:
         cells = certify_servers(asked, progress)
     return give(cells, as_json, html)
 
@@ -257,46 +255,3 @@ def _give(found: ProofCertificate | ComparisonReport, full: bool, as_json: bool,
         show_report(output_console(), found)
     else:
         show_certificate(output_console(), found, full)
-
-
-class _Bar:
-    """One line on standard error: what is going on, how far, how long still."""
-
-    def __init__(self, inner: Any, quiet: bool) -> None:
-        self.quiet = quiet
-        self._inner = inner
-        self._task: Any = None
-        self._count = Count("loading", 1)
-
-    def begin(self, what: str, total: int) -> None:
-        """A new piece of work in place of the old."""
-        if self._task is not None:
-            self._inner.remove_task(self._task)
-        self._task, self._count = self._inner.add_task(what, total=total), Count(what, total)
-        self._inner.start()
-
-    def step(self, count: int = 1) -> None:
-        """Some of it is done."""
-        self._inner.advance(self._task, count)
-        self._count.done += count
-
-    def line(self) -> str:
-        """The same for a pipe."""
-        return self._count.line()
-
-
-@contextmanager
-def _watched(quiet: bool) -> Iterator[_Bar]:
-    """A progress bar on a terminal; it starts with the first piece of work, since loading has its own."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    inner = Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True)
-    bar = _Bar(inner, quiet)
-    try:
-        with pulse(bar.line, quiet=quiet or console.is_terminal):
-            yield bar
-    finally:
-        inner.stop()

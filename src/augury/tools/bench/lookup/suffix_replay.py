@@ -17,7 +17,7 @@ import numpy as np
 Requests = list[dict[str, list[int]]]
 
 
-class Times(NamedTuple):
+class CallTimes(NamedTuple):
     """Nanoseconds of every call."""
 
     appended: list[int]
@@ -99,7 +99,7 @@ def replay(contender: SuffixPeer, requests: Requests, depth: int, held: int) -> 
         contender.keep(f"kept-{i}", whole)
     seconds, tokens = time.perf_counter() - start, sum(map(len, kept))
     grown = resident() - before
-    times, steps, accepted = Times([], [], []), 0, 0
+    times, steps, accepted = CallTimes([], [], []), 0, 0
     for i, request in enumerate(requests[-held:]):
         walked, right = _walk(contender, f"held-{i}", request, depth, times)
         steps, accepted = steps + walked, accepted + right
@@ -116,7 +116,9 @@ def replay(contender: SuffixPeer, requests: Requests, depth: int, held: int) -> 
     }
 
 
-def _walk(contender: SuffixPeer, name: str, request: dict[str, list[int]], depth: int, times: Times) -> tuple[int, int]:
+def _walk(
+    contender: SuffixPeer, name: str, request: dict[str, list[int]], depth: int, times: CallTimes
+) -> tuple[int, int]:
     """Answer one request with the cache's drafts: its steps, and the drafted tokens that were right."""
     response = request["response"]
     text, new, at = list(request["prompt"]), response[:1], 0
